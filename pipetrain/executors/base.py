@@ -55,7 +55,7 @@ class Executor(ABC):
     rank: int
     """The number of this process."""
     transport: Transport | None = None
-    """How tensors travel between processes; None in a single process."""
+    """Transport of tensors between processes; None in a single process."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
 

@@ -1,4 +1,4 @@
-"""Why a worker failed, as it tells its launcher itself, or as the one tells that ended it."""
+"""Notes on why a worker failed, left for the launcher by the worker itself or by the process that ended it."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 
 class FailureKind(StrEnum):
-    """What became of a worker."""
+    """Kind of a worker's failure."""
 
     FAILED = "failed"
     """It raised an exception."""
@@ -38,11 +38,11 @@ class FailureNote:
 
     @property
     def line(self) -> str:
-        """What is said of the worker, such as `hung: 8 s in F3.0`."""
+        """One-line description of the failure, such as `hung: 8 s in F3.0`."""
         return f"{self.kind}: {self.reason}"
 
     def leave(self, run: RunDirectory, process: int) -> None:
-        """Writes the note, and the traceback beside it; a full disk must not keep the process from ending."""
+        """Writes the note, and the traceback next to it; a full disk must not keep the process from ending."""
         with contextlib.suppress(OSError):
             run.logs.mkdir(exist_ok=True)  # but not the run directory, if that has been removed or renamed
             if self.traceback:
@@ -58,7 +58,7 @@ def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
 
 
 def named_failure(run: RunDirectory, name: Callable[[int], str]) -> str | None:
-    """Which worker failed, and how, such as `stage 1 hung: 8 s in F3.0`; None where no note blames one.
+    """The failed worker and its failure, such as `stage 1 hung: 8 s in F3.0`; None if no note blames a worker.
 
     Args:
         run: where the notes are.

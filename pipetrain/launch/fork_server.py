@@ -17,12 +17,12 @@ from typing import Final
 from pipetrain.launch.signals import blocked
 
 METHOD: Final = "forkserver"
-"""How multiprocessing calls this way of starting processes."""
+"""Name of this start method in multiprocessing."""
 
 EXIT_UNKNOWN = 255
-"""What multiprocessing takes for the exit code of a process whose fork server is gone."""
+"""Exit code that multiprocessing reports for a process whose fork server is gone."""
 MODULES = "PIPETRAIN_PRELOAD"
-"""The environment variable that tells the fork server which modules to import beside what every worker needs."""
+"""Environment variable with the modules that the fork server imports in addition to those every worker needs."""
 
 _PRELOAD = "pipetrain.launch.preload"
 _POLL_SECONDS = 0.02
@@ -76,5 +76,5 @@ def _pid() -> int | None:
 
 
 def _has(pid: int, state: int) -> bool:
-    """Whether a child has ended, or is stopped; as seen from outside: multiprocessing waits for it by itself."""
+    """True if a child is in `state`, ended or stopped; leaves it waitable, as multiprocessing waits for it, too."""
     return os.waitid(os.P_PID, pid, state | os.WNOHANG | os.WNOWAIT) is not None

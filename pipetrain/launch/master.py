@@ -8,7 +8,7 @@ import time
 from pipetrain.errors import RunError, one_line
 
 PATIENCE_SECONDS = 30.0
-"""How long nothing is said of a master that cannot be reached."""
+"""Seconds before an unreachable master is reported."""
 LAUNCHER_HOSTS = "TORCHELASTIC_USE_AGENT_STORE"
 """Environment variable that torchrun sets to True: its own process hosts the store, and not rank 0."""
 _CONNECT_SECONDS = 10.0
@@ -42,7 +42,7 @@ def wait_for_master(who: str) -> None:
 
 
 def is_torchruns() -> bool:
-    """Whether it is torchrun's own process, which answers from before the workers start, rather than rank 0."""
+    """True if the master is torchrun's own process, which answers before the workers start, rather than rank 0."""
     return os.environ.get(LAUNCHER_HOSTS) == "True"
 
 

@@ -332,7 +332,7 @@ class PeerMonitor(Monitor):
         self._reach.close()
 
     def failure(self, name: Callable[[int], str]) -> str | None:
-        """Which worker failed and how, as far as can be seen from here; None if the run was merely told to end.
+        """The failed worker and its failure, as far as known here; None if the run was merely asked to end.
 
         Args:
             name: what messages call a process.
@@ -355,7 +355,7 @@ class PeerMonitor(Monitor):
         try:
             return self._store.add("pipetrain/first", 1) == 1
         except RuntimeError:
-            return True  # nobody can tell
+            return True  # unknown
 
 
 class StoreTimeout:

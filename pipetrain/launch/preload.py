@@ -1,4 +1,4 @@
-"""What the fork server does before the first fork. Only the fork server imports this module."""
+"""Set-up of the fork server before the first fork. Only the fork server imports this module."""
 
 import contextlib
 import importlib

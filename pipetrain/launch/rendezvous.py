@@ -1,4 +1,4 @@
-"""How the processes of a run meet: the store, the name of their start, and the process group."""
+"""Rendezvous of the processes of a run: the store, the name of their start, and the process group."""
 
 import os
 import socket
@@ -107,7 +107,7 @@ class ProcessEnvironment:
 
     @property
     def has_last_stage(self) -> bool:
-        """Whether this process records the run."""
+        """True if this process has the last stage, and so records the run."""
         return self.rank == self.placement.of_last_stage
 
 

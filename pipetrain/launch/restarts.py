@@ -31,7 +31,7 @@ def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: 
         job: the run.
         attempt: carries it out once.
         interruption: of the run; one that has been asked to end is not started again.
-        tell: tells the user of a restart.
+        tell: informs the user of a restart.
 
     Raises:
         WorkerError: a worker failed once more, or the run directory takes no more files.

@@ -22,7 +22,7 @@ WARNING = signal.SIGUSR1
 _NOTED = (*ENDING_A_WORKER, WARNING)
 
 _pipes: set[int] = set()
-"""Those at work in this process, at most one but for tests."""
+"""File descriptors of the signal pipes in use in this process; at most one, except in tests."""
 _forking = threading.local()
 """The signals that a thread had blocked before it forked."""
 
@@ -48,7 +48,7 @@ class Interruption:
 
     @property
     def preempts(self) -> bool:
-        """Whether it was a batch system's, which starts the run again."""
+        """True if the signal is one by which a batch system preempts a run and starts it again later."""
         return self._name in _PREEMPTING
 
     def settle(self) -> None:
@@ -75,7 +75,7 @@ class Interruption:
 
 
 _of_command: Interruption | None = None
-"""That of the command which this process carries out."""
+"""Interruption of the command that this process runs."""
 
 
 def handle_from_now_on() -> Interruption:
@@ -181,7 +181,7 @@ class SignalPipe:
 
 
 def _is_free(number: int) -> bool:
-    """Whether no code of the user's handles a signal."""
+    """True if no user code handles a signal."""
     handler = signal.getsignal(number)
     return handler is signal.SIG_DFL or isinstance(getattr(handler, "__self__", None), Interruption)
 

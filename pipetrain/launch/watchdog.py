@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
 BLAME_SECONDS = 8.0
-"""How long a worker that lost a neighbor waits before it ends: the launcher names whoever ends first."""
+"""Seconds that a worker waits after losing a neighbor: the launcher blames the first worker that ends."""
 
 _ORDER_SECONDS = 2.0
 """Seconds that our launcher may take to answer a signal to all processes of the run."""
@@ -182,7 +182,7 @@ class Watchdog:
             self.peers.close()
 
     def begin(self) -> None:
-        """All is built and connected; tells so at once, as a run that trains can be broken off."""
+        """All is built and connected; published immediately, as a run that trains can be interrupted."""
         self.activity.begin()
         self._pipe.wake()
 
@@ -310,7 +310,7 @@ class Watchdog:
         self._end(EXIT_HUNG)
 
     def heartbeat(self) -> Heartbeat:
-        """What there is to tell of this worker."""
+        """Current heartbeat of this worker."""
         activity = self.activity
         return Heartbeat(
             self.watched.process, os.getpid(), socket.gethostname(), self._beats, activity.what,

@@ -32,7 +32,7 @@ from pipetrain.stage.measurements import reset_peak_memory
 from pipetrain.tracking.run_recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
-"""What one process gets to tell how the run ended, before others try."""
+"""Seconds given to one process to report how the run ended, before other processes try."""
 
 
 def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interr
     Args:
         job: what to run.
         show: is given every record.
-        on_end: tells how the run ended where nobody else does.
+        on_end: reports how the run ended if no other process does.
         interruption: of the run; takes note of the signal that breaks it off.
 
     Raises:

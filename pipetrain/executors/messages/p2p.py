@@ -15,9 +15,9 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors, dense
 
 Key = Hashable
-"""What decides a message's shapes; messages of one key have the same, and only the first of each announces them.
+"""Key that determines a message's shapes: of the messages with one key, only the first announces its shapes.
 
-Where nothing decides them the key is None, and each message announces its own.
+If nothing determines them, the key is None, and each message announces its own shapes.
 """
 
 _HEADER_WORDS = 8192

@@ -104,7 +104,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         return self._pipes[key]
 
     def _shapes(self, samples: int, inputs: Tensors) -> dict[int, Shapes]:
-        """Those of a microbatch at each stage of this process, found by passing the first one through all stages."""
+        """Shapes of a microbatch at each stage of this process, found by passing the first one through all stages."""
         shapes: dict[int, Shapes] = {}
 
         def forward(stage: Stage, tensors: Tensors) -> Tensors:

@@ -69,7 +69,7 @@ class Relay:
         return None if process == self._rank else process
 
     def carry(self, key: Key, inputs: Callable[[], Tensors], compute: Compute) -> Tensors:
-        """One microbatch through all stages; the outputs of the last one of this process.
+        """Passes one microbatch through all stages and returns the outputs of the last stage of this process.
 
         Args:
             key: what decides the shapes of its messages.
@@ -117,7 +117,7 @@ class Shapes:
 
     @classmethod
     def of(cls, inputs: Tensors, outputs: Tensors, *, first: bool, last: bool) -> "Shapes":
-        """Those of these tensors."""
+        """Shapes of these tensors."""
         library_inputs = inputs if first else tuple(map(packed, inputs))
         library_outputs = tuple(x.contiguous() for x in outputs) if last else tuple(map(packed, outputs))
         return cls(
