@@ -1,5 +1,5 @@
-"""What a device has queued: events in its streams, a stream beside the computation, copies on their way to the host,
-and what spares it waits and launches.
+"""Queued work of a device: events in its streams, a side stream, asynchronous copies to the host,
+and ways to avoid waits and launches.
 
 On the CPU an operation is complete when it returns, so nothing is queued and no wait lasts. On any other device these
 are thin names for the streams and events of `torch.get_device_module`.

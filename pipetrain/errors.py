@@ -23,7 +23,7 @@ class ConfigError(Exception):
 
 
 class DataError(Exception):
-    """What a data set's own code raised; says for which sample, what and where. Exit code 2 where no run has begun."""
+    """An error in a data set's own code, with its sample, message and place. Exit code 2 if no run has begun."""
 
 
 class DivergedError(Exception):
@@ -36,7 +36,7 @@ class DivergedError(Exception):
 
 
 class InterruptedRunError(KeyboardInterrupt):
-    """A run was interrupted, and the user has been told what is saved and how to go on."""
+    """A run was interrupted, and the user has been shown what is saved and how to resume."""
 
 
 class PreemptedError(KeyboardInterrupt):
@@ -48,7 +48,7 @@ class RunError(Exception):
 
 
 class InvariantError(RuntimeError):
-    """What ran is not what the method and schedule promise: a bug of pipetrain, never an error of the user's."""
+    """Execution differs from what method and schedule promise: a bug of pipetrain, never an error of the user."""
 
 
 class LostStageError(Exception):

@@ -188,7 +188,7 @@ class LaunchConfig:
 
 @dataclass(frozen=True)
 class LogConfig:
-    """What is logged during training."""
+    """Logging during training."""
 
     every_steps: int = 1
     """Steps between records in metrics.jsonl and TensorBoard."""

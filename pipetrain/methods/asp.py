@@ -56,7 +56,7 @@ class ASP(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """One for each replica, and in the first round after a drain the newest."""
+        """One version per replica, plus the newest one in the first round after a drain."""
         return self.independent_replicas + 1
 
     @override

@@ -35,7 +35,7 @@ class Decoder:
         decoding: the data set's own, with `measure`, and `metrics`: the names of what it measures.
         options: how to decode.
         seed: of what the data set draws at random.
-        hooks: told of the progress; where their gate is to end the run, the decoding ends.
+        hooks: called with the progress; decoding ends when their gate ends the run.
         aliases: further name of a tied tensor -> the one that stages know it by.
         signatures: metric -> how it was computed, of the last time.
     """

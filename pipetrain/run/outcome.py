@@ -66,7 +66,7 @@ def _summary_of_trained(
 
 
 def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
-    """The summary that the workers left; where they did not finish the run, what the metrics tell, now written."""
+    """The summary that the workers left; if they did not finish the run, one written now from the metrics."""
     if (left := summary.read(job.run)) is not None:
         return left
     found = records.read_records(job.run)

@@ -105,7 +105,7 @@ def _group(difference: Difference) -> str:
 
 
 def _of_choice(group: str, targets: Difference, names: Sequence[Mapping[str, str]]) -> Difference:
-    """Another choice of a group, by name where the names tell them apart."""
+    """Another choice of a group, shown by name if the names differ."""
     old, new = (each.get(group) for each in names)
     return (
         Difference(group, targets.old, targets.new) if None in (old, new) or old == new else Difference(group, old, new)

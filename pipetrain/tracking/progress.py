@@ -66,7 +66,7 @@ class TimeLeft:
         return (self._length.steps - self._step) * self._of_step() + evaluations * self._eval_s
 
     def of_epoch(self) -> float | None:
-        """Seconds that the steps of an epoch take; None before a few steps tell."""
+        """Estimated seconds of the steps of an epoch; None until enough steps have run."""
         tells = self._step - self._first >= _TELLING_STEPS or self._train_s >= _TELLING_SECONDS
         return self._length.steps_of(1) * self._of_step() if tells else None
 

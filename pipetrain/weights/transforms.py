@@ -42,7 +42,7 @@ def predicted(steps: int) -> Predicted | None:
 
 @dataclass(frozen=True, slots=True)
 class Corrected(WeightTransform):
-    """W - steps · δ: the weights `steps` updates ago, as far as the running average of changes tells (PipeMare T2).
+    """W - steps · δ: the weights `steps` updates ago, estimated by the running average of changes (PipeMare T2).
 
     Below 0 the weights so many updates ahead.
     """

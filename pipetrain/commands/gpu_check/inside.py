@@ -1,7 +1,7 @@
 """Functions of a check for its child processes: its only module that touches a device.
 
 A child is called as `python -m pipetrain.commands.gpu_check.inside FUNCTION ARGUMENTS RESULT`, with arguments as JSON,
-and the file that the result goes to. What it prints last tells where it was if it is late.
+and the file that the result goes to. If it is late, its last line shows where it was.
 """
 
 import json

@@ -132,7 +132,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_names(words: Sequence[str]) -> None:
-    """Refuses to leave out what no run can do without, and tells of a setting that is given twice."""
+    """Rejects the omission of a required group, and reports a setting that is given twice."""
     from pipetrain.config.reference import groups
 
     given: dict[str, str] = {}
@@ -146,7 +146,7 @@ def _check_names(words: Sequence[str]) -> None:
 
 
 def _failed(error: Exception) -> ExitCode:
-    """What Hydra, or a sweeper of somebody else's, could not do; raises the error where it says enough itself."""
+    """Reports an error of Hydra or of a third-party sweeper; raises the error again if its own text says enough."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -217,7 +217,7 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
 
     Args:
         config: of the run.
-        begun: its directory is added, from when on the run itself tells how it was interrupted.
+        begun: its directory is added; from then on the run itself reports how it was interrupted.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode

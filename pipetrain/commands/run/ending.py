@@ -39,7 +39,7 @@ def log_thread(died: threading.ExceptHookArgs) -> None:
 
 
 def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitCode:
-    """The exit code that goes with a summary; what stands behind other ends than a completion is told.
+    """The exit code of a summary; reports the cause of any end but completion.
 
     Raises:
         InterruptedRunError: the run was interrupted; a sweep ends with it.
@@ -78,7 +78,7 @@ def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> Exi
 
 
 def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode:
-    """Tells of the exception that ended a run, unless the summary was there already: then that tells how it ended.
+    """Reports the exception that ended a run, unless the summary existed already and shows how the run ended.
 
     Args:
         job: the run.

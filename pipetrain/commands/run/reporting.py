@@ -65,7 +65,7 @@ def reporting(
 
 
 def _starting(job: Job) -> str:
-    """What a run does before its first step."""
+    """Status line of a run before its first step."""
     if job.settings.executor.simulated:
         return "starting the simulation"
     return f"starting {counted(job.placement.num_processes, 'process', 'processes')}"

@@ -40,7 +40,7 @@ class Sweep:
 
 
 _sweeps: list[Sweep] = []
-"""That of this process, if it carries one out."""
+"""The sweep of this process, if it runs one."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The graphs of a module in training and in evaluation, recorded twice each to tell sizes from constants."""
+"""The graphs of a module in training and in evaluation, recorded twice each to distinguish sizes from constants."""
 
 import copy
 import itertools

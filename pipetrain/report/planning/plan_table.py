@@ -50,7 +50,7 @@ class Comparison:
         return self.rows[-1].plan
 
     def lines(self) -> Iterator[str]:
-        """What is printed."""
+        """Lines of the table as printed."""
         yield self._subject()
         yield from self.notes
         yield ""

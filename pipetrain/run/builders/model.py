@@ -106,10 +106,10 @@ def _check_room(model: Target, dataset: Any) -> None:
 
 
 def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
-    """The options among them that samples and labels tell.
+    """The options among them that follow from samples and labels.
 
     Raises:
-        ConfigError: they do not tell one.
+        ConfigError: an option does not follow from them.
     """
     needed = _open(model, model.parameters(required=True))
     return {name: _derived(model, dataset, name) for name in needed if not hasattr(dataset, name)}
@@ -137,7 +137,7 @@ def _derived(model: Target, dataset: Any, name: str) -> Any:
 
 
 def _seen(name: str, dataset: Any) -> str:
-    """Why samples and labels do not tell it."""
+    """Reason why the option does not follow from samples and labels."""
     if name == "classes":
         return "its labels cannot be had without reading every sample"
     if name in _ONLY_TOLD:

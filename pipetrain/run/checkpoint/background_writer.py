@@ -122,7 +122,7 @@ class BackgroundWriter:
         try:
             write()
             self._published()
-        except BaseException as error:  # which is the main thread's to tell
+        except BaseException as error:  # which the main thread reports
             self._error = error
         finally:
             self._become(_State.IDLE)

@@ -130,7 +130,7 @@ def _carried(folder: Path, stage: BaseStage) -> dict[str, Tensors]:
 
 
 def _restore_scaler(scaler: LossScaler, folder: Path, layers: str) -> None:
-    """That of the same stage; of other stages the most cautious; none, where the loss was not scaled before."""
+    """Restores the same stage's scale, else the smallest of other stages; none if the loss was not scaled before."""
     saved = {name.of: state for name, state in load_tensors(folder, lambda n: n.kind is Kind.SCALER).items()}
     if saved:
         scaler.load_state(saved[layers] if layers in saved else min(saved.values(), key=lambda state: state[0].item()))

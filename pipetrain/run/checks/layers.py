@@ -30,7 +30,7 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
 
     Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
     the forward saved it. Each layer is run three times to find them: a saved tensor that is the same for other inputs
-    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing can be told. Casts
+    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing is known. Casts
     of weights that the arithmetic makes are none of them, as they are made again for the backward.
 
     Raises:

@@ -60,7 +60,7 @@ def check_stored_labels(loader: Loader, labels: LabelRange) -> bool:
 
 
 def check_vocabulary(settings: Settings, tokens: TokenRange) -> None:
-    """Holds the data set's vocabulary, where it tells of one, against the model's.
+    """Compares the data set's vocabulary, if it declares one, with the model's.
 
     Raises:
         ConfigError: the model's is smaller.
@@ -78,7 +78,7 @@ _SECONDS = 0.5
 
 
 def check_samples(settings: Settings, data: Data, labels: LabelRange | None, tokens: TokenRange | None) -> None:
-    """Looks at all labels that can be had without reading samples, and reads some where only that can tell more.
+    """Checks all labels available without reading samples, and reads some samples only if that can show more.
 
     Files may be damaged, and the model may not know a label or a token id. Samples for which there is no time are
     checked when they are read.

@@ -124,7 +124,7 @@ class _Model:
             tuple(tensor.to(how.device) for tensor in split(tensors, how.num_microbatches)[0]) for tensors in minibatch
         )
         self._share = len(minibatch[0][0]) / len(self._inputs[0])
-        """Of a minibatch, in microbatches like the first."""
+        """Size of a minibatch relative to the first microbatch."""
 
     def measured(self, tick: Callable[[], object]) -> tuple[ProfiledLayer, ...]:
         for number in range(self._how.passes):
@@ -230,7 +230,7 @@ class _Layer:
         return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in found]
 
     def costs(self, share: float) -> ProfiledLayer:
-        """Of a minibatch that is so many times what passed through."""
+        """Costs of a minibatch that is `share` times the measured inputs."""
         return ProfiledLayer(
             label=self._label,
             forward_s=share * statistics.median(self.forward_s[WARM_UPS:]),

@@ -44,7 +44,7 @@ class LinkSpeed:
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
-        """What `asdict` makes of it.
+        """Builds the value from its form as JSON (`asdict`).
 
         Raises:
             ConfigError: it is something else.
