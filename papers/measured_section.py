@@ -1,4 +1,4 @@
-"""The part of a paper's page that shows what its experiments measured: the printed numbers beside ours, and courses."""
+"""The part of a paper's page with its experiments' measurements: the printed numbers next to ours, and courses."""
 
 import csv
 import json

@@ -71,7 +71,7 @@ def _of(paper: str, measured: Measured) -> dict[str, str]:
 
 
 def _spread(values: Sequence[float], noun: str) -> str:
-    """The least and the largest, behind a comma; nothing where there are none, as of runs that all diverged."""
+    """Minimum and maximum, after a comma; empty if there are none, as when all runs diverged."""
     if not values:
         return ""
     least, most = min(values), max(values)
@@ -84,7 +84,7 @@ _SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
 
 
 def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
-    """The whole page; figures that need no training lie in `images/` beside it.
+    """The whole page; figures that need no training are in `images/` next to it.
 
     Args:
         paper: what is known of it.

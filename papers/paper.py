@@ -67,7 +67,7 @@ def agrees(printed: str, ours: Value, relation: str = "=") -> bool:
 
 
 def shown(value: Value | None, printed: str) -> str:
-    """Our number with one digit more than is printed; whole ones without any, nothing where there is none."""
+    """Our number with one digit more than is printed; whole numbers without any, empty if there is no number."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -78,7 +78,7 @@ def shown(value: Value | None, printed: str) -> str:
 
 
 def _decimals(text: str) -> int:
-    """Digits behind the point; of a number such as 5e-4, too."""
+    """Digits after the decimal point, also of a number such as 5e-4."""
     mantissa, _, exponent = text.partition("e")
     return max(0, len(mantissa.partition(".")[2]) - int(exponent or 0))
 
@@ -214,7 +214,7 @@ class Paper:
         return {**self.verdicts(tables), **{claim: found for claim, found in trained.items() if found}}
 
     def stated(self, tables: Tables) -> Iterator[Comparison]:
-        """Every number of its text that its own tables determine, beside what they say."""
+        """Every number of its text that its own tables determine, next to the value from the tables."""
         ours = self.recomputed(tables)
         for row in tables["stated"].rows:
             if row["name"] in ours:

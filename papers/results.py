@@ -88,7 +88,7 @@ class Measured:
 
     @property
     def changes(self) -> Sequence[str]:
-        """The settings that its command gave beside the preset, in the order given."""
+        """The settings that its command gave in addition to the preset, in the order given."""
         words = shlex.split(self.made["command"])
         given = words[words.index("--multirun") + 1 :]
         return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
@@ -178,7 +178,7 @@ _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
     """Writes runs.csv, made.json, and of all but the map sweep.md, .json, .png and .html; returns the files.
 
-    The map has hundreds of runs, and a page and a figure of its own. What was kept of it before stays, unless there are
+    The map has hundreds of runs, and its own page and figure. What was kept of it before stays, unless there are
     runs of the same settings now; `earlier` in made.json then says with what that was made.
 
     Args:

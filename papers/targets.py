@@ -33,7 +33,7 @@ class ReproductionTarget:
 
     @property
     def settings(self) -> list[str]:
-        """The words of the command line beside the preset."""
+        """The words of the command line in addition to the preset."""
         if self.scale == FULL:
             return []
         return shlex.split(choice_of("experiment", self.experiment).remarks["small"])

@@ -45,7 +45,7 @@ def python_generators_kept() -> Iterator[None]:
 
 @contextmanager
 def python_draws(seed: int) -> Iterator[list[bool]]:
-    """Python's and numpy's default generators draw from `seed` inside, and go on behind it where they were before.
+    """Python's and numpy's default generators draw from `seed` inside; their former state is restored after it.
 
     Afterwards the list that it gives says whether any number was drawn.
     """

@@ -94,7 +94,7 @@ NAME = "map"
 NETWORKS = {"conv": "Convolution net", "transformer": "Transformer", "gpt": "`gpt`"}
 """The presets, and what they train."""
 _PARTS = ("pipemare", "hybrid", "2bw")
-"""Last words of the presets beside a network's own: methods that take other settings or other depths."""
+"""Last words of the presets in addition to a network's own: methods that take other settings or other depths."""
 PLAIN = "naive_async"
 """The method that in a pipeline of one stage is plain training."""
 _FIRST = 0

@@ -92,7 +92,7 @@ Cell = Callable[[FieldMap, str, int], str]
 
 
 def figure_of(found: FieldMap) -> str:
-    """The name of a network's figure, which lies in `images/` beside the page."""
+    """The name of a network's figure, which is in `images/` next to the page."""
     return f"{NAME}_{found.network}.png"
 
 
@@ -214,7 +214,7 @@ def _range(counts: Sequence[int], one: str, more: str) -> str:
 
 
 def _cure(found: FieldMap) -> str:
-    """At which depths plain asynchrony is like plain training, and from which on a cure is needed."""
+    """The depths at which plain asynchrony is like plain training, and the depth from which mitigation is needed."""
     if found.plain is None:
         return "plain training was not measured yet, so nothing can be said of a cure."
     depths = {reading: found.depths_that(PLAIN, reading) for reading in Reading}

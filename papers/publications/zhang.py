@@ -30,7 +30,7 @@ from pipetrain.report.closed_forms import CLOSED, Position
 from pipetrain.tracking.throughput import PREDICTED
 
 _STASHED = 4
-"""Copies of the weights beside the newest that the paper gives PipeDream with 4 stages (app. D)."""
+"""Copies of the weights, in addition to the newest, that the paper gives PipeDream with 4 stages (app. D)."""
 _SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32), "ImageNet": (3, 224, 224)}
 _LAYERS = "torchsummary counts an output for each module, so it depends on how a model is written, which is not told; "
 

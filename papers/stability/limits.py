@@ -108,7 +108,7 @@ def _grid(order: int) -> Floats:
 
 
 STEPS = 10_000
-"""Enough to tell growth from decay a part in 1,000 beside the limit, for delays up to a hundred."""
+"""Enough to distinguish growth from decay within a part in 1,000 of the limit, for delays up to a hundred."""
 
 
 def weights(model: Quadratic, alphas: Floats, steps: int, noise: Floats | None = None, start: float = 1.0) -> Floats:

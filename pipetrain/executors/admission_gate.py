@@ -15,7 +15,7 @@ class BrokenOffError(Exception):
 class AdmissionGate:
     """Admits minibatches; shutting it stops every process at the same minibatch.
 
-    Whoever wants the pipeline drained, in another thread or in a signal's handler, first holds the gate of every
+    A thread or signal handler that wants the pipeline drained first holds the gate of every
     process, which tells how far each has come, and then shuts all of them behind the minibatch of the one that is
     ahead. Those on their way are finished. Where the run is only to pause, each process opens its gate again.
 

@@ -33,7 +33,7 @@ class IntervalTimes:
 
     Attributes:
         idle: idle share of each stage; None if stages do not run one by one.
-        predicted: seconds that each step would take with every stage on a device of its own and messages that take no
+        predicted: seconds that each step would take with every stage on its own device and messages that take no
             time; empty where stages are not simulated, or not one by one.
     """
 

@@ -130,7 +130,7 @@ class PartScore:
 
 
 def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:
-    """The parts with numbers that the host knows, which it reads of many parts at once."""
+    """The parts with numbers that the host knows, read for many parts together."""
     remaining = iter(parts)
     while some := list(itertools.islice(remaining, _UNREAD)):
         scalars = [each for part in some for each in part.numbers() if isinstance(each, Tensor)]

@@ -39,7 +39,7 @@ def start(*targets: str) -> None:
 
     _forget_foreign_method()
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
-    with blocked():  # the fork server needs it; its start unblocks some signals, so it has a block of its own
+    with blocked():  # the fork server needs it; its start unblocks some signals, so it needs a separate block
         resource_tracker.ensure_running()
     # a linear algebra library that numpy brings may start its threads when it is imported
     modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}

@@ -24,7 +24,7 @@ def wait_for_master(who: str) -> None:
         who: what messages call this process.
 
     Raises:
-        RunError: nobody is there: the name is unknown, there is no way to the address, or nothing answers.
+        RunError: the name is unknown, there is no route to the address, or nothing answers.
     """
     if os.environ["RANK"] == "0" and not is_torchruns():
         return
@@ -61,7 +61,7 @@ def connection_error() -> OSError | None:
 
 
 def local_address() -> str | None:
-    """The address of this machine from which the master is reached, such as `10.0.0.7`; None where there is no way."""
+    """The address of this machine from which the master is reached, such as `10.0.0.7`; None without a route."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
             nothing_is_sent.connect(address())

@@ -95,7 +95,7 @@ class Heartbeat:
 class SuspendAwareClock:
     """A clock that stands still while its process does.
 
-    Ctrl-Z, a batch system or a closed laptop stops all processes of a run at once, and none of them hangs. A process
+    Ctrl-Z, a batch system or a closed laptop stops all processes of a run together, and none of them hangs. A process
     is not notified that it was stopped, but notices that it has not looked at the clock for long.
 
     Args:

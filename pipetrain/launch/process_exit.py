@@ -48,7 +48,7 @@ def exit_with_parent() -> None:
         while alive and os.getppid() == parent:
             time.sleep(_POLL_SECONDS)
         orphaned.set()
-        os.kill(os.getpid(), signal.SIGTERM)  # whoever watches this process writes down how the run ended
+        os.kill(os.getpid(), signal.SIGTERM)  # the process's watcher records how the run ended
         time.sleep(_LAST_SECONDS)
 
     _start(until_gone)

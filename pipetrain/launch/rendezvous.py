@@ -29,7 +29,7 @@ def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
     """Unique name of this start of the processes, chosen by rank 0; waits for the other processes.
 
     torchrun starts all processes again when one has failed, and leaves them the store of before, with the addresses of
-    those that are gone. Its count of restarts differs between machines. So every other rank publishes a key of its own,
+    those that are gone. Its count of restarts differs between machines. So every other rank publishes its own key,
     and only accepts an answer to that key.
 
     Args:

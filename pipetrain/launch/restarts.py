@@ -1,4 +1,4 @@
-"""Restarts: a run whose worker failed goes on by itself, from its newest whole checkpoint."""
+"""Restarts: a run whose worker failed resumes automatically, from its newest complete checkpoint."""
 
 import logging
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Tell = Callable[[str, int], None]
 
 
 def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: Tell) -> dict[str, Any]:
-    """Carries out a run, anew up to `launch.max_restarts` times when a worker dies or hangs; its summary.
+    """Runs a job, restarting it up to `launch.max_restarts` times if a worker dies or hangs; returns its summary.
 
     Each start has the checkpoint's bits and drains where the configuration says, so the numbers are those of a run in
     which nothing failed.

@@ -251,13 +251,13 @@ class Watchdog:
         return self.gate.ends
 
     def _begin_graceful_stop(self, number: int) -> bool:
-        """Begins to drain on a signal from an outer launcher; False if the worker is to end at once."""
+        """Begins to drain on a signal from an outer launcher; False if the worker is to end immediately."""
         if self._has_launcher or self.activity.starting or self._store is None:
             return False
         if self._deadline is not None or not self.watched.stop_timeout:
             return False
         if process_exit.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
-            return False  # there is nobody left to drain the pipeline with
+            return False  # no process is left to drain the pipeline with
         self._deadline = self._clock.look() + self.watched.stop_timeout, number
         self.interruption.note(number)
         self._agreement.ask()
@@ -296,7 +296,7 @@ class Watchdog:
             self._hang(f"{now - self._changed_at:.0f} s in {activity.what}")
 
     def _look_at_start(self, seconds: float) -> None:
-        """A start may take long, but not for ever; whoever waits gives the one waited for time to name itself."""
+        """A start may take long, but not forever; a waiting process lets the process it waits for report first."""
         limit = self.watched.start_timeout
         if seconds > (2 * limit if self.activity.waiting else limit):
             self._hang(f"not started after launch.start_timeout={limit:g} s; it was {self.activity.what}")

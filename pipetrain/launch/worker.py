@@ -95,7 +95,7 @@ def run_spawned(job: Job) -> None:
 
 
 OnEnd = Callable[[Job, str | None], None]
-"""Called when a signal ends a run: with the job as all agreed on it, and who failed, or None where nobody did."""
+"""Called when a signal ends a run: with the job as all agreed on it, and the failure, or None if no worker failed."""
 
 
 def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from pipetrain.tensors import Tensors
 
 
 class Attention(nn.Module):
-    """Additive attention (Bahdanau et al. 2015, appendix A.1.2) of every position of the decoder at once."""
+    """Additive attention (Bahdanau et al. 2015, appendix A.1.2) of all positions of the decoder together."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

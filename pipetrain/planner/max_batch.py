@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipetrain.planner.costs.cut_profile import CutProfile
 
 MOST_SAMPLES = 1 << 24
-"""Samples beyond which nobody looks: more fit any device that so many fit."""
+"""Largest number of samples that is tried: a device that holds so many counts as unlimited."""
 
 
 @dataclass(frozen=True)

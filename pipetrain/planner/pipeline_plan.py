@@ -30,7 +30,7 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Stages in the order of the pipeline, the devices of each behind those of the one before.
+    """Stages in the order of the pipeline; the devices of each follow those of the previous stage.
 
     Attributes:
         stages: each of them.

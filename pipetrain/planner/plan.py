@@ -40,7 +40,7 @@ class Plan:
 
     Attributes:
         rule: the name of what made them.
-        copied_parameters: how many weights, beside those of the model, for copies of tied ones in later stages.
+        copied_parameters: number of weights, in addition to the model's, for copies of tied ones in later stages.
         replicas: how many processes hold each stage; None: one each.
     """
 

@@ -84,7 +84,7 @@ class Planner:
         return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:
-        """The fastest pipeline of one device for each stage; None where there is none."""
+        """The fastest pipeline with one device per stage; None if none exists."""
         return self._searched(self.topology, (1,) * self.topology.num_devices)
 
     def data_parallel(self) -> PipelinePlan:

@@ -23,7 +23,7 @@ class RecomputeSegments:
 
     @classmethod
     def of_single_stages(cls, num_stages: int) -> "RecomputeSegments":
-        """Every stage recomputes by itself, just before its backward."""
+        """Every stage recomputes on its own, just before its backward."""
         return cls(tuple(range(num_stages)), num_stages)
 
     def begins(self, r: int) -> bool:
@@ -87,7 +87,7 @@ class Routes:
     def sender(self, r: int, op: Operation) -> int | None:
         """The stage whose operation of the same name stage r waits for.
 
-        F needs the F of the same microbatch one stage before, B its B one stage behind, and R the R of the stage
+        F needs the F of the same microbatch one stage before, B its B one stage later, and R the R of the stage
         before where that is of the same segment.
         """
         if op.kind is Kind.FORWARD and r > 0:

@@ -20,8 +20,8 @@ class StageTimes:
         transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's. So long
             the link takes no other message of that direction.
         replicas: of each stage; None: one of each. Replicas take equally long, and to average takes them no time.
-        inputs: in which the first stage reads those of the next minibatch, behind the last forward of one.
-        targets: in which the last stage reads those of the next, behind its update.
+        inputs: in which the first stage reads the next minibatch's, after the last forward of a minibatch.
+        targets: in which the last stage reads the next minibatch's, after its update.
     """
 
     forward: Sequence[float]

@@ -1,4 +1,4 @@
-"""Staleness and weight versions of small runs of every method: the papers' tables beside measurements."""
+"""Staleness and weight versions of small runs of every method: the papers' tables next to measurements."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class StageMeasurement:
         num_microbatches: N.
         stage: r.
         forward, backward: the distinct values of staleness.
-        versions: the most sets of weights held at once.
+        versions: the most sets of weights held at the same time.
         copies: bytes of all of them at the peak, in bytes of one.
     """
 
@@ -194,7 +194,7 @@ def _table_ii(rows: Sequence[StageMeasurement], num_stages: int) -> Iterator[str
 
 
 def pipemare_table_1(num_stages: int, num_microbatches: int) -> list[str]:
-    """PipeMare's table 1, closed form beside measurement, in lines."""
+    """PipeMare's table 1, closed form next to measurement, in lines."""
     rows = [stage for row in _TABLE_1 for stage in _run(row, num_stages, num_microbatches)]
     return list(_table_1(rows, num_stages, num_microbatches))
 

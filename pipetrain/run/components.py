@@ -46,7 +46,7 @@ class Components:
         placement: which process has which stages.
         replicas: how many processes have each.
         loss, trial: the loss, and what the model makes of the first samples.
-        metrics: of evaluations, beside those of the loss.
+        metrics: of evaluations, in addition to those of the loss.
         labels: those that the model can learn; None where the loss is not over classes.
         account: how the cuts were found, where they were planned.
     """

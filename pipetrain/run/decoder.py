@@ -1,4 +1,4 @@
-"""The metrics that need the whole model at once, such as BLEU of the texts that it generates."""
+"""Metrics that need the whole model in one process, such as BLEU of generated texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,7 +72,7 @@ class Decoder:
         return self.metrics(assemble(self.chain, whole, self.options.device))
 
     def metrics(self, model: LayerChain) -> dict[str, float]:
-        """The metrics of an assembled model; what the data set draws at random disturbs nobody else.
+        """The metrics of an assembled model; random draws of the data set affect nothing else.
 
         Raises:
             BrokenOffError: the run is to end.

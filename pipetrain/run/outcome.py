@@ -115,7 +115,7 @@ Report = Mapping[str, Any]
 
 
 def reports_by_stage(reports: Sequence[Report], replicas: Replicas) -> list[dict[str, Any]]:
-    """A report of each stage: that of its one worker, or those of its replicas taken together and beside each other.
+    """A report of each stage: its only worker's report, or its replicas' reports combined and side by side.
 
     Of its replicas' staleness it has all values, of their idle shares the mean, of other numbers the largest.
 

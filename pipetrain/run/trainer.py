@@ -36,11 +36,11 @@ class Trainer:
             for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
         interrupted: whether the run was broken off.
         metrics: of an evaluation at this very step, where the last stage is.
-        further: metrics that evaluations take beside those of the loss, where the last stage is.
-        decoder: of the metrics that need the whole model; None where there are none.
+        further: metrics of evaluations in addition to those of the loss, where the last stage is.
+        decoder: of the metrics that need the whole model; None if there are no such metrics.
         add_evaluation: adds the evaluation at this very step to the checkpoint of it.
         evaluation_due: whether the run has yet to be evaluated at this very step.
-        saved_at: the step of the newest checkpoint of this run; None where that may have to be saved anew.
+        saved_at: the step of the newest checkpoint of this run; None if that step may have to be saved again.
     """
 
     executor: Executor

@@ -34,7 +34,7 @@ class WorkerComponents:
 
     Attributes:
         progress: where a resumed run stood; empty for a fresh one.
-        metrics: of evaluations beside those of the loss, where the last stage is.
+        metrics: of evaluations in addition to those of the loss, where the last stage is.
         recorder: where the last stage is; None elsewhere.
         trace: the file of the operations' times; None for no trace.
     """

@@ -13,7 +13,7 @@ class Placement:
     """The stages of each process.
 
     Attributes:
-        stages_of: process -> its stages, ascending; every stage is in one process, or by itself in one for each of its
+        stages_of: process -> its stages, ascending; every stage is in one process, or alone in one for each of its
             replicas.
     """
 

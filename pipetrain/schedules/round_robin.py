@@ -119,7 +119,7 @@ class RoundRobin(ListSchedule):
         """Microbatches on each replica.
 
         Where all stages have as many replicas, those of the schedule of a replica. Else whole minibatches are ahead,
-        as each goes to a worker of its own.
+        as each goes to a separate worker.
         """
         if self._keeps_lists:
             return self.each.in_flight(r, D, N)

@@ -19,7 +19,7 @@ class ForwardGraph:
 
     Attributes:
         inputs: the differentiable ones.
-        input_gradients: of these inputs, after the backward; None where there is none.
+        input_gradients: of these inputs, after the backward; None for an input without one.
         outputs: with their graph.
         leaves: the weights that the outputs were computed with, as leaves, by name.
         version: of these weights; None where the backward reads others, as nothing here may keep these alive.

@@ -49,7 +49,7 @@ class _InFlight:
     Attributes:
         inputs: what a recomputation starts from, where the stage recomputes from its own input.
         targets: on the last stage.
-        carried: what the layers began with, for a recomputation; empty where there is none.
+        carried: what the layers began with, for a recomputation; empty if nothing is carried.
         graph: None between a forward and its recomputation.
     """
 

@@ -159,7 +159,7 @@ class Recorder:
         """Ends the interval, after every stage has drained: its last step has lasted until now.
 
         Args:
-            predicted: seconds that each of its steps would take with every stage on a device of its own, where they
+            predicted: seconds that each of its steps would take with every stage on its own device, where they
                 are simulated.
 
         Raises:

@@ -130,7 +130,7 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
 
 
 def _pair(pair: tuple[int, int], rank: int, made: Links, headers: dist.ProcessGroup) -> dict[str, Any] | None:
-    """Each pair by itself, while the other processes wait at the barrier."""
+    """One pair at a time, while the other processes wait at the barrier."""
     groups = [made.groups(made.transport.new_group(pair), headers) for _ in pair]
     measured = None
     if rank in pair:

@@ -322,4 +322,4 @@ STEPS = (
     Step("failures: a stage killed, one that raises, one out of memory", _failures, emulated=True),
     Step("speed", _speed),
 )
-"""In the order of the report, behind the environment."""
+"""In the order of the report, after the environment."""

@@ -69,7 +69,7 @@ def never_began(runs: Iterable[RunDirectory]) -> None:
 
 
 def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> ExitCode:
-    """Tells of an exception that nobody expected, in one line that names where its traceback is."""
+    """Reports an unexpected exception, in one line that names the file of its traceback."""
     with contextlib.suppress(OSError):  # the log's directory may be gone, or its disk full
         log.error("the run failed\n%s", Failure.of(error).traceback)
     if isinstance(error, RunError) or not run.log.is_file():
@@ -132,7 +132,7 @@ def how_to_continue(job: "Job", hydra: DictConfig) -> str:
 
 
 def _newest_step(job: "Job") -> int | None:
-    """The step of the newest checkpoint, which may be the one that the run continued; None where there is none."""
+    """The step of the newest checkpoint, which may be the one that the run resumed; None without one."""
     from pipetrain.run.checkpoint import store
 
     own = store.checkpoints(job.run.path)

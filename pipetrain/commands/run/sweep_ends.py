@@ -93,7 +93,7 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
     """
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
-    except OmegaConfBaseException:  # nobody can say what it was to be
+    except OmegaConfBaseException:  # its value cannot be resolved
         plain = {}
     from pipetrain.tracking.hyperparameters import values_set  # imports torch
 

@@ -12,7 +12,7 @@ from pipetrain.number_range import NumberRange
 MOST_BYTES = 10**9
 """Size of the largest text: it is read whole and then cut into tokens."""
 _CHUNK = 2**24
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 def read_text(path: Path, setting: str, remedy: str) -> str:

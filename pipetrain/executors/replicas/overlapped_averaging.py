@@ -195,7 +195,7 @@ class OverlappedAveraging:
         return AveragedGradients(gradients, losses)
 
     def _there(self) -> set[str]:
-        """The weights that some replica has a gradient of; reads the flags of all buckets at once."""
+        """The weights that some replica has a gradient of; reads the flags of all buckets together."""
         flags = torch.cat([bucket.flags.float() for bucket in self._buckets]).tolist() if self._buckets else []
         names = (name for bucket in self._buckets for name in bucket.weights)
         return {name for name, flag in zip(names, flags, strict=True) if flag > 0}

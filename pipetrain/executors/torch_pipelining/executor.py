@@ -163,7 +163,7 @@ class TorchPipeliningExecutor(ManyProcesses):
 
 
 def _separate_gradients(stage: Stage) -> None:
-    """Gives each parameter a gradient of its own: autograd returns one tensor for both weights of a sum.
+    """Gives each parameter its own gradient: autograd returns one tensor for both weights of a sum.
 
     Where the library takes the gradients of weights by themselves, it adds those of later microbatches in place, and
     would add to such a tensor once for each weight.

@@ -15,7 +15,7 @@ from pipetrain.schedules import ListSchedule, Schedule
 from pipetrain.schedules.round_robin import UnevenReplicas
 
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
-"""Bytes of one stage, or of many at once."""
+"""Bytes of one stage, or a vector of the bytes of many stages."""
 
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1}
 """Tensors of a weight's size that torch's optimizers keep for each, whatever their options."""
@@ -79,7 +79,7 @@ class MemoryRules:
         microbatches: N.
         schedule: says what is in flight.
         versions: sets of weights that a stage in this place holds at most.
-        states: tensors of a weight's size beside weights and gradients: the optimizer's, and the method's statistic.
+        states: further tensors of a weight's size: the optimizer's, and the method's statistic.
         recompute: whether only the inputs of a stage are kept.
     """
 

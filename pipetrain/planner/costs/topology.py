@@ -40,7 +40,7 @@ class Topology:
             of eight devices.
         bytes_per_s: of each level, between two of its members.
         devices: each of them, in order; () where all are as the profiled one.
-        cores: that the workers of one innermost level share; None: each worker has a device of its own.
+        cores: that the workers of one innermost level share; None: each worker has its own device.
     """
 
     workers: tuple[int, ...]

@@ -27,7 +27,7 @@ class AntichainStates:
 
     Attributes:
         profile: the graph.
-        members: of each state its layers, as the bits of a number; every state comes behind those that it contains.
+        members: of each state its layers, as the bits of a number; every state comes after the states that it contains.
     """
 
     profile: Profile
@@ -102,7 +102,7 @@ class AntichainStates:
 
     @cached_property
     def entering_bytes(self) -> Vector:
-        """Bytes that layers right behind a cut keep of what comes over it, beside their `activation_bytes`."""
+        """Bytes that layers right after a cut keep of its tensors, in addition to their `activation_bytes`."""
         shared = [layer.shared_bytes for layer in self.profile.layers]
         return (
             self._at_cuts([target for _, target in self.profile.edges], shared) if any(shared) else np.zeros(len(self))
@@ -110,7 +110,7 @@ class AntichainStates:
 
     @cached_property
     def sent_bytes(self) -> Vector:
-        """Bytes that a cut sends forward: what layers behind it need of those in front, each tensor once."""
+        """Bytes that a cut sends forward: what layers after it need of the layers before it, each tensor once."""
         outputs = [layer.output_bytes for layer in self.profile.layers]
         return self._at_cuts([source for source, _ in self.profile.edges], outputs)
 

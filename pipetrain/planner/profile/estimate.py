@@ -27,7 +27,7 @@ BYTES_PER_SECOND = 8e9
 WEIGHT_BYTES_PER_SECOND = 25e9
 
 WeightPasses = Callable[[int], Sequence[float]]
-"""Number of stages -> for each, how often a minibatch reads or writes every weight beside its forward and backward."""
+"""Number of stages -> for each, how often a minibatch reads or writes every weight outside forward and backward."""
 
 
 def no_passes(num_stages: int) -> list[float]:

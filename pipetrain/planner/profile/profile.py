@@ -45,9 +45,9 @@ def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]
 class SharedWeight:
     """Weights that the same set of layers shares.
 
-    Attributes:
-        layers: their indices, ascending, two at least; the weights of each contain it.
-weight_bytes: total bytes of the weights that exactly these layers share.
+        Attributes:
+            layers: their indices, ascending, two at least; the weights of each contain it.
+    weight_bytes: total bytes of the weights that exactly these layers share.
     """
 
     layers: tuple[int, ...]
@@ -81,7 +81,7 @@ weight_bytes: total bytes of the weights that exactly these layers share.
         return cls(tuple(sorted(layers)), size)
 
     def counted_again(self, layers: Collection[int]) -> int:
-        """The bytes that too many would be counted if each of these layers had a weight of its own."""
+        """Bytes that would be counted in excess if each of these layers had its own weight."""
         return max(0, sum(layer in layers for layer in self.layers) - 1) * self.weight_bytes
 
 

@@ -1,4 +1,4 @@
-"""Dynamic programs for the sequence of stages whose largest cost is smallest, on many states at once."""
+"""Dynamic programs that minimize the largest cost in a sequence of stages, vectorized over states."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -186,7 +186,7 @@ def _next_part(stages: Table, rest: Table, worker: int, state: int) -> StageCand
 
 
 def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
-    """At [index of the last state, state], the smallest largest cost of a stage from there and of what is behind it.
+    """At [index of the last state, state], the minimal bottleneck of a stage from there and of the stages after it.
 
     Args:
         stages: [count - 1, first state, last state].
@@ -203,7 +203,7 @@ def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
 
 
 def _smallest(rows: Table, behind: Table) -> Vector:
-    """For each row, the smallest of what is larger: a stage up to a state, or what is behind it.
+    """For each row, the minimum over states of the maximum of a stage up to the state and the stages after it.
 
     Args:
         rows: [count - 1, row, state].

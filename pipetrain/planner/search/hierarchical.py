@@ -22,7 +22,7 @@ class MemberPlace(NamedTuple):
     Attributes:
         device: the first.
         copies: how many of it take minibatches in turn.
-        after: the devices of the stages behind it.
+        after: the devices of the stages after it.
         stages_after: how many stages these are, at most.
     """
 

@@ -52,7 +52,7 @@ def _sent(panel: "Axes", comparison: Comparison) -> None:
 
 
 def _bars(panel: "Axes", comparison: Comparison, values: Sequence[float], texts: Sequence[str]) -> None:
-    """A bar for each plan, the best at the bottom, with a text behind it."""
+    """A bar for each plan, the best at the bottom, followed by a text."""
     colors = [_COLORS[row.name] for row in reversed(comparison.rows)]
     panel.barh(range(len(values)), values, color=colors, height=0.6)
     for place, (value, text) in enumerate(zip(values, texts, strict=True)):

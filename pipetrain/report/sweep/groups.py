@@ -137,7 +137,7 @@ def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list
 
 
 def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[tuple[str, ...]]:
-    """Columns of the settings that distinguish the groups, each with its head first; empty if names distinguish them."""
+    """Columns of the settings that distinguish the groups, each with its head first; empty if names do so."""
     names = [group.name for group in groups]
     if labels_of(groups, longest) == names:
         return []

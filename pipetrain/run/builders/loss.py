@@ -51,10 +51,10 @@ def _tensors(target: Target) -> dict[str, Tensor]:
 
 
 def build_metrics(settings: Settings) -> Metrics:
-    """The metrics of evaluations beside those of the loss.
+    """The metrics of evaluations in addition to those of the loss.
 
     Raises:
-        ConfigError: a target refuses an option, returns something else, or nobody says which of two values is better.
+        ConfigError: a target refuses an option, returns something else, or does not say which of two values is better.
     """
     fresh: dict[str, Metric] = {}
     lower: list[str] = []

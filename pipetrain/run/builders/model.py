@@ -32,7 +32,7 @@ def build_chain(
         model: what returns it.
         dataset: what fills in its open options.
         seed: of the run.
-        separate: whether each layer gets a weight of its own in place of one that it shares.
+        separate: True if each layer gets its own weight instead of a shared one.
         output: the entry of what the forward returns that goes to the loss; None: see `chain_of`.
 
     Raises:
@@ -58,7 +58,7 @@ def first_inputs(dataset: Any) -> Inputs:
     """The inputs of the first samples; by name where the data set gives dicts.
 
     Raises:
-        ConfigError: there are dicts inside of dicts, or tuples, for which nobody knows what each tensor is called.
+        ConfigError: there are dicts inside of dicts, or tuples, whose tensors have no known names.
     """
     fetch = Fetch(dataset.train, seed=0, inputs=True, targets=False)
     tensors, _ = fetch(0, range(min(len(dataset.train), _FIRST)))

@@ -212,7 +212,7 @@ def phases_of_rule(
 
 _MISSING = "???"
 MOST_STAGES = 256
-_EPOCH = 10**9  # without data nobody knows how long one is: longer than any timeline
+_EPOCH = 10**9  # the length is unknown without data: longer than any timeline
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Writes checkpoints in a thread of its own, from copies in host memory, while the pipeline goes on."""
+"""Writes checkpoints in a separate thread, from copies in host memory, while the pipeline continues."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ class BackgroundWriter:
     def save(self, folder: Path, snapshot: Snapshot) -> None:
         """Copies what is to be saved, and has it written; first waits for the checkpoint before.
 
-        A device makes the copies later, but before the updates that are queued behind them; the thread waits for it.
+        A device makes the copies later, but before the updates queued after them; the thread waits for it.
 
         Raises:
             OSError: one process could not write its part of the checkpoint before.

@@ -172,7 +172,7 @@ class NewestWhole:
     """The newest checkpoint of a run that can be used.
 
     Attributes:
-        folder: where it is; None where there is none.
+        folder: of the checkpoint; None without one.
         faults: what is wrong with each newer one, in a line that names the file.
     """
 

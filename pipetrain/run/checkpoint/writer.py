@@ -107,7 +107,7 @@ def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
 
 
 def replace_progress(folder: Path, progress: Mapping[str, Any]) -> None:
-    """Writes the progress of a checkpoint anew, in a folder that takes its place; nothing where it has been removed.
+    """Rewrites the progress of a checkpoint, in a folder that replaces it; does nothing if it has been removed.
 
     Raises:
         OSError: it cannot be written; the checkpoint is as before.

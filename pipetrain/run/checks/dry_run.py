@@ -134,7 +134,7 @@ class EmbeddingIndexCheck(TorchFunctionMode):
     @property
     def tokens(self) -> TokenRange | None:
         """The ids that the inputs may have that are looked up as they are; None where none is."""
-        alone = len(self._rows) == 1  # with several, nobody knows which of them has the data set's tokens
+        alone = len(self._rows) == 1  # with several, it is unknown which of them has the data set's tokens
         return TokenRange("train", dict(self._rows), self._vocabulary if alone else None) if self._rows else None
 
     @override

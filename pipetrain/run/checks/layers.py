@@ -140,7 +140,7 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
         result = functional_call(layer, leaves, inputs)
     outputs = result if isinstance(result, tuple) else (result,)
     _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
-    # behind the first layer a gradient flows to the inputs as well, and autograd saves what that needs
+    # after the first layer a gradient flows to the inputs as well, and autograd saves what that needs
     return saved, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
 
 
@@ -234,7 +234,7 @@ def check_cut_trains_alike(chain: LayerChain, inputs: Inputs, output: str | None
     Raises:
         ConfigError: they differ.
     """
-    # as with the recording itself, modules of torch that nobody else needs
+    # as with the recording itself, modules of torch that nothing else needs
     from pipetrain.models.graph.equivalence import trains_like_eager
     from pipetrain.models.graph.example import Example
 

@@ -74,7 +74,7 @@ def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> Pipe
 
 
 def stored_cuts(settings: Settings, found: StartPoint) -> PlannedPartition | None:
-    """The cuts of the run that this one goes on with; None where it starts afresh, or asks for others.
+    """The cuts of the run that this run resumes; None if it starts from scratch, or asks for other cuts.
 
     Raises:
         ConfigError: the plan of that run cannot be read.
@@ -165,7 +165,7 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
 
 
 def _plan_on(profile: Profile, settings: Settings, devices: int, *, straight: bool) -> PipelinePlan:
-    """The best on so many devices; with replicas of its own `Planner` counts these."""
+    """The best plan on so many devices; if the settings fix the replicas, `Planner` counts these."""
     if settings.replicas.counts is None:
         given = with_cores(settings, profile)
         section = given if given.workers else replace(given, devices=devices)

@@ -81,7 +81,7 @@ def measured_layers(
         tick: called after each pass.
 
     Raises:
-        ConfigError: the model does not fit on the device at once.
+        ConfigError: the whole model does not fit on the device.
     """
     devices = [how.device] if how.device.type == "cuda" else []
     try:
@@ -115,7 +115,7 @@ class _Model:
 
     def __init__(self, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> None:
         copied = copy.deepcopy(chain)
-        copied.module.to(how.device)  # at once, as layers may share weights
+        copied.module.to(how.device)  # in one step, as layers may share weights
         last = len(copied) - 1
         loss = on_device(how.loss, how.device)
         self._layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
@@ -158,7 +158,7 @@ class _Model:
 
 
 class _Layer:
-    """A layer, computed as a stage of its own would compute it; the last one with the loss.
+    """A layer, computed as a separate stage would compute it; the last one with the loss.
 
     Attributes:
         forward_s, backward_s: of each pass.
