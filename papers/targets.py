@@ -61,7 +61,7 @@ class ReproductionTarget:
         return [SweepRound(self, number, shlex.split(part)) for number, part in enumerate(parts, start=1)]
 
     def words(self, runs: Path, narrowed: Sequence[str] = ()) -> list[str]:
-        """The whole command, without `pipetrain`; a second one goes on where the first was broken off.
+        """The whole command, without `pipetrain`; a second one continues where the first was interrupted.
 
         Args:
             runs: the folder of the sweep.

@@ -39,7 +39,7 @@ class _Reached:
         """Returns immediately: there is nothing to wait for."""
 
     def query(self) -> bool:
-        """True."""
+        """True: on the CPU nothing is ever queued."""
         return True
 
 
@@ -93,7 +93,7 @@ class SideStream:
 
 
 class HostCopies:
-    """Copies of tensors in page-locked host memory, on their way there while the host goes on.
+    """Copies of tensors in page-locked host memory, on their way there while the host continues.
 
     Args:
         tensors: to copy; CPU tensors are copied immediately.
@@ -150,8 +150,8 @@ def numbers(scalars: Sequence[Tensor]) -> list[Any]:
 def together(tensors: Mapping[str, Tensor]) -> list[list[str]]:
     """The names in groups, each for one call of every `torch._foreach_*` that a formula is made of.
 
-    A device takes all in one group, as each launch costs the host more than small weights cost the device. The CPU takes as
-    many as its caches hold from one operation to the next.
+    A device takes all in one group, as each launch costs the host more than small weights cost the device. The CPU
+    takes as many as its caches hold from one operation to the next.
     """
     groups: list[list[str]] = []
     room = 0

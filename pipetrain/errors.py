@@ -13,9 +13,9 @@ class ExitCode(IntEnum):
     """Wrong words on the command line, or a configuration that cannot run."""
     DIVERGED = 3
     PREEMPTED = 75
-    """By SIGTERM or SIGUSR1, as batch systems do; the same command goes on (EX_TEMPFAIL of sysexits.h)."""
+    """Interrupted by SIGTERM or SIGUSR1, as by batch systems; the same command resumes (EX_TEMPFAIL of sysexits.h)."""
     INTERRUPTED = 130
-    """By Ctrl-C."""
+    """Interrupted by Ctrl-C."""
 
 
 class ConfigError(Exception):
@@ -82,7 +82,7 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
 
 
 def one_line(message: str | BaseException) -> str:
-    """A message, or that of an error, without its line breaks, and with control characters escaped.
+    """A message, or an error's message, without its line breaks, and with control characters escaped.
 
     It may quote the name of a file that is untrusted, and a terminal obeys such characters.
     """

@@ -15,7 +15,7 @@ from papers.targets import FULL, SMALL
 from pipetrain.report.sweep.interval import sample_of, unpaired
 
 NEAR = 1.05
-"""A loss up to so many times that of plain training is like it."""
+"""Largest ratio to plain training's loss at which a loss counts as like it."""
 _TAIL = 0.025
 
 
@@ -158,7 +158,7 @@ class FieldMap:
 
     @property
     def depths(self) -> list[int]:
-        """Ascending."""
+        """Measured depths, ascending."""
         return sorted({depth for _, depth in self.losses})
 
     def depths_of(self, method: str) -> list[int]:

@@ -97,7 +97,7 @@ def figure_of(found: FieldMap) -> str:
 
 
 def map_page(maps: Sequence[FieldMap]) -> str:
-    """The whole page."""
+    """Text of the map's page."""
     blocks = [
         ["# The map of the field"],
         [_MADE],

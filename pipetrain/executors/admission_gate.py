@@ -99,7 +99,7 @@ class AdmissionGate:
         self._shut.clear()
         self._end = None
         self.openings += 1
-        if self.ends:  # a signal has come since its processes agreed to go on
+        if self.ends:  # a signal has come since its processes agreed to continue
             self.pause()
 
     def end_here(self) -> None:

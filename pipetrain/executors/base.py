@@ -160,7 +160,7 @@ class Executor(ABC):
     def whole_state(self) -> dict[str, Tensor] | None:
         """The newest weights and the buffers of all stages by full name where the last stage is, None elsewhere.
 
-        They are lent: only to be read, and only until training goes on.
+        They are lent: only to be read, and only until training continues.
         """
 
     @abstractmethod

@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.02
 
 
 def start(*targets: str) -> None:
-    """Starts the fork server, unless it is running. Its imports go on when this returns.
+    """Starts the fork server, unless it is running. Its imports continue after this returns.
 
     Args:
         targets: what workers will call. Modules of pipetrain's own are imported before they are forked; a user's may
@@ -64,7 +64,7 @@ def has_ended(within: float = 1.0) -> bool:
 
 
 def go_on() -> None:
-    """Has a fork server that was stopped go on: the launcher hears from it alone how a worker has ended."""
+    """Continues a stopped fork server: the launcher learns only from it how a worker has ended."""
     pid = _pid()
     with contextlib.suppress(ChildProcessError, ProcessLookupError):  # it has ended
         if pid is not None and _has(pid, os.WSTOPPED):

@@ -320,7 +320,7 @@ class PeerMonitor(Monitor):
         self._reach.start()
 
     def exchange(self, own: Heartbeat) -> None:
-        """Publishes this worker's heartbeat, and looks at those of the others."""
+        """Publishes this worker's heartbeat, and checks the heartbeats of the other workers."""
         own.publish(self._store)
         self.look()
         self._reach.note_answer()
@@ -378,7 +378,7 @@ class StoreTimeout:
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Starts to count."""
+        """Starts the thread that counts the seconds."""
         threading.Thread(target=self._watch, name="store timeout", daemon=True).start()
 
     def note_answer(self) -> None:

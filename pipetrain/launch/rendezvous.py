@@ -92,7 +92,7 @@ class ProcessEnvironment:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device on which the process computes."""
         return self.transport.device
 
     @property

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Attempt = Callable[[Job], dict[str, Any]]
 """Starts the workers, and returns the summary that they left."""
 Tell = Callable[[str, int], None]
-"""Is given what happened, in one line, and the step from which the run goes on."""
+"""Called with a one-line description of the failure and the step from which the run resumes."""
 
 
 def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: Tell) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: 
 
 
 def _from_newest(job: Job) -> Job:
-    """The job, going on from the newest whole checkpoint; its directory holds nothing of later steps any more."""
+    """The job, resumed from the newest complete checkpoint; records of later steps are removed from its directory."""
     run = job.run
     remove_leftovers(run.path)
     own = store.newest_whole(run.path).folder

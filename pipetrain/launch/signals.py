@@ -41,7 +41,7 @@ class Interruption:
         self._name = self._name or signal.Signals(number).name
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        """Handles a signal."""
+        """Notes a signal, and raises KeyboardInterrupt unless the end is already settled."""
         self.note(number)
         if not self._settled:
             raise KeyboardInterrupt(self._name)
@@ -167,7 +167,7 @@ class SignalPipe:
         return signals if signal.getsignal(WARNING) is _note else signals.replace(bytes([WARNING]), b"")
 
     def wake(self) -> None:
-        """Ends a wait."""
+        """Ends the current or next wait."""
         os.write(self._write, bytes(1))
 
     def close(self) -> None:

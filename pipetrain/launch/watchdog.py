@@ -160,7 +160,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Starts the thread that watches the worker."""
         self._give_sign()  # a start may take less time than the first heartbeat, and end in a lock held for ever
         self._thread.start()
 

@@ -50,7 +50,7 @@ class Method:
         return WeightRead(at.newest)
 
     def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        """The weights that a recomputation of F reads; by default those of B."""
+        """The weights that a recomputation of F reads; by default the weights of B."""
         return self.backward(at, forward)
 
     def weight_versions(self, context: StageContext) -> int:

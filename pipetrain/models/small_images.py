@@ -69,7 +69,7 @@ def _alexnet_features(channels: int) -> Iterator[nn.Module]:
 
 
 _VGG_GROUPS = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
-"""Channels of the convolutions, in those of the first."""
+"""Channels of the convolutions, in multiples of the first one's."""
 _FIRST, _INNER, _CLASSIFIER = 0.3, 0.4, 0.5
 """The shares that dropout takes: after the first convolution, inside the other groups, before linear layers."""
 

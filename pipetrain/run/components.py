@@ -74,7 +74,7 @@ def build(settings: Settings, found: StartPoint = _FRESH) -> Components:
 
     Args:
         settings: of the run.
-        found: what it goes on from.
+        found: the state that it resumes from.
 
     Raises:
         ConfigError: one cannot be built.

@@ -198,7 +198,7 @@ def check_start(
     """Checks the checkpoint against the data set, the model and the length of the run; the start with its step.
 
     Raises:
-        ConfigError: it cannot go on from the checkpoint that `resume` names, or has none of its steps to go.
+        ConfigError: it cannot resume from the checkpoint that `resume` names, or has no steps left.
     """
     folder = found.checkpoint
     if folder is None:

@@ -1,4 +1,4 @@
-"""Differences between the settings of a resumed run and those of its checkpoint, and which are allowed."""
+"""Differences between the settings of a resumed run and of its checkpoint, and which of them are allowed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -101,7 +101,7 @@ class Trainer:
         return ended_after is not None
 
     def _stop(self, interval: DrainInterval) -> None:
-        """Saves what the run has come to, unless that has just been saved or there is nothing yet; ends or goes on."""
+        """Saves the state of the run, unless it has just been saved or no step was made; ends or continues."""
         gate = self.executor.hooks.gate
         self.interrupted = any(self.executor.exchange(gate.ends))
         self._note_drain(interval, self.step, "signal" if self.interrupted else "clock")

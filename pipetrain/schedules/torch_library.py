@@ -107,7 +107,7 @@ class _V(TorchSchedule):
 
     @override
     def check_microbatches(self, D: int, N: int) -> None:
-        """Accepts any number."""
+        """Accepts any number of microbatches."""
 
 
 @dataclass(frozen=True)

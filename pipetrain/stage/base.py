@@ -77,7 +77,7 @@ class BaseStage(ABC):
             method: of the phase.
             context: where the stage stands under the phase's schedule.
             start: updates before the phase.
-            fresh: whether the phase begins here, or goes on from a checkpoint.
+            fresh: True if the phase begins here, False if it resumes from a checkpoint.
             predicts: whether this phase or a later one predicts with the optimizer's state.
         """
         scale = context.rate_scale

@@ -75,7 +75,7 @@ class TimeLeft:
 
 
 _RECENT = 20
-"""Records whose throughput is shown: that of a single step jumps."""
+"""Records over which throughput is averaged for display: a single step's jumps."""
 
 
 def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
@@ -110,7 +110,7 @@ class ProgressBar:
     Args:
         length: of the run.
         starting: what the run does before its first step.
-        step: where a resumed run goes on.
+        step: from which a run resumes.
         line_seconds: seconds between lines of progress if there is no terminal; 0: only a line per epoch.
         hidden: whether nothing is shown at all.
 

@@ -36,7 +36,7 @@ class RunDirectory:
 
     @property
     def config(self) -> Path:
-        """The settings, resolved."""
+        """File of the resolved settings."""
         return self.path / "config.yaml"
 
     @property
@@ -46,7 +46,7 @@ class RunDirectory:
 
     @property
     def plan(self) -> Path:
-        """The partition."""
+        """File of the partition."""
         return self.path / "plan.json"
 
     @property
@@ -56,7 +56,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """The results."""
+        """File of the results."""
         return self.path / "summary.json"
 
     @property

@@ -142,7 +142,7 @@ class Recorder:
         self._write({**self._record("start", self._resumed_at), **due})
 
     def begin(self, interval: DrainInterval) -> None:
-        """Starts the time of the interval's first step. Call it when training goes on after something else."""
+        """Starts the time of the interval's first step. Call it when training continues after something else."""
         self._drains_after = interval.start + interval.minibatches
         self._last = time.perf_counter()
 

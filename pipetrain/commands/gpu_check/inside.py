@@ -269,7 +269,7 @@ class Disturbance(nn.Module):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """Its input."""
+        """Returns its input."""
         self._calls += self.training
         if self._how == "free" and x.device.type != "cpu":
             torch.get_device_module(x.device).empty_cache()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
-    """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep goes on.
+    """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep continues.
 
     Args:
         config: as composed.

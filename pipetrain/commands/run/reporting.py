@@ -100,7 +100,7 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
 
 
 def _set_aside(job: Job) -> None:
-    """Clears the directory of an earlier run, or of checkpoints after the one that this run goes on from."""
+    """Clears the directory of an earlier run, or of checkpoints after the one that this run resumes from."""
     run, resume = job.run, job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
         if aside := run.archive_checkpoints_after(resume):

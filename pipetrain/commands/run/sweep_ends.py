@@ -62,7 +62,7 @@ class RunEnd:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Around a callback that may refuse a sweep: Hydra takes an exception of a callback for a warning, and goes on.
+    """Around a callback that may refuse a sweep: Hydra turns an exception of a callback into a warning and continues.
 
     Raises:
         SystemExit: the sweep is refused, as has been said.

@@ -116,7 +116,7 @@ class Incoming:
     def begin(self, keys: Iterable[Key]) -> None:
         """Says which messages come from now on, in place of those that were expected and never sent.
 
-        A list that ended early, for a pause, goes on where it ended, so what is prepared for comes first.
+        A list that ended early, for a pause, continues where it ended, so what is prepared for comes first.
         """
         self._coming = deque(keys)
         for message in self._expected:

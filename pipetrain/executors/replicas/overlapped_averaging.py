@@ -227,12 +227,12 @@ class _ContributorCount:
 
     @property
     def count(self) -> int:
-        """Waits for those that have not come to the round."""
+        """Waits for the replicas that have not reached the round."""
         with lost_stage_on_error():
             self._work.wait()
         return int(self._counts)
 
 
 def _in_memory_of(own: Tensor | None, mean: Tensor) -> Tensor:
-    """A mean in memory that no bucket uses: that of this replica's own gradient, where it lies in the same order."""
+    """A mean in memory that no bucket uses: the memory of this replica's own gradient if its order is the same."""
     return own.copy_(mean) if own is not None and own.stride() == mean.stride() else mean.clone()

@@ -56,7 +56,7 @@ class StateLocation(NamedTuple):
         return self.path is None and self.name in _DEFAULTS
 
     def snapshot(self, module: nn.Module) -> "Snapshot":
-        """The present content."""
+        """Copy of the current content."""
         if self.path is None:
             return Snapshot(
                 _comparable(_DEFAULTS[self.name]() if self.is_generator else dict(_globals(module)).get(self.name))

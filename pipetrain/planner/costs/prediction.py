@@ -83,7 +83,7 @@ class Prediction:
 
     @property
     def samples_per_s(self) -> float | None:
-        """The rate."""
+        """Predicted throughput, in samples per second."""
         return None if self.batch_size is None else self.batch_size / self.time_per_minibatch_s
 
     @property
@@ -107,7 +107,7 @@ class Prediction:
 
 
 def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | None], latency_s: float) -> Prediction:
-    """The steady state of a pipeline, exactly that of its operation lists (`steady_state`).
+    """The steady state of a pipeline, exactly as its operation lists define it (`steady_state`).
 
     Args:
         cut: the stages.

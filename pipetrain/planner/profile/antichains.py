@@ -193,7 +193,7 @@ class _Order:
 
 
 def _states(order: _Order, most: int) -> Iterator[int]:
-    """All states where there are few enough, else those of the narrowest regions, and a line through the others."""
+    """All states if they are few enough, else those of the narrowest regions, and a line through the other regions."""
     regions = list(_regions(order))
     found = [list(_closed(order, region, base, most)) for region, base in regions]
     lines = [_line(region, base) for region, base in regions]

@@ -1,4 +1,4 @@
-"""The figure of a plan: its time next to that of other plans, and time and memory of its stages."""
+"""The figure of a plan: its time next to other plans' times, and time and memory of its stages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ _FEW = 12
 
 
 def draw(path: Path, comparison: Comparison) -> None:
-    """Writes the picture."""
+    """Draws the figure and writes it to a file."""
     stages = len(comparison.best.stages)
     width = min(9.0, max(3.2, 0.55 * stages + 1.6))
     of_stages = (width, width) if stages > 1 else ()

@@ -61,7 +61,7 @@ class Comparison:
         yield f"minibatches in flight: {self.best.in_flight}"
 
     def samples_per_s(self, plan: PipelinePlan) -> float:
-        """The predicted throughput."""
+        """Predicted throughput, in samples per second."""
         return self.batch_size / plan.time_per_minibatch_s
 
     def sent_per_sample(self, plan: PipelinePlan) -> float:

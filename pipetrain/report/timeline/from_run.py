@@ -179,7 +179,7 @@ class TimelinePair:
         return f"minibatches {self.traced.start + self.first} to {self.traced.start + self.last - 1}"
 
     def panels(self, run: str) -> list[Panel]:
-        """The panel of the lists and that of the measurements, over the same length of time."""
+        """The panels of the lists and of the measurements, over the same length of time."""
         rules, start = self.traced.rules, self.traced.start
         expected = [
             list(boxes(row, rules.planned(w, self.traced.minibatches, start), start, rules.replicas.counts[r]))

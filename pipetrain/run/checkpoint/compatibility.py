@@ -16,7 +16,7 @@ from pipetrain.run.checkpoint.tensor_file import Kind
 
 
 def check_weights(folder: Path, chain: LayerChain) -> None:
-    """Checks that the checkpoint's weights and buffers are those of the chain.
+    """Checks that the checkpoint has the same weights and buffers as the chain.
 
     Raises:
         ConfigError: one is missing, or has another shape.

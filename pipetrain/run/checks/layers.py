@@ -272,14 +272,14 @@ def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmet
 
 
 def check_stateful_data(chain: LayerChain, loaders: dict[str, Loader]) -> None:
-    """Checks that row b of each minibatch continues row b of the one before, where layers go on from there.
+    """Checks that row b of each minibatch continues row b of the one before, where layers continue from its state.
 
     Args:
         chain: the model.
         loaders: what reads each split, by its name.
 
     Raises:
-        ConfigError: the layers would go on with the state of other rows.
+        ConfigError: the layers would continue with the state of other rows.
     """
     labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
     if not labels:

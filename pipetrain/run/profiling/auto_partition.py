@@ -1,4 +1,4 @@
-"""`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept for as long as it goes on."""
+"""`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept whenever it resumes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from pipetrain.run.resume import StartPoint
 from pipetrain.tracking import strict_json
 
 _DECIDING = ("partition", "planner", "topology", "profile")
-"""Sections and settings without whose change a run that goes on keeps its cuts."""
+"""Sections and settings whose change makes a resumed run plan its cuts again."""
 
 
 def plan_cuts(
@@ -35,7 +35,7 @@ def plan_cuts(
     Args:
         settings: of the run.
         wanted: how many stages.
-        found: what the run goes on from: it keeps its cuts, and nothing is measured again.
+        found: the state that the run resumes from: it keeps its cuts, and nothing is measured again.
         data: what it is measured with.
         chain: the model.
         shares_weights: whether stages may hold copies of one weight.

@@ -29,7 +29,7 @@ _CPU = torch.device("cpu")
 
 
 Minibatch = tuple[Tensors, Tensors]
-"""Inputs and targets."""
+"""(inputs, targets) of a minibatch."""
 
 
 @dataclass(frozen=True)
