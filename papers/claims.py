@@ -40,7 +40,7 @@ def seen(holding: int, refuted: int, of: int, scale: str, *, superlative: bool =
         refuted: Number of parts of which they show the contrary.
         of: Number of parts that were tried.
         scale: `small` or `full`.
-        superlative: whether the claim puts one before all others, so that one part can refute it and none alone bear
+        superlative: True if the claim puts one before all others, so that one part can refute it and none alone bear
             it out.
     """
     where = f"at {scale} scale"
@@ -72,7 +72,7 @@ class Reaches:
     least: float
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         found = groups.get(self.method)
         head = column_of(self.metric).head
         if found is None or self.metric not in found.means:
@@ -101,7 +101,7 @@ class Within:
     points: float
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         both = [groups.get(name) for name in (self.method, self.other)]
         head = column_of(self.metric).head
         asked = f"{self.method} has to come within {self.points:g} of {self.other}'s {head}, as in the paper"
@@ -128,7 +128,7 @@ class Distinct:
     why: str
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         first, other = (groups.get(name) for name in self.methods)
         if first is None or other is None or not first.same_bits(other):
             return None
@@ -149,7 +149,7 @@ class SameRate:
     other: str
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         first, other = (groups.get(name) for name in (self.first, self.other))
         if first is None or other is None or first.rates == other.rates:
             return None
@@ -178,7 +178,7 @@ class RankingClaim:
         within: how much worse one that is no worse may be, as the paper says it; None: what `Difference` takes.
         floor: a value up to which a method that fails has learned nothing; None: as the losses tell.
         factor: by how much one that is better is so, as the paper says it.
-        full: whether the small scale cannot tell.
+        full: True if the small scale cannot decide.
         controls: what experiments have to show first.
     """
 

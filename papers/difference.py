@@ -45,7 +45,7 @@ class Difference:
 
     @property
     def untested(self) -> str | None:
-        """Why the runs say nothing of any relation, however small they scatter; None where they may."""
+        """Why the runs say nothing of any relation, however small they scatter; None if they may."""
         both = self.first, self.other
         if self.metric in TIMINGS and any(group.completed == 1 for group in both):
             return "one timing does not tell how far timings scatter"
@@ -61,7 +61,7 @@ class Difference:
 
     @property
     def interval(self) -> Interval | None:
-        """The gain of the first, over common seeds if there are; None where one has no mean, or not of all its runs."""
+        """The gain of the first, over common seeds if there are; None if one has no mean, or not of all its runs."""
         both = self.first, self.other
         if any(map(self._missing, both)) or (self.metric in TO_TARGET and any(map(_some_missed, both))):
             return None

@@ -29,10 +29,10 @@ class _Answer:
 
     Attributes:
         experiments: the presets that it is from.
-        holds: None where the runs do not decide.
+        holds: None if the runs do not decide.
         text: what is compared, and how it stands.
         scale: of the runs.
-        tested: whether the runs can say anything.
+        tested: True if the runs can decide anything.
     """
 
     experiments: tuple[str, ...]
@@ -50,13 +50,13 @@ class _Answer:
 
 
 def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False, best: bool = False) -> Verdict | None:
-    """The verdict of the rules whose experiments were run; None where none was.
+    """The verdict of the rules whose experiments were run; None if none was.
 
     Args:
         rules: parts of the claim.
         results: what was measured.
-        superlative: whether the claim puts one before all others: it falls with any of its parts.
-        best: whether the paper prints the best evaluation of a run in place of the last.
+        superlative: True if the claim puts one before all others: it falls with any of its parts.
+        best: True if the paper prints the best evaluation of a run in place of the last.
     """
     found = list(dict.fromkeys(answer for rule in rules for answer in _answers(rule, results, best=best)))
     if not found:
@@ -222,7 +222,7 @@ def _ranked(measured: Measured, *, best: bool) -> str | None:
 
 
 def _metric(asked: str | None, *groups: MeasuredGroup) -> str | None:
-    """The column that is asked for, or the measured one in place of a predicted one; None where no group has it."""
+    """The column that is asked for, or the measured one in place of a predicted one; None if no group has it."""
     if asked is None:
         return None
     named = (asked, asked.removeprefix("predicted_"))

@@ -61,7 +61,7 @@ def experiments(results: Results) -> Iterator[Sequence[Measured]]:
 
 
 def figure_of(paper: Paper, parts: Sequence[Measured]) -> str | None:
-    """The file name of a figure of all parts; None where there is one part, which has its own."""
+    """The file name of a figure of all parts; None if there is one part, which has its own."""
     return f"{paper.name}_{parts[0].experiment}.png" if len(parts) > 1 else None
 
 

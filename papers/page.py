@@ -168,8 +168,8 @@ def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
 
     Args:
         experiment: with its paper.
-        measured: whether the small scale was run, and does not tell.
-        full: whether the small scale cannot tell.
+        measured: True if the small scale was run, and did not decide.
+        full: True if the small scale cannot decide.
     """
     targets = targets_of(experiment, SMALL)
     costs = "; ".join(dict.fromkeys(choice_of("experiment", each.experiment).remarks["cost"] for each in targets))

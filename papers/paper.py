@@ -32,10 +32,10 @@ class Comparison:
         what: what the number is.
         source: where the paper prints it.
         printed: it, with the paper's digits.
-        ours: what we find; a text where the paper prints one, None where it gives too little to compute it from.
+        ours: what we find; a text where the paper prints one, None if it gives too little to compute it from.
         relation: `=`, `<=` or `>=`, as the paper puts it: ours to the printed number.
         note: why they differ, or what else is to be said.
-        explained: whether the note says why they differ; else the question is open.
+        explained: True if the note says why they differ; else the question is open.
     """
 
     what: str
@@ -184,7 +184,7 @@ class Paper:
         verdicts: on claims, without training.
         rules: name in `claims.csv` -> what trained models have to show for it.
         superlatives: names of the rules that put one before all others.
-        best: whether its tables have the best evaluation of a run in place of the last.
+        best: True if its tables have the best evaluation of a run in place of the last.
         printed: numbers of trained models.
         figures: of the page.
         computed: further tables and figures that need no training, such as `table1` -> what draws its files into a

@@ -73,7 +73,7 @@ class Measured:
     Attributes:
         experiment: the preset, without its paper.
         scale: `small` or `full`.
-        metric: what its groups are ranked by; None where they were not evaluated.
+        metric: what its groups are ranked by; None if they were not evaluated.
         groups: best first.
         made: the command, seeds, versions, time and machine kind.
         folder: of its files.
@@ -94,19 +94,19 @@ class Measured:
         return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
 
     def changed(self, name: str) -> str | None:
-        """The choice of a group, or the value of a setting, in place of the preset's; None where it is that."""
+        """The choice of a group, or the value of a setting, in place of the preset's; None if it is that."""
         given = (word.removeprefix(f"{name}=") for word in self.changes if word.startswith(f"{name}="))
         return next(given, None)
 
     @property
     def network(self) -> str | None:
-        """The model in place of the preset's with its sizes, such as `resnet20 depth=8`; None where it is that."""
+        """The model in place of the preset's with its sizes, such as `resnet20 depth=8`; None if it is that."""
         sizes = (word.removeprefix("model.") for word in self.changes if word.startswith("model."))
         return " ".join(filter(None, (self.changed("model"), *sizes))) or None
 
     @property
     def data(self) -> str | None:
-        """The data set in place of the preset's, with its folder if that is given; None where it is that."""
+        """The data set in place of the preset's, with its folder if that is given; None if it is that."""
         return " ".join(filter(None, (self.changed("dataset"), self.changed("dataset.root")))) or None
 
 
@@ -185,7 +185,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         target: what was run.
         runs: the folder of its sweep, or sweeps.
         folder: for the files.
-        timed: whether times and throughput are kept; they say little where other work shared the machine.
+        timed: True if times and throughput are kept; they say little where other work shared the machine.
 
     Raises:
         ConfigError: there are no runs, or one cannot be read.

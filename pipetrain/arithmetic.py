@@ -27,8 +27,8 @@ class ComputeOptions:
 
     Attributes:
         precision: fp32, bf16 or fp16.
-        channels_last: whether pictures and the weights of convolutions have their channels last in memory.
-        compiled: whether torch.compile compiles each layer.
+        channels_last: True if pictures and the weights of convolutions have their channels last in memory.
+        compiled: True if torch.compile compiles each layer.
     """
 
     precision: str = "fp32"
@@ -89,7 +89,7 @@ def switched(kind: str, *, deterministic: bool = False, tf32: bool | None = None
 
     Args:
         kind: of the device.
-        deterministic: whether only operations may run that give the same bits each time.
+        deterministic: True if only operations may run that give the same bits each time.
         tf32: whether float32 products on CUDA are of factors rounded to TF32; None leaves it to torch.
 
     Raises:

@@ -166,7 +166,7 @@ class FieldMap:
         return [depth for depth in self.depths if (method, depth) in self.losses]
 
     def best(self, depth: int) -> str | None:
-        """The method with the least loss at a depth; None where all diverged."""
+        """The method with the least loss at a depth; None if all diverged."""
         found = {method: loss.median for (method, at), loss in self.losses.items() if at == depth}
         name = min(found, key=lambda each: found[each], default=None)
         return name if name and math.isfinite(found[name]) else None

@@ -288,7 +288,7 @@ def _byte_pairs(
         texts: to learn from.
         size: tokens at most, the special ones included.
         special: the first tokens, which no text has.
-        prefix_space: whether a text's first word is encoded as one in its middle.
+        prefix_space: True if a text's first word is encoded as one in its middle.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)

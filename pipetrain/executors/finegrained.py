@@ -127,7 +127,7 @@ class WholeModel:
 
     Attributes:
         module: all layers.
-        segments: first layers of segments of recomputation; None where nothing is recomputed.
+        segments: first layers of segments of recomputation; None if nothing is recomputed.
     """
 
     module: StageModule

@@ -19,7 +19,7 @@ class FailureKind(StrEnum):
     HUNG = "hung"
     """It made no progress, or gave no sign of life."""
     LOST = "lost"
-    """It lost another, which is the one to blame."""
+    """It lost the connection to another worker, which is to blame."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FailureNote:
 
 
 def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
-    """The notes that there are, by process; one that a full disk has cut short is left out."""
+    """The existing notes, by process; notes truncated by a full disk are left out."""
     found = {process: _read(run, process) for process in run.failed_processes()}
     return {process: note for process, note in found.items() if note is not None}
 

@@ -57,7 +57,7 @@ class _GracePeriod:
     wakes it takes no lock.
 
     Attributes:
-        is_tried: whether the seconds run.
+        is_tried: True if the seconds run.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -128,7 +128,7 @@ class DrainConsensus:
         self._gate.end()
 
     def proceed(self, store: "Store") -> None:
-        """Takes the next step, if the others are ready for it; to be called regularly."""
+        """Takes the next step, if the other processes are ready for it; to be called regularly."""
         if self._round != self._gate.openings:
             self._round, self._told, self._agreed = self._gate.openings, False, False
         self.share_end(store)

@@ -1,4 +1,4 @@
-"""The process that all others of a run meet at, maybe on another machine: whether it can be reached, and from where."""
+"""Address and reachability of the master: the process, maybe on another machine, to which all others connect."""
 
 import os
 import socket
@@ -52,7 +52,7 @@ def address() -> tuple[str, int]:
 
 
 def connection_error() -> OSError | None:
-    """Why a connection to the master cannot be made; None where it answers."""
+    """Why a connection to the master cannot be made; None if it answers."""
     try:
         socket.create_connection(address(), timeout=_CONNECT_SECONDS).close()
     except OSError as error:

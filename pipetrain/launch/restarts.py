@@ -64,7 +64,7 @@ def _from_newest(job: Job) -> Job:
 
 
 def _elsewhere(job: Job) -> Path | None:
-    """The checkpoint of another run that this one went on from when it was begun."""
+    """The checkpoint of another run from which this run was started."""
     resume = job.resume
     return resume if resume is not None and resume.parent != job.run.checkpoints.resolve() else None
 

@@ -151,7 +151,7 @@ def _changeable(numbers: Collection[int]) -> dict[int, Any]:
 
 
 class SignalPipe:
-    """Python writes the number of each signal that has a handler into a pipe; one that ends a worker gets it."""
+    """A pipe into which Python writes the number of each signal that has a handler; `wait` reads them."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()

@@ -264,7 +264,7 @@ class Watchdog:
         return True
 
     def lose(self) -> NoReturn:
-        """Ends a worker that lost another, from its main thread, after the one that failed had time to end first."""
+        """Ends a worker that lost a neighbor, from its main thread, after the failed worker had time to end first."""
         with self.activity.wait("its end"):
             time.sleep(BLAME_SECONDS)
             try:

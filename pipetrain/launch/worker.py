@@ -135,7 +135,7 @@ def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
 
     Args:
         job: the run.
-        agreed: whether the run directory is the one of all its processes.
+        agreed: True if the run directory is the one of all its processes.
     """
     limits = job.settings.launch
     rank = int(os.environ["RANK"])
@@ -195,7 +195,7 @@ def _note_failure(job: Job, rank: int, error: BaseException) -> FailureNote:
 
 
 def _note_of(error: LostStageError) -> FailureNote:
-    """The note of a worker that lost another, with what torch said of it."""
+    """Note of a worker that lost another worker, with torch's message."""
     failure = Failure.of(error.__cause__ or error)
     return FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
 

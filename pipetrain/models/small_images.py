@@ -84,7 +84,7 @@ def vgg16_cifar(channels: int, classes: int, width: int = 64, *, dropout: bool =
         channels: of an image.
         classes: scores that the model gives.
         width: channels of the first convolution; 64 in the paper, and up to 8 times as many later on.
-        dropout: whether anything is dropped.
+        dropout: True if anything is dropped.
 
     Raises:
         ConfigError: `width` is below 1.

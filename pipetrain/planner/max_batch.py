@@ -57,7 +57,7 @@ def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_S
     """The largest multiple of `step`, up to `most`, that fits; 0 where none does.
 
     Args:
-        fits: whether so many samples do; if they do, fewer do, too.
+        fits: number of samples -> True if they fit; if so, fewer fit, too.
         step: microbatches, into which a minibatch is divided.
         most: where the search ends.
         share: of the largest by which the answer may be less.

@@ -89,7 +89,7 @@ def make_plan(
         rule: where it is cut.
         example: the input tensors of a minibatch, of which only the shapes matter.
         passes: over the weights of each stage, by the number of stages.
-        shares_weights: whether stages may hold copies of one weight, which synchronous methods keep equal.
+        shares_weights: True if stages may hold copies of one weight, which synchronous methods keep equal.
 
     Raises:
         ConfigError: the rule cannot hold for this model.

@@ -38,7 +38,7 @@ class Planner:
         costs: of replicas and links.
         memory: what a stage keeps.
         replicas: that each stage must have; None: any.
-        balances_memory: whether it is the one whose fullest device is least full, and only then fast.
+        balances_memory: True if it is the one whose fullest device is least full, and only then fast.
     """
 
     profile: Profile

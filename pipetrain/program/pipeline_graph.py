@@ -21,7 +21,7 @@ class Replication:
     Attributes:
         replicas: m, by stage.
         averaging: the time in which a stage's replicas average their gradients before an update, by stage.
-        overlapped: whether that begins with the backwards that the update waits for, and not after them.
+        overlapped: True if that begins with the backwards that the update waits for, and not after them.
     """
 
     replicas: Sequence[int]

@@ -26,8 +26,8 @@ class PlannedOperation(NamedTuple):
     Attributes:
         operation: which.
         read: the weights that it reads; of an update, the version that it changes.
-        activations: what becomes of those that it makes, or of a backward, those that it uses; an update has none.
-        releases: whether no later operation reads that version.
+        activations: use of the activations that it computes, or that a backward consumes; an update has none.
+        releases: True if no later operation reads that version.
     """
 
     operation: Operation

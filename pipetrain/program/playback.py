@@ -51,7 +51,7 @@ def play(
     Args:
         lists: of all workers.
         duration: of each operation.
-        segments: which stages recompute together; None where none does.
+        segments: which stages recompute together; None if none does.
         transfer: how long a message takes once it leaves; none keeps its sender busy.
         occupation: how long it keeps the next one of its kind from leaving.
         replicas: who the workers are; None: one of each stage.

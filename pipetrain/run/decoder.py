@@ -131,7 +131,7 @@ def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> Sequ
 
 
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:
-    """Why a data set cannot decode with a model; None where nothing speaks against it.
+    """Why a data set cannot decode with a model; None if nothing speaks against it.
 
     Raises:
         ConfigError: the data set's `decoding` lacks `measure` or `metrics`.

@@ -86,7 +86,7 @@ def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
 
 
 def _since_start(found: Sequence[Record]) -> Sequence[Record]:
-    """The records since the run was started or resumed last: before, the stages may have been others."""
+    """The records since the run was last started or resumed: before, the stages may have been different."""
     starts = [i for i, record in enumerate(found) if record["kind"] == "start"]
     return found[starts[-1] :] if starts else found
 

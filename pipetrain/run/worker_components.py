@@ -1,4 +1,4 @@
-"""The objects of a run that a worker builds from its job before it is connected to the others."""
+"""The objects of a run that a worker builds from its job before it connects to the other workers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from pipetrain.tracking.trace_writer import TraceFile
 
 @dataclass(frozen=True)
 class WorkerComponents:
-    """The objects of a run that a process builds before it is connected to others.
+    """The objects of a run that a process builds before it connects to other processes.
 
     Attributes:
         progress: where a resumed run stood; empty for a fresh one.

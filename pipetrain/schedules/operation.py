@@ -23,7 +23,7 @@ class Kind(StrEnum):
 class Operation:
     """One entry of a stage's list; `F3.0` is the forward of microbatch 0 of minibatch 3, `U3` its optimizer step.
 
-    `minibatch` counts from the last drain, as the formulas of every schedule do. `microbatch` is None where the
+    `minibatch` counts from the last drain, as the formulas of every schedule do. `microbatch` is None if the
     operation is of the whole minibatch: `B3` is one backward of all its microbatches.
     """
 

@@ -55,7 +55,7 @@ class RoundRobin(ListSchedule):
     Attributes:
         each: the schedule of a replica.
         workers: the replicas of each stage.
-        scale_lr: whether the learning rate of a stage is multiplied by its replicas over those of stage 0.
+        scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of stage 0.
     """
 
     each: ListSchedule

@@ -78,7 +78,7 @@ class BaseStage(ABC):
             context: where the stage stands under the phase's schedule.
             start: updates before the phase.
             fresh: True if the phase begins here, False if it resumes from a checkpoint.
-            predicts: whether this phase or a later one predicts with the optimizer's state.
+            predicts: True if this phase or a later one predicts with the optimizer's state.
         """
         scale = context.rate_scale
         self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start) * scale

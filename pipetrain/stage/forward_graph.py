@@ -22,7 +22,7 @@ class ForwardGraph:
         input_gradients: of these inputs, after the backward; None for an input without one.
         outputs: with their graph.
         leaves: the weights that the outputs were computed with, as leaves, by name.
-        version: of these weights; None where the backward reads others, as nothing here may keep these alive.
+        version: of these weights; None if the backward reads others, as nothing here may keep these alive.
         number: of updates in the version when it was read.
         saved: the weights that autograd saved, by name, where the backward reads others.
         bytes: of what the graph keeps.

@@ -112,7 +112,7 @@ class ProgressBar:
         starting: what the run does before its first step.
         step: from which a run resumes.
         line_seconds: seconds between lines of progress if there is no terminal; 0: only a line per epoch.
-        hidden: whether nothing is shown at all.
+        hidden: True if nothing is shown at all.
 
     Attributes:
         begun_at: the step from which the run was started last.

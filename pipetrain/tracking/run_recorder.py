@@ -31,8 +31,8 @@ class RecordedRun:
         samples: those of a step's minibatch; steps count from 0.
         rates: the learning rates of a step, counted from 0, as fields of its record.
         every_steps: steps between records.
-        simulated: whether all stages share this process, so that the wall time is the simulator's.
-        counts_tokens: whether what the loss counts are tokens.
+        simulated: True if all stages share this process, so that the wall time is the simulator's.
+        counts_tokens: True if what the loss counts are tokens.
         config: the configuration, resolved.
         lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
         hyperparameters: what was set, by name on the command line.

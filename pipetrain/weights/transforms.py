@@ -30,7 +30,7 @@ class Predicted(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        """The predicted weights; those that have no Δ yet are left out."""
+        """The predicted weights; weights without a Δ so far are left out."""
         deltas = weights.optimizer.deltas()
         return _moved_along(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
 

@@ -56,7 +56,7 @@ class Step:
         title: in the report.
         carry_out: adds what it finds to a section.
         gpus: how many it takes at least.
-        emulated: whether the emulation carries it.
+        emulated: True if the emulation carries it.
     """
 
     title: str

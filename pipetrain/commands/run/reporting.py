@@ -40,8 +40,8 @@ def reporting(
     Args:
         prepared: the run.
         hydra: Hydra's own settings.
-        writes: whether the run directory is this process's to write.
-        shows: whether the terminal is.
+        writes: True if this process writes the run directory.
+        shows: True if this process writes to the terminal.
     """
     job = prepared.job
     if writes:

@@ -32,7 +32,7 @@ class Sweep:
 
     Attributes:
         folder: of all its runs.
-        objective: what its sweeper optimizes, such as `top1` or `best_top1`; None where it makes every combination.
+        objective: what its sweeper optimizes, such as `top1` or `best_top1`; None if it makes every combination.
     """
 
     folder: Path
@@ -106,7 +106,7 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
 
 
 def sweep() -> Sweep | None:
-    """The sweep that this process carries out; None where it carries out none."""
+    """The sweep that this process carries out; None if it carries out none."""
     return _sweeps[-1] if _sweeps else None
 
 

@@ -114,7 +114,7 @@ class Incoming:
         self._prepare()
 
     def begin(self, keys: Iterable[Key]) -> None:
-        """Says which messages come from now on, in place of those that were expected and never sent.
+        """Sets the messages expected from now on, replacing those that were expected and never sent.
 
         A list that ended early, for a pause, continues where it ended, so what is prepared for comes first.
         """

@@ -62,7 +62,7 @@ class Relay:
                 )
 
     def _elsewhere(self, stage: int) -> int | None:
-        """The process of a stage, None where it is this one or there is no such stage."""
+        """The process of a stage, None if it is this one or there is no such stage."""
         if not 0 <= stage <= self._last:
             return None
         process = self._placement.process_of(stage)
@@ -135,7 +135,7 @@ class WeightedLoss:
     """The loss of a microbatch times its weight in the minibatch, n_j / n.
 
     Args:
-        loss: None where the last stage is not; it is then never called.
+        loss: None if the last stage is not; it is then never called.
     """
 
     def __init__(self, loss: Loss | None) -> None:

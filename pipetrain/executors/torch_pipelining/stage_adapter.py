@@ -28,7 +28,7 @@ class TorchStage(nn.Module):
         stage: the stage; its parameters are this module's, and collect the gradients.
         inputs: what its layers take, where it is not the first.
         computing: around each forward.
-        copies: whether the stage before is in this process, and hands over tensors that its own backward needs.
+        copies: True if the stage before is in this process, and hands over tensors that its own backward needs.
     """
 
     def __init__(self, stage: Stage, inputs: tuple[Spec, ...], computing: Around, *, copies: bool) -> None:

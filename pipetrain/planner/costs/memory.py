@@ -49,7 +49,7 @@ class StagePlace:
         behind: how many stages follow.
         replicas: of the stage.
         workers_behind: replicas of the stages that follow.
-        even: whether all stages have as many replicas; where that is not known yet, they are taken to have not.
+        even: True if all stages have as many replicas; False if that is not known yet.
     """
 
     r: int
@@ -80,7 +80,7 @@ class MemoryRules:
         schedule: says what is in flight.
         versions: sets of weights that a stage in this place holds at most.
         states: further tensors of a weight's size: the optimizer's, and the method's statistic.
-        recompute: whether only the inputs of a stage are kept.
+        recompute: True if only the inputs of a stage are kept.
     """
 
     microbatches: int

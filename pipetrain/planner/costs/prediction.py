@@ -22,8 +22,8 @@ class PipelineProgram:
         cycles: of each stage, between two updates (`ListSchedule.steady_cycle`).
         num_microbatches: N.
         update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
-        segments: which stages recompute together; None where none recomputes.
-        overlapped: whether replicas average their gradients while the backward runs.
+        segments: which stages recompute together; None if none recomputes.
+        overlapped: True if replicas average their gradients while the backward runs.
     """
 
     cycles: Sequence[Sequence[Operation]]
@@ -45,7 +45,7 @@ class PredictedStage:
         reading_s: seconds in which it reads data.
         idle: the share of its time in which a device computes nothing.
         waiting: the share in which it reads no data either.
-        memory_bytes: the peak of one device; None where it is not known.
+        memory_bytes: the peak of one device; None if it is not known.
     """
 
     labels: tuple[str, str]
@@ -68,7 +68,7 @@ class Prediction:
     Attributes:
         stages: in order.
         time_per_minibatch_s: seconds from one minibatch to the next.
-        batch_size: samples of a minibatch; None where it is not known.
+        batch_size: samples of a minibatch; None if it is not known.
         link_busy: the share of its time in which a link carries activations, by link; as much for gradients.
         sent_bytes: what all devices send for a minibatch.
         cores_busy: the share of the time of its cores in which they compute, by host; () where devices share none.
@@ -112,7 +112,7 @@ def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | No
     Args:
         cut: the stages.
         program: what they do.
-        memory: the peak of a device of each stage, in bytes; None where it is not known.
+        memory: the peak of a device of each stage, in bytes; None if it is not known.
         latency_s: of every message, in seconds.
 
     Raises:

@@ -19,7 +19,7 @@ class CostModel(ABC):
     """Seconds for each minibatch.
 
     Attributes:
-        overlap: whether replicas average their gradients while they compute.
+        overlap: True if replicas average their gradients while they compute.
     """
 
     overlap: bool
@@ -65,7 +65,7 @@ class RingAllReduce(CostModel):
     """Each replica sends 2(m - 1)/m Σ|w| once for m minibatches, as the text of PipeDream § 3.1 says.
 
     Attributes:
-        overlap: whether it does so while it computes.
+        overlap: True if gradients are averaged while a stage computes.
     """
 
     overlap: bool = True

@@ -26,7 +26,7 @@ class AutoPartition:
 
     Attributes:
         stages: None: as many as are fastest.
-        replicated: whether stages may have replicas; there are then as many as are fastest.
+        replicated: True if stages may have replicas; there are then as many as are fastest.
 
     Raises:
         ConfigError: `stages` is not a whole number of at least 1, or is given together with `replicated`.

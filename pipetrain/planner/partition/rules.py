@@ -25,7 +25,7 @@ def balanced_cuts(
     Args:
         costs: for each stage, what each layer costs there.
         glued: pairs of layers that no cut separates.
-        weighted: whether each layer has weights: every stage gets one that has, if there is such a split.
+        weighted: of each layer, True if it has weights: every stage gets such a layer, if there is such a split.
 
     Raises:
         ValueError: a cost is negative or not finite, or there are fewer units that may be cut apart than stages.
@@ -64,7 +64,7 @@ class _Split:
     held: Sequence[int]
 
     def cuts(self) -> list[int] | None:
-        """The first unit of every stage but the first; None where some stage would go without."""
+        """The first unit of every stage but the first; None if some stage would go without."""
         best = self._bottlenecks()
         limit = best[0][0]
         if math.isinf(limit):

@@ -183,13 +183,13 @@ class Profile:
     Attributes:
         layers: in an order in which they can be computed.
         edges: (from, to), indices of layers; those of a chain are (0, 1), (1, 2), ...
-        batch_size: samples of the minibatch; None where it is not known.
-        bytes_per_s: between two workers; None where it was not measured.
+        batch_size: samples of the minibatch; None if it is not known.
+        bytes_per_s: between two workers; None if it was not measured.
         provenance: what was measured, where and when.
         shared_weights: those that several layers have, each of which counts them as its own.
         reading: of the data; none where it was not measured.
         message_work: of an end of a message between two workers; none where it was not measured.
-        remembered: whether layers or link were measured by an earlier command; not part of the file.
+        remembered: True if layers or link were measured by an earlier command; not part of the file.
     """
 
     layers: tuple[ProfiledLayer, ...]

@@ -18,7 +18,7 @@ class ComparedPlan:
     Attributes:
         name: best, straight or data parallel.
         plan: the pipeline.
-        fits: whether the devices' memory is enough.
+        fits: True if the devices' memory is enough.
     """
 
     name: str

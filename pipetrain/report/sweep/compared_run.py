@@ -144,7 +144,7 @@ class ComparedRun:
         best: metric -> best value.
         lower_is_better: the metrics that fall as a model improves.
         numbers: what was measured of the whole run.
-        aims: whether the time to some target is asked for.
+        aims: True if the time to some target is asked for.
         facts: what the settings leave open and yet changes results, as far as it is known: `cut`, `parameters`,
             `stages` and `epoch_samples`.
         provenance: `commit` and `host` that it ran with.

@@ -53,7 +53,7 @@ def traced_interval(run: Path, minibatch: int | None, *, trust: bool) -> TracedI
     Args:
         run: the run directory.
         minibatch: one of the interval.
-        trust: whether to call schedules and methods that are not pipetrain's own.
+        trust: True to call schedules and methods that are not pipetrain's own.
 
     Raises:
         ConfigError: `run` has no trace, or not of that minibatch, or one of other operations than its lists; or its
@@ -126,7 +126,7 @@ def timeline_of_run(
         first: a minibatch, counted from the start of the run; None: those in the middle of the first part between
             two drains.
         minibatches: how many, at most those up to the next drain; None: 6.
-        trust: whether to call schedules and methods that are not pipetrain's own.
+        trust: True to call schedules and methods that are not pipetrain's own.
 
     Raises:
         ConfigError: `run` has no trace, or one of other minibatches or other operations.

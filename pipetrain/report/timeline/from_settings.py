@@ -27,7 +27,7 @@ class GivenTimes:
         update: of an optimizer step.
         link: latency of a message.
         message_bytes, link_bandwidth: what the transmission of a message follows from; None: it takes no time.
-        seconds: whether the unit is the second.
+        seconds: True if the unit is the second.
     """
 
     forward: Sequence[float] = (1.0,)

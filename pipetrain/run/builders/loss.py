@@ -27,7 +27,7 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
 
 
 def _check_makes_loss(target: Target) -> None:
-    """Refuses a function that is a loss in place of one that returns one."""
+    """Rejects a loss function where a function that returns a loss is expected."""
     missing = [name for name in target.parameters(required=True) if name not in target.options]
     if missing:
         raise ConfigError(

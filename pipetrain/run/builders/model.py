@@ -81,7 +81,7 @@ _COLORS = (1, 3, 4)
 
 
 def from_data(model: Target, dataset: Any) -> dict[str, Any]:
-    """The options of a model's target that its data set has to fill in, once those that are given are held against it.
+    """The options of a model's target that its data set has to fill in, after a check of the options that are given.
 
     An attribute of the data set goes to the parameter of its name, unless the configuration has it. A parameter
     without a default is derived from the first sample, or from the labels, where the data set has no such attribute.

@@ -81,7 +81,7 @@ class BackgroundWriter:
         self._start(folder, lambda: replace_progress(folder, copied))
 
     def check(self) -> None:
-        """Tells of a checkpoint that failed, without waiting for one that is being written.
+        """Reports a checkpoint that failed, without waiting for one that is being written.
 
         Raises:
             OSError: one process could not write its part.

@@ -69,7 +69,7 @@ class Selection:
     Attributes:
         path: a run directory, or a checkpoint in one.
         step: the checkpoint of this step; None: the newest.
-        best: whether the best one is meant.
+        best: True to select the best one.
         metric: what makes it the best; None: the run's own `checkpoint.metric`.
     """
 

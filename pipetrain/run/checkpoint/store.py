@@ -142,7 +142,7 @@ def load_history(folder: Path) -> dict[str, Tensor]:
 
 
 def problem(folder: Path) -> str | None:
-    """Why a checkpoint cannot be used, in one line that names the file; None where it can."""
+    """Why a checkpoint cannot be used, in one line that names the file; None if it can."""
     if fault := manifest.problem(folder):
         return fault
     for name in (PROGRESS, CONFIG):

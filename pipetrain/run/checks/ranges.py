@@ -16,7 +16,7 @@ from pipetrain.seeding import python_generators_kept
 
 
 def label_range(model: Target, dataset: Any, trial: DryRun, loss: Loss) -> LabelRange | None:
-    """The labels that the model can learn; None where the loss is not over classes."""
+    """The labels that the model can learn; None if the loss is not over classes."""
     scores = trial.outputs[0]
     if len(trial.outputs) > 1 or scores.ndim < 2 or not is_classification(loss, trial.targets):
         return None

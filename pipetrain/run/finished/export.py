@@ -54,7 +54,7 @@ class Output:
     Attributes:
         path: the file.
         format: what it is for.
-        force: whether to replace a file that is there.
+        force: True to replace a file that is there.
     """
 
     path: Path

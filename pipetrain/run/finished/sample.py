@@ -60,7 +60,7 @@ def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool
         selection: which checkpoint.
         prompt: how the text begins; where it is empty, as a line of the training text does.
         sampling: how tokens are chosen.
-        trust: whether to call code that is not pipetrain's own.
+        trust: True to call code that is not pipetrain's own.
 
     Raises:
         ConfigError: there is no such checkpoint, it is of no language model, or the prompt cannot be written in tokens.

@@ -38,7 +38,7 @@ def plan_cuts(
         found: the state that the run resumes from: it keeps its cuts, and nothing is measured again.
         data: what it is measured with.
         chain: the model.
-        shares_weights: whether stages may hold copies of one weight.
+        shares_weights: True if stages may hold copies of one weight.
 
     Raises:
         ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or the processes are
@@ -147,7 +147,7 @@ def _on_cuda(settings: Settings) -> bool:
 
 
 def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, straight: bool) -> PipelinePlan:
-    """The best pipeline on one of these numbers of devices; of equal ones that on fewest.
+    """The best pipeline on one of these numbers of devices; among equal ones, the one with fewest devices.
 
     Raises:
         ConfigError: none of them fits; says why the last does not.
