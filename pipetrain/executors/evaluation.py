@@ -26,7 +26,7 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
 _UNREAD = 256
-"""So many parts are left on the device before their numbers are read."""
+"""Number of parts left on the device before their results are read."""
 
 
 def evaluate_model(

@@ -97,7 +97,7 @@ def _announce(seconds: float) -> None:
 
 
 def order_stop(store: "Store") -> None:
-    """Has the workers drain the pipeline and end the run."""
+    """Makes the workers drain the pipeline and end the run."""
     store.set(_STOP, "1")
 
 

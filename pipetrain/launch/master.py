@@ -16,7 +16,7 @@ _PAUSE_SECONDS = 0.5
 
 
 def wait_for_master(who: str) -> None:
-    """Waits until the master answers; says so where that takes long.
+    """Waits until the master answers; reports the wait if it takes long.
 
     A master that still prepares the run refuses connections. It is waited for until `launch.start_timeout` ends that.
 
@@ -47,7 +47,7 @@ def is_torchruns() -> bool:
 
 
 def address() -> tuple[str, int]:
-    """Where the master listens."""
+    """Host and port on which the master listens."""
     return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 
 

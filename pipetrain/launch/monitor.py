@@ -219,7 +219,7 @@ class LauncherMonitor(Monitor):
         self._thread.join()
 
     def break_off(self) -> bool:
-        """Has the workers finish the minibatches on their way and save a checkpoint.
+        """Makes the workers finish the minibatches in flight and save a checkpoint.
 
         Returns:
             False, and nothing happens, if a worker does not train yet.

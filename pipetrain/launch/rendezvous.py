@@ -76,7 +76,7 @@ def _taken(name: str, rank: int) -> str:
 
 @dataclass(frozen=True)
 class ProcessEnvironment:
-    """Where a worker process stands.
+    """Place of a worker process in the run.
 
     Attributes:
         rank: its number.

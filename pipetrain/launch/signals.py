@@ -52,7 +52,7 @@ class Interruption:
         return self._name in _PREEMPTING
 
     def settle(self) -> None:
-        """It is decided how the run ends, or the command: a signal changes that no more, and is only taken note of."""
+        """Settles how the run or the command ends: later signals do not change that, and are only noted."""
         self._settled = True
 
     def begin(self) -> None:
@@ -79,7 +79,7 @@ _of_command: Interruption | None = None
 
 
 def handle_from_now_on() -> Interruption:
-    """Has the signals that end a command do so until the process ends; call `ignored_from_now_on` when that is near."""
+    """Lets signals end the command until the process ends; call `ignored_from_now_on` when that is near."""
     global _of_command
     _of_command = Interruption()
     _handle(_of_command.handle)

@@ -161,7 +161,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Starts the thread that watches the worker."""
-        self._give_sign()  # a start may take less time than the first heartbeat, and end in a lock held for ever
+        self._give_sign()  # a start may take less time than the first heartbeat, and end in a lock held forever
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -236,7 +236,7 @@ class Watchdog:
             self._end_by(self._deadline[1])
 
     def _is_ordered(self) -> bool:
-        """True if our launcher has the run broken off; then it also ends the workers, if that becomes necessary.
+        """True if our launcher interrupts the run; it then also ends the workers, if necessary.
 
         1. A signal to all processes of a run, such as Ctrl-C, reaches the launcher as well. It gives the order, or
            kills the workers, if they do not all train yet or a second signal comes.

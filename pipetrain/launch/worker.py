@@ -108,7 +108,7 @@ def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interr
         interruption: of the run; takes note of the signal that breaks it off.
 
     Raises:
-        KeyboardInterrupt: the run was broken off, and the last stage, which is elsewhere, has left its summary.
+        KeyboardInterrupt: the run was interrupted, and the last stage, in another process, has left its summary.
     """
 
     def on_signal(_number: int) -> None:

@@ -161,7 +161,7 @@ class Planner:
 def out_of_memory_advice(
     states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
 ) -> str:
-    """By how much the plan that needs least memory does not fit, and what would.
+    """Message with the amount by which the plan with least memory exceeds the devices, and what would fit.
 
     Args:
         states: where the model may be cut.

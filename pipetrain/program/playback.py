@@ -57,7 +57,7 @@ def play(
         replicas: who the workers are; None: one of each stage.
 
     Raises:
-        DeadlockError: some operation waits for ever.
+        DeadlockError: some operation waits forever.
     """
     workers = replicas or Replicas.one_each(len(lists))
     routes, rounds = Routes(len(workers.counts), segments), _Rounds(lists, workers)
@@ -93,7 +93,7 @@ def play(
 
 
 class _Rounds:
-    """Where the backwards of each round of replicas end."""
+    """Ends of the backwards of each round of replicas."""
 
     def __init__(self, lists: Sequence[Sequence[Operation]], replicas: Replicas) -> None:
         self._replicas = replicas

@@ -47,7 +47,7 @@ def validate(
     segments: RecomputeSegments | None = None,
     replicas: Replicas | None = None,
 ) -> None:
-    """Every microbatch passes every stage once, in one order, F before R before B before U, and none waits for ever.
+    """Every microbatch passes every stage once, in one order, F before R before B before U, and none waits forever.
 
     With replicas each passes the one of every stage that it goes to, and every replica has the updates of its stage.
 

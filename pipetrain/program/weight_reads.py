@@ -50,7 +50,7 @@ class WeightRead:
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """Where a stage stands under a schedule.
+    """Place of a stage under a schedule.
 
     Attributes:
         stage, num_stages, num_microbatches: r, D and N.

@@ -44,7 +44,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def occasion() -> dict[str, Any]:
-    """When something is measured, and how many processes want a core then, the mean of the last minute."""
+    """Time of a measurement, and the load then: processes that want a core, as the mean of the last minute."""
     with contextlib.suppress(OSError, AttributeError):  # not available on some systems
         load = round(os.getloadavg()[0], 1)
         return {"measured_at": _now(), "load_average": load}

@@ -1,4 +1,4 @@
-"""Where a run starts: the checkpoint that the setting `resume` asks for, and whether this run may continue it."""
+"""Starting point of a run: the checkpoint that `resume` asks for, and the checks that this run may continue it."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True)
 class StartPoint:
-    """Where a run starts: at its first step, at the step of a checkpoint, or at its end.
+    """Starting point of a run: its first step, the step of a checkpoint, or its end.
 
     Attributes:
         checkpoint: the checkpoint to continue from; None for a fresh start.

@@ -142,7 +142,7 @@ class BaseStage(ABC):
 
     @property
     def tied_gradients(self) -> dict[str, Tensor]:
-        """Its own part of the gradients of shared weights, by their names in the whole model."""
+        """This stage's part of the gradients of shared weights, by their names in the whole model."""
         sums = self.gradients.tensors
         return {full: sums[local] for local, full in self._tied.items() if local in sums}
 

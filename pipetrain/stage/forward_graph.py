@@ -43,7 +43,7 @@ class ForwardGraph:
         return [output for output in self.outputs if output.is_floating_point()]
 
     def unbind(self) -> None:
-        """Lets go of the weights: the graph holds the leaves, and a prediction would live until its backward."""
+        """Releases the weights: the graph holds the leaves, and a prediction would live until its backward."""
         for leaf in self.leaves.values():
             leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
 

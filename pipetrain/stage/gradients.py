@@ -170,6 +170,6 @@ class LossScaler:
         return torch.tensor([self.scale, self.skipped, self._in_a_row], dtype=torch.float64)
 
     def load_state(self, state: Tensor) -> None:
-        """Puts back what `state` gave."""
+        """Restores the output of `state`."""
         self.scale = state[0].item()
         self.skipped, self._in_a_row = map(int, state[1:].tolist())

@@ -89,7 +89,7 @@ class RecurrentState:
         return {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in by_carrier}
 
     def restore(self, tensors: Mapping[str, Tensors]) -> None:
-        """Puts back what `tensors` gave."""
+        """Restores the output of `tensors`."""
         self._restored = tensors
 
 

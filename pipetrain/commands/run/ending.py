@@ -61,7 +61,7 @@ def remove_empty_run(run: RunDirectory) -> None:
 
 
 def never_began(runs: Iterable[RunDirectory]) -> None:
-    """Takes back what Hydra made for runs that a signal ended before they began, and says that nothing is left."""
+    """Removes what Hydra made for runs that a signal ended before they began, and reports that nothing is left."""
     for run in runs:
         remove_empty_run(run)
     if os.environ.get("RANK", "0") == "0":
@@ -115,7 +115,7 @@ def _blamed_on_disk(job: "Job", error: BaseException, hydra: DictConfig) -> Base
 def _no_space(job: "Job", hydra: DictConfig, shortage: str) -> RunError:
     from pipetrain.run.checkpoint.writer import remove_leftovers
 
-    remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
+    remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
     full, safe = f"{job.run}: {shortage}", _newest_step(job)
     if safe is None:
         return RunError(f"{full}; no checkpoint was written yet; free some space and start again")

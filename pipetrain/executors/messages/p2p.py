@@ -109,7 +109,7 @@ class Incoming:
         self._expected: deque[_Expected] = deque()
 
     def expect(self, keys: Iterable[Key]) -> None:
-        """Says which messages come next."""
+        """Adds the messages that come next."""
         self._coming.extend(keys)
         self._prepare()
 

@@ -42,7 +42,7 @@ class StageSizes(Generic[Size]):
 
 @dataclass(frozen=True)
 class StagePlace:
-    """Where a stage stands in its pipeline.
+    """Place of a stage in its pipeline.
 
     Attributes:
         r: how many stages are in front of it.

@@ -15,7 +15,7 @@ from pipetrain.planner.profile.profile import Profile
 
 _GIGA = 1e9
 _FEW = 2
-"""Devices where nothing says how many."""
+"""Number of devices if the settings give none."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """So many stages, each on so many devices.
+    """Stages in a row of devices, each on a number of devices.
 
     Attributes:
         topology: the devices, at least as many as there are replicas.

@@ -22,7 +22,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class AutoPartition:
-    """So many stages, cut where a pipeline is fastest by a profile; what is wanted, not yet where.
+    """Request for a number of stages, cut where a pipeline is fastest by a profile; the cuts are not known yet.
 
     Attributes:
         stages: None: as many as are fastest.

@@ -115,7 +115,7 @@ def check_tied_units(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> No
 
 @dataclass(frozen=True)
 class FineGrained:
-    """So many stages of single weights; simulated only.
+    """A number of stages of single weights; simulated only.
 
     Attributes:
         stages: D, also above the number of units: the stages without any then only add delay.

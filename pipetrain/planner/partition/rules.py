@@ -123,7 +123,7 @@ class PartitionRule(Protocol):
 
 @dataclass(frozen=True)
 class Even(PartitionRule):
-    """So many stages, the slowest of them as fast as can be by the estimated times; each has weights, if it can.
+    """A number of stages whose slowest is as fast as possible by the estimated times; each has weights, if possible.
 
     Attributes:
         stages: D.

@@ -129,7 +129,7 @@ class BottleneckDPByDepth(Bottleneck):
             worker, state = worker + part.replicas, part.last
 
     def _costs(self, last: int) -> list[Table]:
-        """By number of stages, from 1: at [worker, state], the smallest largest cost of so many to the last state."""
+        """By number of stages, from 1: at [worker, state], the minimal bottleneck of that many up to the last state."""
         if last not in self._costs_to:
             self._costs_to[last] = list(self._all_costs(last))
         return self._costs_to[last]

@@ -17,7 +17,7 @@ from pipetrain.planner.search.flat import memory_table
 
 
 class MemberPlace(NamedTuple):
-    """Where a part of a pipeline is computed.
+    """Place of a part of a pipeline.
 
     Attributes:
         device: the first.

@@ -121,7 +121,7 @@ def shape(plan: PipelinePlan) -> str:
 
 
 def seconds(time: float) -> str:
-    """So many seconds, in the unit that suits them."""
+    """A number of seconds as text, in a suitable unit."""
     return f"{time:.4g} s" if time >= 1 else f"{time * 1e3:.4g} ms" if time >= 1e-3 else f"{time * 1e6:.4g} us"
 
 

@@ -173,7 +173,7 @@ class ComparedRun:
 
     @property
     def seeds(self) -> tuple[tuple[str, str], ...]:
-        """Its seeds, by the names of their settings."""
+        """Seeds of the run, by the names of their settings."""
         return tuple(sorted((name, str(value)) for name, value in self.settings.items() if is_seed(name)))
 
     @property

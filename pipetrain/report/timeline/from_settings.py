@@ -101,7 +101,7 @@ def timeline_of_settings(
 
 
 def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
-    """The phases that these overrides of `pipetrain run` choose, each with a title that says so."""
+    """The phases that these overrides of `pipetrain run` choose, each with its title."""
     phases = composed_phases(overrides)
     others = [word for word in overrides if not word.startswith((*_IN_TITLE, "hydra."))]
     for index, phase in enumerate(phases):

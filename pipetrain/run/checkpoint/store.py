@@ -86,7 +86,7 @@ def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[Te
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
-    """Puts a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
+    """Loads a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
 
     Args:
         stage: where to.

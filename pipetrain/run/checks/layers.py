@@ -248,7 +248,7 @@ def check_cut_trains_alike(chain: LayerChain, inputs: Inputs, output: str | None
 
 
 def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmetic: ComputeOptions) -> None:
-    """Holds layers that were cut along a graph against the whole module, in the precision of the run.
+    """Compares layers that were cut along a graph with the whole module, in the precision of the run.
 
     Args:
         chain: the model, `recorded`; left as it is.

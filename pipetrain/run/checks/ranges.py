@@ -43,7 +43,7 @@ def check_labels(settings: Settings, data: Data, trial: DryRun, labels: LabelRan
 
 
 def check_stored_labels(loader: Loader, labels: LabelRange) -> bool:
-    """Looks at all labels of a split where none must be read for that, and says whether that is so.
+    """Checks all labels of a split if no sample must be read for that; returns True if so.
 
     Raises:
         ConfigError: one is out of range.

@@ -30,7 +30,7 @@ _DECIDING = ("partition", "planner", "topology", "profile")
 def plan_cuts(
     settings: Settings, wanted: AutoPartition, found: StartPoint, data: Data, chain: LayerChain, *, shares_weights: bool
 ) -> tuple[PlannedPartition, list[str]]:
-    """Where the model is cut, and what the user should know of it.
+    """Cuts of the model, with notes for the user.
 
     Args:
         settings: of the run.
@@ -183,7 +183,7 @@ def _fullest_stage_bytes(plan: PipelinePlan) -> float:
 
 
 def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
-    """A line that says what was done."""
+    """One-line summary of the planning."""
     origin = f"profile={Path(settings.profile)}" if settings.profile else f"times {profile.occasion}"
     anew = f"; {HOW_TO_REFRESH}" if profile.remembered else ""
     number, replicated = len(best.stages), best.num_devices > len(best.stages)
