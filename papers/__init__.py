@@ -1,1 +1,1 @@
-"""The tables, figures and claims of five papers beside what pipetrain measures and computes."""
+"""The tables, figures and claims of five papers next to pipetrain's measurements and computations."""

@@ -11,12 +11,12 @@ from pipetrain.report.sweep.columns import column_of
 NOT_TESTED = "not tested here"
 UNDECIDED = "undecided"
 HOLDS, HOLDS_PARTLY, DOES_NOT_HOLD = "holds", "holds partly", "does not hold"
-"""Of arithmetic: formulas, closed forms of schedules and memory, counts on the models themselves."""
+"""Verdicts of arithmetic: formulas, closed forms of schedules and memory, counts on the models themselves."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """Verdict on a claim.
 
     Attributes:
         verdict: one of the words above, or `seen`, of what was trained or timed.
@@ -28,7 +28,7 @@ class Verdict:
 
     @property
     def tested(self) -> bool:
-        """Whether anything was found out, if only that the runs do not decide."""
+        """True if the claim was tested, even if the runs do not decide it."""
         return self.verdict != NOT_TESTED
 
 
@@ -40,7 +40,7 @@ def seen(holding: int, refuted: int, of: int, scale: str, *, superlative: bool =
         refuted: Number of parts of which they show the contrary.
         of: Number of parts that were tried.
         scale: `small` or `full`.
-        superlative: whether the claim puts one before all others, so that one part can refute it and none alone bear
+        superlative: True if the claim puts one before all others, so that one part can refute it and none alone bear
             it out.
     """
     where = f"at {scale} scale"
@@ -72,7 +72,7 @@ class Reaches:
     least: float
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         found = groups.get(self.method)
         head = column_of(self.metric).head
         if found is None or self.metric not in found.means:
@@ -101,7 +101,7 @@ class Within:
     points: float
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         both = [groups.get(name) for name in (self.method, self.other)]
         head = column_of(self.metric).head
         asked = f"{self.method} has to come within {self.points:g} of {self.other}'s {head}, as in the paper"
@@ -128,7 +128,7 @@ class Distinct:
     why: str
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         first, other = (groups.get(name) for name in self.methods)
         if first is None or other is None or not first.same_bits(other):
             return None
@@ -149,7 +149,7 @@ class SameRate:
     other: str
 
     def unmet(self, groups: Groups) -> str | None:
-        """Why the experiment is not fit; None where it is."""
+        """Why the experiment is not fit; None if it is."""
         first, other = (groups.get(name) for name in (self.first, self.other))
         if first is None or other is None or first.rates == other.rates:
             return None
@@ -165,7 +165,7 @@ Control = Reaches | Within | Distinct | SameRate
 
 @dataclass(frozen=True)
 class RankingClaim:
-    """One mean against others, in an experiment and its companions.
+    """Claim that one mean is above, below or like other means, in an experiment and its companions.
 
     Attributes:
         experiment: the preset; those whose names begin with its own and `_` belong to it.
@@ -178,7 +178,7 @@ class RankingClaim:
         within: how much worse one that is no worse may be, as the paper says it; None: what `Difference` takes.
         floor: a value up to which a method that fails has learned nothing; None: as the losses tell.
         factor: by how much one that is better is so, as the paper says it.
-        full: whether the small scale cannot tell.
+        full: True if the small scale cannot decide.
         controls: what experiments have to show first.
     """
 
@@ -241,4 +241,4 @@ class RatioTrendClaim:
 
 
 Rule = RankingClaim | MeanRatioClaim | RatioTrendClaim
-"""How the results of experiments decide on a claim."""
+"""Rule by which the results of experiments decide a claim."""

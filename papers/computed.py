@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def computed_part(name: str) -> Callable[[Path], Sequence[str]] | None:
-    """What computes a table or figure: draws it into a folder, or returns its lines; None if nothing does.
+    """Function that computes a table or figure: draws it into a folder, or returns its lines; None if it is unknown.
 
     Args:
         name: such as `zhang/table7` or `zhang-fig8`.

@@ -1,4 +1,4 @@
-"""What sets one group of runs apart from another, as far as their scatter lets it be told."""
+"""Difference between two groups of runs, as far as it exceeds their scatter."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ LEARNED, MEASURED = 0.03, 0.1
 
 
 class Relation(Enum):
-    """How one mean stands to another."""
+    """Relation of one mean to another."""
 
     BETTER = "better than"
     LIKE = "within the margin of"
@@ -24,7 +24,7 @@ class Relation(Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """What one group's mean has over another's.
+    """Difference between one group's mean and another's.
 
     In what was learned, one is better from the first gain that the interval tells. In time and memory a gain has to be
     above the margin, too, as machines differ from day to day, and as bytes do not scatter at all.
@@ -45,7 +45,7 @@ class Difference:
 
     @property
     def untested(self) -> str | None:
-        """Why the runs say nothing of any relation, however small they scatter; None where they may."""
+        """Why the runs say nothing of any relation, however small they scatter; None if they may."""
         both = self.first, self.other
         if self.metric in TIMINGS and any(group.completed == 1 for group in both):
             return "one timing does not tell how far timings scatter"
@@ -61,7 +61,7 @@ class Difference:
 
     @property
     def interval(self) -> Interval | None:
-        """The gain of the first, over common seeds if there are; None where one has no mean, or not of all its runs."""
+        """The gain of the first, over common seeds if there are; None if one has no mean, or not of all its runs."""
         both = self.first, self.other
         if any(map(self._missing, both)) or (self.metric in TO_TARGET and any(map(_some_missed, both))):
             return None
@@ -77,14 +77,14 @@ class Difference:
 
     @property
     def margin(self) -> float:
-        """How much worse one that is no worse may be."""
+        """Margin by which a mean may be worse and still count as no worse."""
         if self.within is not None:
             return self.within
         return (LEARNED if self.of_learning else MEASURED) * abs(self.other.means.get(self.metric, 0.0))
 
     @property
     def of_learning(self) -> bool:
-        """Whether the column is of what was learned, and not of time or memory; seeds differ in it."""
+        """True if the column measures learning, which varies with the seed, and not time or memory."""
         return self.metric not in MEASUREMENTS or self.metric in TO_TARGET
 
     @property
@@ -94,7 +94,7 @@ class Difference:
         return ours / theirs if column_of(self.metric).higher else theirs / ours
 
     def shows(self, relation: Relation) -> bool | None:
-        """Whether the relation holds; None where the runs do not decide, or say nothing."""
+        """True if the relation holds; None if the runs do not decide."""
         if relation is Relation.FAILS:
             return self._fails
         if self.untested is not None:
@@ -107,7 +107,7 @@ class Difference:
         return self._by_interval(relation, gain)
 
     def word(self, relation: Relation) -> str:
-        """How the first one stands to the other, asked about a relation."""
+        """Words for the first group's relation to the other, given the claimed relation."""
         shown = self.shows(relation)
         if relation is Relation.FAILS and shown is not None:
             return "failed, unlike" if shown else "trained, as did"
@@ -143,14 +143,14 @@ class Difference:
         return True if shown else False if refuted else None
 
     def _by_completion(self, relation: Relation) -> bool | None:
-        """One that did not complete, or not come so far, is worse than any that did."""
+        """Verdict by completion: a group that did not complete, or reach the target, is worse than any that did."""
         if not self._missing(self.first) and not self._missing(self.other):
             return None
         ahead = self._missing(self.other)
         return (not ahead) if relation is Relation.WORSE else ahead
 
     def _by_survivors(self, relation: Relation, gain: Interval) -> bool | None:
-        """What was learned is that of the runs that did not diverge, so it makes their group no better."""
+        """Verdict if one group diverged: its metric covers only surviving runs, so it cannot make the group better."""
         worse = self._survived(self.first) and not self._survived(self.other) and gain.high < 0
         better = self._survived(self.other) and not self._survived(self.first) and gain.low > 0
         if not worse and not better:
@@ -159,7 +159,7 @@ class Difference:
 
     @property
     def _fails(self) -> bool | None:
-        """Whether no run of the first has learned, where all of the other have; None where some have."""
+        """True if no run of the first group has learned while all of the other have; None if some of the first have."""
         if not self._learned(self.other) or self.other.diverged:
             return None
         if not self._learned(self.first):

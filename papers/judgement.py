@@ -25,14 +25,14 @@ from pipetrain.report.sweep.interval import sample_of, t_quantile
 
 @dataclass(frozen=True)
 class _Answer:
-    """What results say on a part of a rule.
+    """Answer of the results to one part of a rule.
 
     Attributes:
         experiments: the presets that it is from.
-        holds: None where the runs do not decide.
+        holds: None if the runs do not decide.
         text: what is compared, and how it stands.
         scale: of the runs.
-        tested: whether the runs can say anything.
+        tested: True if the runs can decide anything.
     """
 
     experiments: tuple[str, ...]
@@ -50,13 +50,13 @@ class _Answer:
 
 
 def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False, best: bool = False) -> Verdict | None:
-    """The verdict of the rules whose experiments were run; None where none was.
+    """The verdict of the rules whose experiments were run; None if none was.
 
     Args:
         rules: parts of the claim.
         results: what was measured.
-        superlative: whether the claim puts one before all others: it falls with any of its parts.
-        best: whether the paper prints the best evaluation of a run in place of the last.
+        superlative: True if the claim puts one before all others: it falls with any of its parts.
+        best: True if the paper prints the best evaluation of a run in place of the last.
     """
     found = list(dict.fromkeys(answer for rule in rules for answer in _answers(rule, results, best=best)))
     if not found:
@@ -78,21 +78,21 @@ def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False,
 
 
 def companions(experiment: str, results: Results) -> list[Measured]:
-    """What was measured of an experiment and of its companions, at the scale of the first of them."""
+    """Measurements of an experiment and its companions: those at full scale if there are any, else all."""
     names = [name for name in results if name == experiment or name.startswith(f"{experiment}_")]
     scale = max((results[name].scale == FULL for name in names), default=False)
     return [results[name] for name in names if (results[name].scale == FULL) == scale]
 
 
 def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
-    """What the results say on each part of a rule."""
+    """Answers of the results to each part of a rule."""
     if isinstance(rule, MeanRatioClaim):
         return _average(rule, results)
     return _growth(rule, results) if isinstance(rule, RatioTrendClaim) else _order(rule, results, best=best)
 
 
 def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_Answer]:
-    """Whether the order holds, for each of the others."""
+    """For each of the other groups, the answer to whether the order holds."""
     there, beside = companions(order.experiment, results), companions(order.against or order.experiment, results)
     first = _groups(there).get(order.first)
     others = [other for name in order.others if (other := _groups(beside).get(name))]
@@ -150,7 +150,7 @@ def _unmet(controls: Sequence[Control], results: Results) -> str | None:
 
 
 def _tells_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bool:
-    """Whether the experiment shows any to be worse; where all learn alike, that one does says nothing of it."""
+    """True if the experiment shows some group to be worse; if all learn alike, a single result means nothing."""
     if not difference.of_learning:
         return True
     beside = [group for group in there.values() if group.name not in (difference.first.name, difference.other.name)]
@@ -165,7 +165,7 @@ def _where(measured: Measured) -> str:
 
 
 def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
-    """Whether the mean ratio is on one side of what it is held against, and of the paper's factor."""
+    """Answer to whether the mean ratio is on the claimed side of its reference, and of the paper's factor."""
     there = {name: companions(name, results) for name in rule.experiments}
     ratios = {name: ratio for name, found in there.items() if (ratio := _ratio(rule, found))}
     if not ratios:
@@ -191,7 +191,7 @@ def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
 
 
 def _growth(growth: RatioTrendClaim, results: Results) -> Iterator[_Answer]:
-    """Whether the ratio rises with each of those experiments that were run at full scale."""
+    """Answers to whether the ratio rises from each experiment to the next, of those run at full scale."""
     there = {name: companions(name, results) for name in growth.experiments}
     known = {
         name: ratio for name, found in there.items()
@@ -217,12 +217,12 @@ def _groups(there: Sequence[Measured]) -> Mapping[str, MeasuredGroup]:
 
 
 def _ranked(measured: Measured, *, best: bool) -> str | None:
-    """What the experiment is ranked by, as the paper prints it."""
+    """Metric that the experiment is ranked by, as the paper prints it."""
     return f"best_{measured.metric}" if best and measured.metric else measured.metric
 
 
 def _metric(asked: str | None, *groups: MeasuredGroup) -> str | None:
-    """The column that is asked for, or the measured one in place of a predicted one; None where no group has it."""
+    """The column that is asked for, or the measured one in place of a predicted one; None if no group has it."""
     if asked is None:
         return None
     named = (asked, asked.removeprefix("predicted_"))

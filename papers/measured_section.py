@@ -1,4 +1,4 @@
-"""The part of a paper's page that shows what its experiments measured: the printed numbers beside ours, and courses."""
+"""The part of a paper's page with its experiments' measurements: the printed numbers next to ours, and courses."""
 
 import csv
 import json
@@ -61,7 +61,7 @@ def experiments(results: Results) -> Iterator[Sequence[Measured]]:
 
 
 def figure_of(paper: Paper, parts: Sequence[Measured]) -> str | None:
-    """The file name of a figure of all parts; None where there is one part, which has its own."""
+    """The file name of a figure of all parts; None if there is one part, which has its own."""
     return f"{paper.name}_{parts[0].experiment}.png" if len(parts) > 1 else None
 
 
@@ -82,7 +82,7 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
 
 
 def _changed(measured: Measured) -> str:
-    """What the small scale trains on, and every setting that is not the preset's."""
+    """Data of the small scale, and all settings in which it differs from the preset."""
     changed = f"Changed for the small scale: `{shlex.join(measured.changes)}`."
     data, network = measured.changed("dataset"), measured.network
     if data is None:

@@ -13,7 +13,7 @@ from pipetrain.report.text_table import counted, markdown_table
 
 
 def extent(paper: str, results: Results) -> str:
-    """Which presets were run, at which scale, on which networks, for how long."""
+    """Summary of the presets that were run, with scale, networks and duration."""
     total = sum(name.startswith(f"{paper}/") for name in presets())
     full = [each for each in results.values() if each.scale == FULL]
     small = [each for each in results.values() if each.scale != FULL]
@@ -71,7 +71,7 @@ def _of(paper: str, measured: Measured) -> dict[str, str]:
 
 
 def _spread(values: Sequence[float], noun: str) -> str:
-    """The least and the largest, behind a comma; nothing where there are none, as of runs that all diverged."""
+    """Minimum and maximum, after a comma; empty if there are none, as when all runs diverged."""
     if not values:
         return ""
     least, most = min(values), max(values)
@@ -84,7 +84,7 @@ _SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
 
 
 def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
-    """The whole page; figures that need no training lie in `images/` beside it.
+    """The whole page; figures that need no training are in `images/` next to it.
 
     Args:
         paper: what is known of it.
@@ -150,7 +150,7 @@ def _evidence(number: int, row: Row, verdict: Verdict, left: Sequence[str]) -> l
 
 
 def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) -> list[str]:
-    """What a claim that runs did not decide takes, in words and as a command."""
+    """Remaining work to decide a claim, in words and as a command."""
     decided = verdict.tested and verdict.verdict != UNDECIDED
     takes = [f"a {'fairer' if decided else 'fair'} test takes {row['takes']}"] if row["takes"] else []
     if decided:
@@ -168,8 +168,8 @@ def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
 
     Args:
         experiment: with its paper.
-        measured: whether the small scale was run, and does not tell.
-        full: whether the small scale cannot tell.
+        measured: True if the small scale was run, and did not decide.
+        full: True if the small scale cannot decide.
     """
     targets = targets_of(experiment, SMALL)
     costs = "; ".join(dict.fromkeys(choice_of("experiment", each.experiment).remarks["cost"] for each in targets))

@@ -16,7 +16,7 @@ Value = Fraction | float | str
 
 
 class Agreement(Enum):
-    """How a printed number and ours go together."""
+    """Agreement of a printed number with ours."""
 
     EXACT = "agrees"
     EXPLAINED = "differs, explained"
@@ -26,16 +26,16 @@ class Agreement(Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One printed number beside ours.
+    """One printed number next to ours.
 
     Attributes:
         what: what the number is.
         source: where the paper prints it.
         printed: it, with the paper's digits.
-        ours: what we find; a text where the paper prints one, None where it gives too little to compute it from.
+        ours: what we find; a text where the paper prints one, None if it gives too little to compute it from.
         relation: `=`, `<=` or `>=`, as the paper puts it: ours to the printed number.
         note: why they differ, or what else is to be said.
-        explained: whether the note says why they differ; else the question is open.
+        explained: True if the note says why they differ; else the question is open.
     """
 
     what: str
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def agreement(self) -> Agreement:
-        """Whether they agree, and where they do not whether it is known why."""
+        """Agreement of the two numbers; if they differ, it says if the reason is known."""
         if self.ours is None:
             return Agreement.UNDETERMINED
         if agrees(self.printed, self.ours, self.relation):
@@ -57,7 +57,7 @@ class Comparison:
 
 
 def agrees(printed: str, ours: Value, relation: str = "=") -> bool:
-    """Whether rounding our number can give the printed one, or it keeps the printed bound."""
+    """True if rounding our number can give the printed one, or if ours satisfies the printed bound."""
     if isinstance(ours, str):
         return printed == ours
     text = printed.lstrip("<>")
@@ -67,7 +67,7 @@ def agrees(printed: str, ours: Value, relation: str = "=") -> bool:
 
 
 def shown(value: Value | None, printed: str) -> str:
-    """Our number with one digit more than is printed; whole ones without any, nothing where there is none."""
+    """Our number with one digit more than is printed; whole numbers without any, empty if there is no number."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -78,7 +78,7 @@ def shown(value: Value | None, printed: str) -> str:
 
 
 def _decimals(text: str) -> int:
-    """Digits behind the point; of a number such as 5e-4, too."""
+    """Digits after the decimal point, also of a number such as 5e-4."""
     mantissa, _, exponent = text.partition("e")
     return max(0, len(mantissa.partition(".")[2]) - int(exponent or 0))
 
@@ -184,7 +184,7 @@ class Paper:
         verdicts: on claims, without training.
         rules: name in `claims.csv` -> what trained models have to show for it.
         superlatives: names of the rules that put one before all others.
-        best: whether its tables have the best evaluation of a run in place of the last.
+        best: True if its tables have the best evaluation of a run in place of the last.
         printed: numbers of trained models.
         figures: of the page.
         computed: further tables and figures that need no training, such as `table1` -> what draws its files into a
@@ -214,7 +214,7 @@ class Paper:
         return {**self.verdicts(tables), **{claim: found for claim, found in trained.items() if found}}
 
     def stated(self, tables: Tables) -> Iterator[Comparison]:
-        """Every number of its text that its own tables determine, beside what they say."""
+        """Every number of its text that its own tables determine, next to the value from the tables."""
         ours = self.recomputed(tables)
         for row in tables["stated"].rows:
             if row["name"] in ours:

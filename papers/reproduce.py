@@ -21,7 +21,7 @@ from pipetrain.launch.signals import handled_by
 def carried_out(command: Sequence[str]) -> int:
     """The exit code of a command; the signals that would end this process are passed on to it, and it is waited for.
 
-    It has a process group of its own: Ctrl-C at a terminal would reach it twice, and a second one ends a run at once.
+    It has its own process group: Ctrl-C at a terminal would reach it twice, and a second one ends a run immediately.
     """
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
@@ -44,7 +44,7 @@ Sweep = Sequence[str]
 def sweeps_of(this: SweepRound, outputs: Path, results: Path) -> list[Sweep]:
     """The commands of a round, in the order in which they are run.
 
-    It is one sweep. What is left of a round of the map, or has learning rates of its own at each depth, is several.
+    It is one sweep. What is left of a round of the map, or has its own learning rates at each depth, is several.
 
     Args:
         this: the round.

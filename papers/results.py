@@ -1,4 +1,4 @@
-"""What experiments measured: written to and read from `results/PAPER/NAME/SCALE/`."""
+"""Measurements of experiments, written to and read from `results/PAPER/NAME/SCALE/`."""
 
 import csv
 import io
@@ -50,17 +50,17 @@ class MeasuredGroup:
 
     @property
     def diverged(self) -> int:
-        """How many runs diverged."""
+        """Number of runs that diverged."""
         return self.ended.get("diverged", 0)
 
     @property
     def learned(self) -> bool:
-        """Whether the runs have learned anything, as far as their losses are known."""
+        """True if the runs have learned anything, as far as their losses are known."""
         first, last = self.means.get("first_loss"), self.means.get("loss")
         return self.completed > 0 and (first is None or last is None or last <= _LEARNED * first)
 
     def same_bits(self, other: "MeasuredGroup") -> bool:
-        """Whether both have the same final loss under each seed, to the last bit, so that they computed the same."""
+        """True if both have bit-identical final losses under each common seed, so that they computed the same."""
         losses, theirs = ({seed: run.get("loss") for seed, run in each.by_seed.items()} for each in (self, other))
         shared = losses.keys() & theirs.keys()
         return bool(shared) and all(losses[seed] is not None and losses[seed] == theirs[seed] for seed in shared)
@@ -73,7 +73,7 @@ class Measured:
     Attributes:
         experiment: the preset, without its paper.
         scale: `small` or `full`.
-        metric: what its groups are ranked by; None where they were not evaluated.
+        metric: what its groups are ranked by; None if they were not evaluated.
         groups: best first.
         made: the command, seeds, versions, time and machine kind.
         folder: of its files.
@@ -88,25 +88,25 @@ class Measured:
 
     @property
     def changes(self) -> Sequence[str]:
-        """The settings that its command gave beside the preset, in the order given."""
+        """The settings that its command gave in addition to the preset, in the order given."""
         words = shlex.split(self.made["command"])
         given = words[words.index("--multirun") + 1 :]
         return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
 
     def changed(self, name: str) -> str | None:
-        """The choice of a group, or the value of a setting, in place of the preset's; None where it is that."""
+        """The choice of a group, or the value of a setting, in place of the preset's; None if it is that."""
         given = (word.removeprefix(f"{name}=") for word in self.changes if word.startswith(f"{name}="))
         return next(given, None)
 
     @property
     def network(self) -> str | None:
-        """The model in place of the preset's with its sizes, such as `resnet20 depth=8`; None where it is that."""
+        """The model in place of the preset's with its sizes, such as `resnet20 depth=8`; None if it is that."""
         sizes = (word.removeprefix("model.") for word in self.changes if word.startswith("model."))
         return " ".join(filter(None, (self.changed("model"), *sizes))) or None
 
     @property
     def data(self) -> str | None:
-        """The data set in place of the preset's, with its folder if that is given; None where it is that."""
+        """The data set in place of the preset's, with its folder if that is given; None if it is that."""
         return " ".join(filter(None, (self.changed("dataset"), self.changed("dataset.root")))) or None
 
 
@@ -178,14 +178,14 @@ _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
     """Writes runs.csv, made.json, and of all but the map sweep.md, .json, .png and .html; returns the files.
 
-    The map has hundreds of runs, and a page and a figure of its own. What was kept of it before stays, unless there are
+    The map has hundreds of runs, and its own page and figure. What was kept of it before stays, unless there are
     runs of the same settings now; `earlier` in made.json then says with what that was made.
 
     Args:
         target: what was run.
         runs: the folder of its sweep, or sweeps.
         folder: for the files.
-        timed: whether times and throughput are kept; they say little where other work shared the machine.
+        timed: True if times and throughput are kept; they say little where other work shared the machine.
 
     Raises:
         ConfigError: there are no runs, or one cannot be read.
@@ -240,7 +240,7 @@ def _not_among(rows: Sequence[_Row], before: Sequence[_Row]) -> list[_Row]:
 
 
 def _with_earlier(made: dict[str, Any], rows: Sequence[_Row], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What the whole table was made with, if some of its rows are from before."""
+    """Provenance of the whole table, including earlier versions that some of its rows were made with."""
     with_now, with_before = made["made_with"], [*before.get("earlier", []), before["made_with"]]
     earlier = [each for number, each in enumerate(with_before) if each not in [with_now, *with_before[:number]]]
     seeds = sorted({int(row["seed"]) for row in rows})

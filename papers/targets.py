@@ -33,24 +33,24 @@ class ReproductionTarget:
 
     @property
     def settings(self) -> list[str]:
-        """The words of the command line beside the preset."""
+        """The words of the command line in addition to the preset."""
         if self.scale == FULL:
             return []
         return shlex.split(choice_of("experiment", self.experiment).remarks["small"])
 
     @property
     def of_map(self) -> bool:
-        """Whether it is a part of the map of the field."""
+        """True if it is part of the map of the field."""
         return self.experiment.startswith("map/")
 
     @property
     def sweeps_methods(self) -> bool:
-        """Whether it has several methods, which its sweep names."""
+        """True if its sweep has several methods."""
         return "method" in choice_of("experiment", self.experiment).content["hydra"]["sweeper"]["params"]
 
     @property
     def minutes(self) -> float:
-        """What the small scale takes of two quiet cores, estimated; the full one is dear where this is."""
+        """Estimated minutes of the small scale on two idle cores; the full scale is costly where the small one is."""
         return float(choice_of("experiment", self.experiment).remarks["minutes"])
 
     @property
@@ -61,7 +61,7 @@ class ReproductionTarget:
         return [SweepRound(self, number, shlex.split(part)) for number, part in enumerate(parts, start=1)]
 
     def words(self, runs: Path, narrowed: Sequence[str] = ()) -> list[str]:
-        """The whole command, without `pipetrain`; a second one goes on where the first was broken off.
+        """The whole command, without `pipetrain`; a second one continues where the first was interrupted.
 
         Args:
             runs: the folder of the sweep.
@@ -100,7 +100,7 @@ class SweepRound:
 
     @property
     def at_best_rates(self) -> bool:
-        """Whether its learning rates are those that were best in the rounds before it."""
+        """True if it uses the best learning rates of the rounds before it."""
         return BEST_RATE in self.settings
 
     def words(self, outputs: Path) -> list[str]:

@@ -27,8 +27,8 @@ class ComputeOptions:
 
     Attributes:
         precision: fp32, bf16 or fp16.
-        channels_last: whether pictures and the weights of convolutions have their channels last in memory.
-        compiled: whether torch.compile compiles each layer.
+        channels_last: True if pictures and the weights of convolutions have their channels last in memory.
+        compiled: True if torch.compile compiles each layer.
     """
 
     precision: str = "fp32"
@@ -74,7 +74,7 @@ class ComputeOptions:
         """
         if not self.compiled:
             return list(layers)
-        torch._inductor.config.compile_threads = 1  # of each stage's process, which has a core of its own at most
+        torch._inductor.config.compile_threads = 1  # of each stage's process, which has at most one core for itself
         # else kernels are chosen by how long they take
         torch._inductor.config.deterministic = torch.are_deterministic_algorithms_enabled()
         torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
@@ -89,7 +89,7 @@ def switched(kind: str, *, deterministic: bool = False, tf32: bool | None = None
 
     Args:
         kind: of the device.
-        deterministic: whether only operations may run that give the same bits each time.
+        deterministic: True if only operations may run that give the same bits each time.
         tf32: whether float32 products on CUDA are of factors rounded to TF32; None leaves it to torch.
 
     Raises:
@@ -115,7 +115,7 @@ def switches_in_effect(kind: str) -> dict[str, Any]:
 
 @contextmanager
 def _deterministic(kind: str) -> Iterator[None]:
-    """torch's one switch covers attention, cuDNN and uninitialized memory; cuBLAS has a variable of its own."""
+    """torch's one switch covers attention, cuDNN and uninitialized memory; cuBLAS has its own variable."""
     cudnn = torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     of_cudnn = cudnn.deterministic, cudnn.benchmark

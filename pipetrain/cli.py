@@ -138,7 +138,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parsers(program: Program = PIPETRAIN) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """The parser of the whole command, and those of the subcommands by name."""
+    """The parser of the whole command, and the parsers of the subcommands by name."""
     parser: argparse.ArgumentParser = _Parser(
         prog=program.prog,
         description=program.description,

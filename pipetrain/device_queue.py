@@ -1,5 +1,5 @@
-"""What a device has queued: events in its streams, a stream beside the computation, copies on their way to the host,
-and what spares it waits and launches.
+"""Queued work of a device: events in its streams, a side stream, asynchronous copies to the host,
+and ways to avoid waits and launches.
 
 On the CPU an operation is complete when it returns, so nothing is queued and no wait lasts. On any other device these
 are thin names for the streams and events of `torch.get_device_module`.
@@ -36,10 +36,10 @@ class _Reached:
     """The event of a device that queues nothing."""
 
     def synchronize(self) -> None:
-        """Returns at once."""
+        """Returns immediately: there is nothing to wait for."""
 
     def query(self) -> bool:
-        """True."""
+        """True: on the CPU nothing is ever queued."""
         return True
 
 
@@ -49,7 +49,7 @@ def queues(device: torch.device) -> bool:
 
 
 def event(device: torch.device, *, timed: bool = False) -> Any:
-    """An event behind all that the current stream has queued; with `timed`, one that `elapsed_time` takes."""
+    """An event after all operations queued in the current stream; with `timed`, one that `elapsed_time` takes."""
     if not queues(device):
         return _Reached()
     found = torch.get_device_module(device).Event(enable_timing=timed)
@@ -67,7 +67,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class SideStream:
-    """A stream beside that of the computation, whose operations do not wait for it.
+    """A stream separate from the computation's stream; the computation does not wait for it.
 
     Args:
         device: of the stream; the CPU has none, and everything there is in order anyway.
@@ -93,10 +93,10 @@ class SideStream:
 
 
 class HostCopies:
-    """Copies of tensors in page-locked host memory, on their way there while the host goes on.
+    """Copies of tensors in page-locked host memory, on their way there while the host continues.
 
     Args:
-        tensors: to copy; those of the CPU are copied at once.
+        tensors: to copy; CPU tensors are copied immediately.
         memory: of an earlier copy of each, which is no longer read; reused if it has the same form.
     """
 
@@ -150,8 +150,8 @@ def numbers(scalars: Sequence[Tensor]) -> list[Any]:
 def together(tensors: Mapping[str, Tensor]) -> list[list[str]]:
     """The names in groups, each for one call of every `torch._foreach_*` that a formula is made of.
 
-    A device takes all at once, as each launch costs the host more than small weights cost the device. The CPU takes as
-    many as its caches hold from one operation to the next.
+    A device takes all in one group, as each launch costs the host more than small weights cost the device. The CPU
+    takes as many as its caches hold from one operation to the next.
     """
     groups: list[list[str]] = []
     room = 0

@@ -13,9 +13,9 @@ class ExitCode(IntEnum):
     """Wrong words on the command line, or a configuration that cannot run."""
     DIVERGED = 3
     PREEMPTED = 75
-    """By SIGTERM or SIGUSR1, as batch systems do; the same command goes on (EX_TEMPFAIL of sysexits.h)."""
+    """Interrupted by SIGTERM or SIGUSR1, as by batch systems; the same command resumes (EX_TEMPFAIL of sysexits.h)."""
     INTERRUPTED = 130
-    """By Ctrl-C."""
+    """Interrupted by Ctrl-C."""
 
 
 class ConfigError(Exception):
@@ -23,7 +23,7 @@ class ConfigError(Exception):
 
 
 class DataError(Exception):
-    """What a data set's own code raised; says for which sample, what and where. Exit code 2 where no run has begun."""
+    """An error in a data set's own code, with its sample, message and place. Exit code 2 if no run has begun."""
 
 
 class DivergedError(Exception):
@@ -36,7 +36,7 @@ class DivergedError(Exception):
 
 
 class InterruptedRunError(KeyboardInterrupt):
-    """A run was interrupted, and the user has been told what is saved and how to go on."""
+    """A run was interrupted, and the user has been shown what is saved and how to resume."""
 
 
 class PreemptedError(KeyboardInterrupt):
@@ -48,7 +48,7 @@ class RunError(Exception):
 
 
 class InvariantError(RuntimeError):
-    """What ran is not what the method and schedule promise: a bug of pipetrain, never an error of the user's."""
+    """Execution differs from what method and schedule promise: a bug of pipetrain, never an error of the user."""
 
 
 class LostStageError(Exception):
@@ -82,7 +82,7 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
 
 
 def one_line(message: str | BaseException) -> str:
-    """A message, or that of an error, without its line breaks, and with control characters escaped.
+    """A message, or an error's message, without its line breaks, and with control characters escaped.
 
     It may quote the name of a file that is untrusted, and a terminal obeys such characters.
     """

@@ -1,4 +1,4 @@
-"""An exception, told in one line and in full: what it is, what it says, and where the user's own code raised it."""
+"""Descriptions of an exception, in one line and in full: its type, message and place in the user's own code."""
 
 import sysconfig
 import traceback
@@ -13,13 +13,13 @@ _SAYS_ALL = (ConfigError, DataError, DivergedError, InvariantError, RunError)
 _PACKAGE = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 _LOCKS = ("multiprocessing", "synchronize.py")
-"""What makes locks that processes share, without a name that an error could tell."""
+"""End of the path of the module that creates the locks shared by processes; its errors carry no file name."""
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What there is to say about an exception; can be sent to another process.
+    """Description of an exception; can be sent to another process.
 
     Attributes:
         line: its type, its message and the user's file and line, without line breaks.
@@ -31,7 +31,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What there is to say about `error`, and about the original one where it comes from another process."""
+        """Description of `error`, including the original error if it comes from another process."""
         text = "".join(traceback.format_exception(error))
         remote = error if isinstance(error, RemoteError) else error.__cause__
         if isinstance(remote, RemoteError):

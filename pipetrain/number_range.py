@@ -14,7 +14,7 @@ class NumberRange:
 
     Attributes:
         least, most: the ends.
-        least_too, most_too: whether these are in the range themselves.
+        least_too, most_too: True if these are in the range themselves.
     """
 
     least: float = 0

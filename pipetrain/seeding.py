@@ -45,7 +45,7 @@ def python_generators_kept() -> Iterator[None]:
 
 @contextmanager
 def python_draws(seed: int) -> Iterator[list[bool]]:
-    """Python's and numpy's default generators draw from `seed` inside, and go on behind it where they were before.
+    """Python's and numpy's default generators draw from `seed` inside; their former state is restored after it.
 
     Afterwards the list that it gives says whether any number was drawn.
     """
@@ -76,5 +76,5 @@ def may_draw(files: Iterable[str]) -> bool:
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """Whether two states of numpy's generator are different: the words of Mersenne Twister, or the place in them."""
+    """True if two states of numpy's generator differ: in the words of Mersenne Twister, or the place in them."""
     return bool(one[2:] != other[2:] or (one[1] != other[1]).any())

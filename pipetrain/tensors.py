@@ -1,4 +1,4 @@
-"""What crosses a cut: a tensor's values and memory order, the same through a message and inside one process."""
+"""Tensors at a cut: values and memory order, the same through a message and inside one process."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
-"""What a layer takes or gives, and what crosses a cut."""
+"""Inputs or outputs of a layer, and the tensors that cross a cut."""
 
 
 def is_dense(tensor: Tensor) -> bool:
@@ -45,6 +45,6 @@ def empty_dense(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dt
 
 
 def dense_copy(tensor: Tensor) -> Tensor:
-    """What the other side of a cut would receive: same values, same strides, other memory."""
+    """Copy as the other side of a cut would receive it: same values, same strides, separate memory."""
     source = dense(tensor)
     return empty_dense(tuple(source.shape), source.stride(), source.dtype, source.device).copy_(source)

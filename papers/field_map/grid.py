@@ -12,7 +12,7 @@ _METHOD, _STAGES, _RATE, _SEED = "method", "partition.stages", "optimizer.lr", "
 
 
 class MapRun(NamedTuple):
-    """What sets a run apart on its network.
+    """Settings that identify a run on its network.
 
     Attributes:
         method: by name.
@@ -28,7 +28,7 @@ class MapRun(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, str]) -> Self:
-        """That of a row of `runs.csv`."""
+        """The run of a row of `runs.csv`."""
         return cls(row["method"], int(row["partition.stages"]), float(row["optimizer.lr"]), int(row["seed"]))
 
 
@@ -38,7 +38,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Grid:
-    """What is swept, or was measured of it.
+    """Grid of a sweep, planned or measured.
 
     Attributes:
         runs: how many there are.

@@ -15,12 +15,12 @@ from papers.targets import FULL, SMALL
 from pipetrain.report.sweep.interval import sample_of, unpaired
 
 NEAR = 1.05
-"""A loss up to so many times that of plain training is like it."""
+"""Largest ratio to plain training's loss at which a loss counts as like it."""
 _TAIL = 0.025
 
 
 class Reading(Enum):
-    """Whether seeds bear out that a loss is like plain training's."""
+    """Result of the test that a loss is like plain training's."""
 
     SUPPORTED = "supported"
     REFUTED = "refuted"
@@ -42,7 +42,7 @@ class Likeness:
 
 
 def likeness(losses: Sequence[float], plain: Sequence[float]) -> Likeness:
-    """How losses of some seeds stand to those of plain training.
+    """Comparison of the losses of some seeds with plain training's losses.
 
     With three seeds the bootstrap of medians covers less than 95 %; Welch's t interval of the logarithms has to agree.
 
@@ -94,13 +94,13 @@ NAME = "map"
 NETWORKS = {"conv": "Convolution net", "transformer": "Transformer", "gpt": "`gpt`"}
 """The presets, and what they train."""
 _PARTS = ("pipemare", "hybrid", "2bw")
-"""Last words of the presets beside a network's own: methods that take other settings or other depths."""
+"""Last words of the presets in addition to a network's own: methods that take other settings or other depths."""
 PLAIN = "naive_async"
 """The method that in a pipeline of one stage is plain training."""
 _FIRST = 0
 """The seed by which learning rates are chosen."""
 ENDED = ("completed", "diverged")
-"""How a run ends that is a result."""
+"""Ends of a run that count as a result."""
 Row = Mapping[str, str]
 """A run, by the columns of `runs.csv`."""
 Tried = Mapping[float, Mapping[int, Row]]
@@ -127,13 +127,13 @@ class Loss:
 
     @property
     def seeds(self) -> int:
-        """How many there are."""
+        """Number of seeds."""
         return len(self.losses)
 
 
 @dataclass(frozen=True)
 class FieldMap:
-    """What was measured on one network.
+    """Measurements on one network.
 
     Attributes:
         network: the preset's first word.
@@ -158,15 +158,15 @@ class FieldMap:
 
     @property
     def depths(self) -> list[int]:
-        """Ascending."""
+        """Measured depths, ascending."""
         return sorted({depth for _, depth in self.losses})
 
     def depths_of(self, method: str) -> list[int]:
-        """Those at which a method was measured, ascending."""
+        """Depths at which a method was measured, ascending."""
         return [depth for depth in self.depths if (method, depth) in self.losses]
 
     def best(self, depth: int) -> str | None:
-        """The method with the least loss at a depth; None where all diverged."""
+        """The method with the least loss at a depth; None if all diverged."""
         found = {method: loss.median for (method, at), loss in self.losses.items() if at == depth}
         name = min(found, key=lambda each: found[each], default=None)
         return name if name and math.isfinite(found[name]) else None
@@ -177,7 +177,7 @@ class FieldMap:
         return self.losses.get((PLAIN, 1))
 
     def likeness(self, method: str, depth: int) -> Likeness | None:
-        """How a method's losses stand to those of plain training; None where either was not measured."""
+        """Comparison of a method's losses with plain training's; None if either was not measured."""
         found = self.losses.get((method, depth))
         if found is None or self.plain is None:
             return None

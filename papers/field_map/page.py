@@ -92,12 +92,12 @@ Cell = Callable[[FieldMap, str, int], str]
 
 
 def figure_of(found: FieldMap) -> str:
-    """The name of a network's figure, which lies in `images/` beside the page."""
+    """The name of a network's figure, which is in `images/` next to the page."""
     return f"{NAME}_{found.network}.png"
 
 
 def map_page(maps: Sequence[FieldMap]) -> str:
-    """The whole page."""
+    """Text of the map's page."""
     blocks = [
         ["# The map of the field"],
         [_MADE],
@@ -110,7 +110,7 @@ def map_page(maps: Sequence[FieldMap]) -> str:
 
 
 def _head(maps: Sequence[FieldMap]) -> Iterator[Sequence[str]]:
-    """What the runs say of plain asynchrony on each network."""
+    """Results on plain asynchrony, by network."""
     if not maps:
         yield ["Nothing was measured yet."]
         return
@@ -173,7 +173,7 @@ def _trained(found: FieldMap) -> str:
 
 
 def _measured(found: FieldMap) -> str:
-    """How much of the grid there is, and what that leaves open."""
+    """Measured part of the grid, and what is still missing."""
     losses = found.losses.values()
     rates, seeds = [loss.rates for loss in losses], [loss.seeds for loss in losses]
     there, runs = found.measured.runs, counted(found.planned.runs, "run", "runs")
@@ -193,7 +193,7 @@ def _measured(found: FieldMap) -> str:
 
 
 def _missing(found: FieldMap) -> str:
-    """What of the grid no run has."""
+    """Depths, learning rates, seeds and methods of the grid that no run has."""
     grid, there = found.planned, found.measured
     parts = [
         _named("D =", sorted(grid.depths - there.depths)),
@@ -214,7 +214,7 @@ def _range(counts: Sequence[int], one: str, more: str) -> str:
 
 
 def _cure(found: FieldMap) -> str:
-    """At which depths plain asynchrony is like plain training, and from which on a cure is needed."""
+    """The depths at which plain asynchrony is like plain training, and the depth from which mitigation is needed."""
     if found.plain is None:
         return "plain training was not measured yet, so nothing can be said of a cure."
     depths = {reading: found.depths_that(PLAIN, reading) for reading in Reading}
@@ -236,7 +236,7 @@ def _cure(found: FieldMap) -> str:
 
 
 def _reading(found: FieldMap) -> str:
-    """What follows from the losses: where a cure is needed, which methods are shown to be one, and what biases this."""
+    """Conclusions from the losses: depths that need mitigation, methods shown to provide it, and sources of bias."""
     cure = _cure(found)
     text = f"**{cure[0].upper()}{cure[1:]}**"
     if found.plain is None:
@@ -254,7 +254,7 @@ def _reading(found: FieldMap) -> str:
 
 
 def _shown_likes(found: FieldMap) -> Iterator[str]:
-    """Which methods are shown to be like plain training at which depth, and where none is."""
+    """Methods shown to be like plain training, by depth, and the depths at which none is."""
     likes = {
         depth: {method: like.reading for method in found.methods if (like := found.likeness(method, depth))}
         for depth in found.depths

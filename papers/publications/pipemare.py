@@ -193,7 +193,7 @@ def _orders(tables: Tables) -> Iterator[Comparison]:
 
 
 def _power(order: str, size: str) -> str:
-    """That of P or N in an order such as `M P^(3/2)`."""
+    """Exponent of P or N in an order such as `M P^(3/2)`."""
     text = order.partition(f"{size}^")[2].split(" ")[0]
     return f"{float(Fraction(text.strip('()'))):g}"
 
@@ -346,7 +346,7 @@ _RULES: Mapping[str, Sequence[Rule]] = {
 _DATA = {"cifar10": "CIFAR10", "imagenet": "ImageNet", "iwslt14": "IWSLT14", "wmt17": "WMT17"}
 _TECHNIQUES = {_BOTH: "T1+T2", _T1: "T1", _T2: "T2"}
 _METRICS = {"top1": "", "bleu": " BLEU"}
-"""What is said behind a number: the small scale of translation is told by its perplexity."""
+"""Unit after a number; at small scale, translation is measured by its perplexity."""
 
 
 def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ def kept(stages: int) -> list[int]:
 
 
 def kept_with_recomputation(stages: int, segment: int) -> list[int]:
-    """Those at each stage where segments of so many stages recompute from their first one (app. A.3, fig. 9).
+    """Activations kept at each stage if segments of `segment` stages recompute from their first (app. A.3, fig. 9).
 
     The first stage of a segment keeps its activations for every microbatch in flight, 2(P - i) + 1, and stage j of it
     those that are recomputed, until the backward comes: 2(S - j), and one at work in the last stage.

@@ -30,7 +30,7 @@ from pipetrain.report.closed_forms import CLOSED, Position
 from pipetrain.tracking.throughput import PREDICTED
 
 _STASHED = 4
-"""Copies of the weights beside the newest that the paper gives PipeDream with 4 stages (app. D)."""
+"""Copies of the weights, in addition to the newest, that the paper gives PipeDream with 4 stages (app. D)."""
 _SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32), "ImageNet": (3, 224, 224)}
 _LAYERS = "torchsummary counts an output for each module, so it depends on how a model is written, which is not told; "
 
@@ -151,7 +151,7 @@ def _table_9(tables: Tables) -> Iterator[Comparison]:
 
 
 def _cut_that_fits(found: ActivationCount, row: Row) -> str:
-    """What else the printed increase could be the increase of."""
+    """Note on the cut whose increase in memory equals the printed one."""
     size, printed = int(row["minibatch_size"]), int(row["increase_percent"])
     cuts = [n for n in range(1, len(found.by_layer)) if round(100 * found.increase(n, size)) == printed]
     note = "the gap between the two columns is right, so it is the activations before the cut that differ"
@@ -247,7 +247,7 @@ def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
 
 
 def _stashed_copies() -> int:
-    """Those that PipeDream's closed form has beside the newest weights, on the first of two stages."""
+    """Weight copies of PipeDream's closed form in addition to the newest weights, on the first of two stages."""
     return CLOSED["pipedream"].versions(Position(0, 2, 1)) - 1
 
 

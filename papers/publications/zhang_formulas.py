@@ -53,7 +53,7 @@ class NoisyQuadratic:
         return self.rate**2 * self.curvature * self.largest_square
 
     def derived_bound(self) -> float:
-        """What (C.8) gives in its place."""
+        """Bound derived from (C.8), instead of the printed one."""
         return self.printed_bound() / (self.rate - self.curvature * self.rate**2 / 2)
 
 
@@ -78,11 +78,11 @@ class ActivationCount:
 
     @property
     def activations(self) -> float:
-        """Of a sample, in MiB."""
+        """Activations of a sample, in MiB."""
         return sum(self.by_layer)
 
     def before(self, cut: int) -> float:
-        """Those of a sample up to the cut after so many weight layers."""
+        """Activations of a sample, in MiB, up to the cut after `cut` weight layers."""
         return sum(self.by_layer[: cut + 1])
 
     def increase(self, cut: int, minibatch: int, copies: int = 0) -> float:

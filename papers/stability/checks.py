@@ -1,4 +1,4 @@
-"""Lemmas 1 to 4 and the claims of app. B.4, each beside what the roots of the polynomials say."""
+"""Lemmas 1 to 4 and the claims of app. B.4, each next to the result from the roots of the polynomials."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _SENSITIVITIES = (0.01, 0.1, 1.0, 5.0, 20.0, 100.0)
 
 @dataclass(frozen=True)
 class Check:
-    """A statement of the paper, and whether the measurement beside it bears it out."""
+    """A statement of the paper, and whether the measurement supports it."""
 
     subject: str
     statement: str
@@ -112,7 +112,7 @@ def taylor_slope(pair: tuple[int, int], gamma: float, *, printed: bool) -> float
 
 
 def _widens(*, printed: bool) -> Check:
-    """Whether T2 with γ of eq. 14 never makes the largest stable step smaller, for Δ > 0."""
+    """Check that T2 with γ of eq. 14 never makes the largest stable step smaller, for Δ > 0."""
     cases, worse = 0, []
     for pair in _pairs(_DELAYS):
         for delta in _SENSITIVITIES:

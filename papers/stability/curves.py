@@ -93,7 +93,7 @@ def _parse(path: Path) -> tuple[Floats, list[list[tuple[int, float]]]]:
 def delayed_sgd(
     problem: Regression, taus: Sequence[int], alphas: Floats, steps: Iterable[int], seed: int = 0
 ) -> Floats:
-    """Losses after w_{t+1} = w_t - α ∇f_t(w_{t-τ}), all delays and step sizes at once: shape (taus, alphas).
+    """Losses after w_{t+1} = w_t - α ∇f_t(w_{t-τ}), for all delays and step sizes: shape (taus, alphas).
 
     ∇f_t is that of a minibatch of 64 samples; the minibatches are drawn once and visited in a new order each epoch.
     `steps` counts t from 0. Weights start at 0; inf where they overflowed.

@@ -108,7 +108,7 @@ def _grid(order: int) -> Floats:
 
 
 STEPS = 10_000
-"""Enough to tell growth from decay a part in 1,000 beside the limit, for delays up to a hundred."""
+"""Enough to distinguish growth from decay within a part in 1,000 of the limit, for delays up to a hundred."""
 
 
 def weights(model: Quadratic, alphas: Floats, steps: int, noise: Floats | None = None, start: float = 1.0) -> Floats:
@@ -137,12 +137,12 @@ def weights(model: Quadratic, alphas: Floats, steps: int, noise: Floats | None =
 
 
 def _extrapolation(model: Quadratic, read: GradientTerm) -> int:
-    """How many δ T2 takes off the weights that are read."""
+    """Number of δ that T2 subtracts from the weights that are read."""
     return model.tau_forward - read.tau if read.corrected else 0
 
 
 def decays(model: Quadratic, alphas: Floats, steps: int) -> list[bool]:
-    """For each step size, whether the weights move less in the last quarter of `steps` noiseless steps than before it.
+    """For each step size, True if the weights move less in the last quarter of `steps` noiseless steps than before it.
 
     Movements, not weights: small steps leave a part that decays slowly, and it would hide one that slowly grows.
     """

@@ -77,7 +77,7 @@ class Quadratic:
             yield GradientTerm(-self.recompute_discrepancy, self.tau_recompute, corrected)
 
     def lag(self, read: GradientTerm) -> int:
-        """How many updates old the δ is that T2 adds to this term."""
+        """Age, in updates, of the δ that T2 adds to this term."""
         return read.tau if self.printed else 0
 
     def unforced(self) -> Polynomial:

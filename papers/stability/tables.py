@@ -121,7 +121,7 @@ def discrepancy_table(setting: Setting, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def heading(setting: Setting) -> Iterator[str]:
-    """What all columns have in common."""
+    """Heading with the settings that all columns share."""
     gamma = "eq. 14" if setting.decay is None else f"D = {setting.decay:g}"
     at = f"λ = {setting.curvature:g}, β = {setting.momentum:g}, Φ = {setting.recompute_ratio:g} Δ"
     yield f"Largest stable step size α of PipeMare's quadratic model; {at}, γ of T2 by {gamma}"
@@ -137,7 +137,7 @@ def _grid(rows: Sequence[Row], keys: Sequence[str], names: Sequence[str]) -> Ite
 
 
 def simulated_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Largest stable steps by roots beside those of the simulated recurrence."""
+    """Largest stable steps by roots next to those of the simulated recurrence."""
     yield f"the same setting, by roots and by simulating {STEPS:,} steps of the recurrence"
     models = ((variant, form) for variant in VARIANTS for form in FORMS.values())
     for (variant, form), row in zip(models, rows, strict=True):
@@ -155,7 +155,7 @@ def check_table(title: str, checks: Sequence[Check]) -> Iterator[str]:
 
 
 def regression_table(heatmap: Heatmap) -> Iterator[str]:
-    """Lemma 1 with the largest curvature beside the largest step size that did not diverge, for each τ."""
+    """Lemma 1 with the largest curvature next to the largest step size that did not diverge, for each τ."""
     size = f"largest curvature {heatmap.largest_curvature:.4g}, least loss {heatmap.least_loss:.4g}"
     yield f"Regression by delayed SGD, {heatmap.iterations:,} iterations; {size}"
     yield f"{'τ':>8}{'lemma 1':>10}  largest α tried that did not diverge"

@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Writes the file, and says what it holds.
+    """Writes the file, and describes its content.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or FILE cannot be there.

@@ -117,7 +117,7 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
 
     Args:
         kind: what is listed.
-        sizes: whether the models are built.
+        sizes: True if the models are built.
 
     Returns:
         `name` and `summary` of each; of a data set its `task`; of a model the `task`, the `dataset` that it brings, the

@@ -46,7 +46,7 @@ class LenientStream(TextIOWrapper):
 
 
 def make_lenient() -> None:
-    """Lets the command do its work whatever becomes of its terminal."""
+    """Keeps the command working even if its terminal goes away."""
     _open_closed()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

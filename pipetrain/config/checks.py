@@ -129,7 +129,7 @@ def _check_target(settings: "Settings") -> None:
 
 
 def task_of(group: str, name: str) -> str:
-    """The task of a data set, or that of the one which a model brings, such as "translation"."""
+    """The task of a data set, or of the model's own data set, such as "translation"."""
     dataset = name if group == "dataset" else choices_of_run({"model": name})["dataset"]
     return choice_of("dataset", dataset).remarks["task"]
 
@@ -153,7 +153,7 @@ def check_tasks(settings: "Settings") -> None:
 
 
 def _is_bundled(settings: "Settings", group: str) -> bool:
-    """True if the model or data set is that of the choice, and not another under its name."""
+    """True if the model or data set is the choice's, and not another one under its name."""
     name = settings.choices.get(group, "")
     path = (settings.model if group == "model" else settings.dataset).target.path
     return name in names_of(group) and section(group, name)[TARGET] == path

@@ -133,7 +133,7 @@ def default_schedule(method: str) -> str:
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """resnet20 before resnet110."""
+    """Sort key that orders numbers in names by value: resnet20 before resnet110."""
     parts = re.findall(r"\d+|\D+", name)
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 

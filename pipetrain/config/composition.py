@@ -82,7 +82,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
 
     Args:
         config: with or without interpolations.
-        choices: what was chosen of each group; `config` alone does not tell.
+        choices: the choice of each group, which `config` alone does not show.
         missing_ok: leaves `???` in the open groups, for those who need only some of them.
 
     Raises:

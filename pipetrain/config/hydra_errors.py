@@ -1,4 +1,4 @@
-"""Errors of Hydra, OmegaConf and the YAML reader, explained in one line that says what would work."""
+"""Errors of Hydra, OmegaConf and the YAML reader, explained in one line with a working alternative."""
 
 import re
 from collections.abc import Sequence

@@ -95,7 +95,7 @@ class Target:
         return ConfigError(f"{self.section}.{TARGET}={self.path}: returned {type(found).__name__}, not {wanted}")
 
     def check(self) -> None:
-        """Checks that the target exists and takes all options, and their values where annotations tell.
+        """Checks that the target exists and takes all options, and that their values match its annotations.
 
         Raises:
             ConfigError: it does not.
@@ -203,7 +203,7 @@ _FLAGS = {"yes": True, "on": True, "y": True, "1": True, "no": False, "off": Fal
 
 
 def annotation_problem(parameter: Parameter, value: object) -> str | None:
-    """Problem of a value and what would work; None if there is none, or it cannot be told.
+    """Problem of a value and what would work; None if there is no problem, or it cannot be determined.
 
     Looked at are `bool`, `int`, `float`, `Literal`, and unions of these. `None` stands for what is not set yet, and a
     mapping for an object that is still to be built. An annotation that its own default contradicts says nothing.

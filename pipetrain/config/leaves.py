@@ -10,7 +10,7 @@ def leaves(content: Any, name: str = "", *, into_lists: bool = False) -> Iterato
     Args:
         content: a section, or part of one.
         name: what it is called on the command line; "" for the whole configuration.
-        into_lists: whether the entries of lists are looked into, under names such as `phases[0].steps`.
+        into_lists: True if the entries of lists are looked into, under names such as `phases[0].steps`.
     """
     if isinstance(content, Mapping):
         for key, value in content.items():

@@ -21,7 +21,7 @@ class Override:
     Attributes:
         text: as it was typed.
         key: the setting, or the group.
-        adds: whether the setting may be new.
+        adds: True if the setting may be new.
     """
 
     text: str

@@ -48,7 +48,7 @@ def sections() -> tuple[Section, ...]:
     for field in fields(Config):
         value = getattr(config, field.name)
         kind = OPEN_SECTIONS.get(field.name, type(value))
-        if is_dataclass(kind) and field.name != "executor":  # a choice, with no settings of its own
+        if is_dataclass(kind) and field.name != "executor":  # a choice without settings
             found.append(_section(field.name, kind))
         elif field.name not in groups():
             run.append(Setting(field.name, value, _meanings()[Config.__name__][field.name]))

@@ -188,7 +188,7 @@ class LaunchConfig:
 
 @dataclass(frozen=True)
 class LogConfig:
-    """What is logged during training."""
+    """Logging during training."""
 
     every_steps: int = 1
     """Steps between records in metrics.jsonl and TensorBoard."""
@@ -325,7 +325,7 @@ def schema() -> DictConfig:
     for node in (config, *config.values()):
         if isinstance(node, DictConfig):
             OmegaConf.set_readonly(node, None)  # OmegaConf takes `frozen` for a ban on overrides
-    OmegaConf.set_struct(config.metrics, value=False)  # whoever sets a metric names it
+    OmegaConf.set_struct(config.metrics, value=False)  # users name the metrics they add
     return config
 
 
@@ -335,7 +335,7 @@ def register_schema() -> None:
 
 
 def config_dir() -> Path:
-    """The folder of YAML files: inside an installed package, beside it in a checkout.
+    """The folder of YAML files: inside an installed package, next to it in a checkout.
 
     Raises:
         ConfigError: it is missing.

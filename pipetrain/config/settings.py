@@ -39,12 +39,12 @@ class DatasetSettings:
 
     Attributes:
         target: returns an object with map-style data sets `train` and `eval`.
-        shuffle: whether the order changes every epoch.
+        shuffle: True if the order changes every epoch.
         limit: samples of an epoch at most; None: all.
         workers: processes that read samples; 0: the stage's own.
         prefetch: minibatches that each of them reads ahead.
         input_key, target_key: keys of samples that are dicts; None for pairs.
-        pin_memory: whether minibatches are pinned as they are loaded, if there is a device to copy them to.
+        pin_memory: True if minibatches are pinned as they are loaded, if there is a device to copy them to.
     """
 
     target: Target
@@ -103,7 +103,7 @@ class ModelSettings:
 
     Attributes:
         target: returns a module or a chain of layers.
-        untie: whether weights that layers share become separate ones.
+        untie: True if weights that layers share become separate ones.
         output: the entry of what its forward returns that goes to the loss; None: not said.
     """
 
@@ -168,7 +168,7 @@ class ReplicaSettings:
 
     Attributes:
         counts: of each stage; None: not said.
-        scale_lr: whether the learning rate of a stage is multiplied by its replicas over those of the first stage.
+        scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of the first stage.
     """
 
     counts: tuple[int, ...] | None = None
@@ -199,7 +199,7 @@ class MetricSettings:
 
     Attributes:
         target: returns an object with `update` and `compute`.
-        higher_is_better: whether more is better; None: as the object says.
+        higher_is_better: True if more is better; None: as the object says.
     """
 
     target: Target

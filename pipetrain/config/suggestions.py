@@ -17,7 +17,7 @@ _NONE: Mapping[str, str] = {}
 
 
 def did_you_mean(name: str, known: Iterable[str], elsewhere: Mapping[str, str] = _NONE) -> str:
-    """A question to put behind a message; empty where nothing known is like `name`.
+    """A question to append to a message; empty if no known name is similar to `name`.
 
     Args:
         name: that does not exist.

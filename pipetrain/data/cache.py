@@ -20,7 +20,7 @@ def cached_file(name: str) -> Path:
 
 
 def write_cached(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Lets `write` fill the file, which is renamed when complete: processes may do so at once.
+    """Lets `write` fill the file, which is renamed when complete: processes may do so concurrently.
 
     If there is no room for it, there is no file, and its content is computed again each time.
     """

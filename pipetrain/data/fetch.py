@@ -17,7 +17,7 @@ from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
 
 Minibatch = tuple[Tensors | None, Tensors | None]
-"""Inputs and targets, each None where it was not asked for."""
+"""Inputs and targets, each None if it was not asked for."""
 
 _NUMBER_DTYPES = {bool: "bool", int: "int64", float: "float64"}
 """dtypes of the tensors that `default_collate` makes of Python's numbers."""

@@ -91,7 +91,7 @@ def known_labels(split: Any) -> Tensor | None:
 
 
 def label_of(split: Any, index: int) -> Tensor | None:
-    """The label of one sample, which is read; None where it is none."""
+    """The label of one sample, which is read; None if it is none."""
     target = target_of(split, index) if hasattr(split, "target") else sample_of(split, index)[1]
     return _as_tensor(target)
 

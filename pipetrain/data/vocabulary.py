@@ -288,7 +288,7 @@ def _byte_pairs(
         texts: to learn from.
         size: tokens at most, the special ones included.
         special: the first tokens, which no text has.
-        prefix_space: whether a text's first word is encoded as one in its middle.
+        prefix_space: True if a text's first word is encoded as one in its middle.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
@@ -313,7 +313,7 @@ def _words(texts: Iterable[str], size: int | None, least: int) -> Tokenizer:
 
 
 def _cached(name: str, learn: Callable[[], Tokenizer]) -> Tokenizer:
-    """The tokenizer in a file of the cache, learned where there is none that can be used."""
+    """The tokenizer in a file of the cache; it is learned if no usable one exists."""
     path = cached_file(name)
     try:
         return Tokenizer.from_str(path.read_text(encoding="utf-8"))
@@ -325,7 +325,7 @@ def _cached(name: str, learn: Callable[[], Tokenizer]) -> Tokenizer:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Some lines at a time: a whole book at once takes a hundred times its size."""
+    """Some lines at a time: a whole book would take a hundred times its size in memory."""
     lines = text.splitlines(keepends=True)
     for start in range(0, len(lines), _LINES_AT_ONCE):
         yield "".join(lines[start : start + _LINES_AT_ONCE])

@@ -1,1 +1,1 @@
-"""Where the stages are: each in a process of its own, or all of them in one. Both walk the same lists."""
+"""Executors: each stage in its own process, or all stages in one process. Both carry out the same lists."""

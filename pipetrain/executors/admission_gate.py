@@ -15,20 +15,20 @@ class BrokenOffError(Exception):
 class AdmissionGate:
     """Admits minibatches; shutting it stops every process at the same minibatch.
 
-    Whoever wants the pipeline drained, in another thread or in a signal's handler, first holds the gate of every
-    process, which tells how far each has come, and then shuts all of them behind the minibatch of the one that is
-    ahead. Those on their way are finished. Where the run is only to pause, each process opens its gate again.
+    A thread or signal handler that wants the pipeline drained first holds the gate of every process, which reports its
+    progress, and then shuts all gates after the minibatch of the process that is ahead. Minibatches in flight are
+    finished. If the run is only to pause, each process opens its gate again.
 
     The parts of an evaluation pass the gate like minibatches, and are counted with them.
 
     Args:
-        alone: whether this is the only process.
+        alone: True if this is the only process.
 
     Attributes:
         ended_after: minibatches that were let through, once one was not; None before, and once it is open again.
         before: called before each minibatch; what it raises ends the run.
         wanted: True if this process has asked for a drain.
-        ends: whether the run is to end then.
+        ends: True if the run is to end then.
         openings: how often the gate was opened again.
     """
 
@@ -99,7 +99,7 @@ class AdmissionGate:
         self._shut.clear()
         self._end = None
         self.openings += 1
-        if self.ends:  # a signal has come since its processes agreed to go on
+        if self.ends:  # a signal has come since its processes agreed to continue
             self.pause()
 
     def end_here(self) -> None:

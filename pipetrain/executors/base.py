@@ -33,7 +33,7 @@ class IntervalTimes:
 
     Attributes:
         idle: idle share of each stage; None if stages do not run one by one.
-        predicted: seconds that each step would take with every stage on a device of its own and messages that take no
+        predicted: seconds that each step would take with every stage on its own device and messages that take no
             time; empty where stages are not simulated, or not one by one.
     """
 
@@ -55,7 +55,7 @@ class Executor(ABC):
     rank: int
     """The number of this process."""
     transport: Transport | None = None
-    """How tensors travel between processes; None in a single process."""
+    """Transport of tensors between processes; None in a single process."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
 
@@ -160,7 +160,7 @@ class Executor(ABC):
     def whole_state(self) -> dict[str, Tensor] | None:
         """The newest weights and the buffers of all stages by full name where the last stage is, None elsewhere.
 
-        They are lent: only to be read, and only until training goes on.
+        They are lent: only to be read, and only until training continues.
         """
 
     @abstractmethod

@@ -15,7 +15,7 @@ class Clipping:
 
     Attributes:
         limit: the largest norm.
-        over_all_stages: whether the norm is that of the whole model's gradient.
+        over_all_stages: True if the norm is that of the whole model's gradient.
     """
 
     limit: float

@@ -26,7 +26,7 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
 _UNREAD = 256
-"""So many parts are left on the device before their numbers are read."""
+"""Number of parts left on the device before their results are read."""
 
 
 def evaluate_model(
@@ -130,7 +130,7 @@ class PartScore:
 
 
 def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:
-    """The parts with numbers that the host knows, which it reads of many parts at once."""
+    """The parts with numbers that the host knows, read for many parts together."""
     remaining = iter(parts)
     while some := list(itertools.islice(remaining, _UNREAD)):
         scalars = [each for part in some for each in part.numbers() if isinstance(each, Tensor)]

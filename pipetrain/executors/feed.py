@@ -19,7 +19,7 @@ class Feed:
         loader: what reads them.
         interval: which minibatches.
         device: where the stage computes.
-        inputs, targets: whether the stage takes them.
+        inputs, targets: True if the stage takes them.
         every: of so many minibatches one, the first one first; a replica's are its own.
     """
 
@@ -83,7 +83,7 @@ class _Part(NamedTuple):
 def _minibatches(
     loader: Loader, part: _Part, *, inputs: bool, targets: bool
 ) -> Iterator[tuple[Tensors | None, Tensors | None]]:
-    """Inputs and targets of each minibatch; None for those that are not taken."""
+    """Inputs and targets of each minibatch; None for inputs or targets that are not taken."""
     if inputs and targets:
         return loader.samples(*part)  # reads every sample once
     if inputs:

@@ -127,7 +127,7 @@ class WholeModel:
 
     Attributes:
         module: all layers.
-        segments: first layers of segments of recomputation; None where nothing is recomputed.
+        segments: first layers of segments of recomputation; None if nothing is recomputed.
     """
 
     module: StageModule
@@ -139,7 +139,7 @@ class FinegrainedExecutor(OneProcess):
     """Simulates any number of stages with the memory of one model, its activations, and the weights' history.
 
     Every stage's weights change by its own operation list, and are read when it would read them; a microbatch passes
-    the whole model at once, forward and backward, where the list of a pipeline has its backward.
+    the whole model in one operation, forward and backward, where the list of a pipeline has its backward.
 
     Args:
         stages: all of them, in order.
@@ -170,7 +170,7 @@ class FinegrainedExecutor(OneProcess):
 
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
-        """Carries out the interval; no idle shares, as no stage runs by itself."""
+        """Carries out the interval; no idle shares, as no stage runs separately."""
         rules = self.enter(interval)
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
         feed, steady = self.feed(loader, interval, self.stages), rules.steady

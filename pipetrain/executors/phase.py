@@ -21,7 +21,7 @@ class PipelineRules:
         schedule: when each stage does what.
         method: which weights it reads.
         num_stages, num_microbatches: D and N.
-        segments: which stages recompute together; None where none recomputes.
+        segments: which stages recompute together; None if none recomputes.
 
     Raises:
         ConfigError: they do not go together.

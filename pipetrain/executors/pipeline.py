@@ -159,7 +159,7 @@ def build_finegrained_pipeline(
         rules: as of `build_pipeline`.
         training: how the stages train.
         hooks: callbacks of the run.
-        recompute_boundaries: the first layers of segments that recompute; None where nothing is recomputed.
+        recompute_boundaries: the first layers of segments that recompute; None if nothing is recomputed.
     """
     units = weight_units(chain)
     module = StageModule(chain.layers, 0, training.seed, training.arithmetic, training.device, ends=True)

@@ -95,7 +95,7 @@ class _Mailbox:
         self._boxes.of_workers[self._stage + 1].recomputed.append(_copied(tensors))
 
     def put_gradient(self, name: str, gradient: Tensor) -> None:
-        """Does nothing: `offer_round` passes all gradients at once."""
+        """Does nothing: `offer_round` passes all gradients together."""
 
     def offer_round(self, this: Round, found: LocalGradients) -> None:
         self._boxes.rounds[self._stage].offer(this, self._replica, found)

@@ -23,7 +23,7 @@ from pipetrain.stage.stage import Stage, WeightedTargets
 from pipetrain.tensors import Tensors
 
 BackwardId = tuple[int, int | None]
-"""(minibatch since the start of the run, microbatch; None where all go back together)."""
+"""(minibatch since the start of the run, microbatch; None if all go back together)."""
 
 
 class Ports(Protocol):
@@ -74,7 +74,7 @@ class Ports(Protocol):
         ...
 
     def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
-        """Offers this stage's part of the gradients of shared weights, by full name, to those that share them."""
+        """Offers this stage's part of the gradients of shared weights, by full name, to the stages that share them."""
         ...
 
     def tied_totals(self) -> Mapping[str, Tensor]:

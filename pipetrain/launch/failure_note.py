@@ -1,4 +1,4 @@
-"""Why a worker failed, as it tells its launcher itself, or as the one tells that ended it."""
+"""Notes on why a worker failed, left for the launcher by the worker itself or by the process that ended it."""
 
 import contextlib
 import json
@@ -12,14 +12,14 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 
 class FailureKind(StrEnum):
-    """What became of a worker."""
+    """Kind of a worker's failure."""
 
     FAILED = "failed"
     """It raised an exception."""
     HUNG = "hung"
     """It made no progress, or gave no sign of life."""
     LOST = "lost"
-    """It lost another, which is the one to blame."""
+    """It lost the connection to another worker, which is to blame."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class FailureNote:
 
     @property
     def line(self) -> str:
-        """What is said of the worker, such as `hung: 8 s in F3.0`."""
+        """One-line description of the failure, such as `hung: 8 s in F3.0`."""
         return f"{self.kind}: {self.reason}"
 
     def leave(self, run: RunDirectory, process: int) -> None:
-        """Writes the note, and the traceback beside it; a full disk must not keep the process from ending."""
+        """Writes the note, and the traceback next to it; a full disk must not keep the process from ending."""
         with contextlib.suppress(OSError):
             run.logs.mkdir(exist_ok=True)  # but not the run directory, if that has been removed or renamed
             if self.traceback:
@@ -52,13 +52,13 @@ class FailureNote:
 
 
 def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
-    """The notes that there are, by process; one that a full disk has cut short is left out."""
+    """The existing notes, by process; notes truncated by a full disk are left out."""
     found = {process: _read(run, process) for process in run.failed_processes()}
     return {process: note for process, note in found.items() if note is not None}
 
 
 def named_failure(run: RunDirectory, name: Callable[[int], str]) -> str | None:
-    """Which worker failed, and how, such as `stage 1 hung: 8 s in F3.0`; None where no note blames one.
+    """The failed worker and its failure, such as `stage 1 hung: 8 s in F3.0`; None if no note blames a worker.
 
     Args:
         run: where the notes are.

@@ -17,19 +17,19 @@ from typing import Final
 from pipetrain.launch.signals import blocked
 
 METHOD: Final = "forkserver"
-"""How multiprocessing calls this way of starting processes."""
+"""Name of this start method in multiprocessing."""
 
 EXIT_UNKNOWN = 255
-"""What multiprocessing takes for the exit code of a process whose fork server is gone."""
+"""Exit code that multiprocessing reports for a process whose fork server is gone."""
 MODULES = "PIPETRAIN_PRELOAD"
-"""The environment variable that tells the fork server which modules to import beside what every worker needs."""
+"""Environment variable with the modules that the fork server imports in addition to those every worker needs."""
 
 _PRELOAD = "pipetrain.launch.preload"
 _POLL_SECONDS = 0.02
 
 
 def start(*targets: str) -> None:
-    """Starts the fork server, unless it is running. Its imports go on when this returns.
+    """Starts the fork server, unless it is running. Its imports continue after this returns.
 
     Args:
         targets: what workers will call. Modules of pipetrain's own are imported before they are forked; a user's may
@@ -39,7 +39,7 @@ def start(*targets: str) -> None:
 
     _forget_foreign_method()
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
-    with blocked():  # the fork server needs it; its start unblocks some signals, so it has a block of its own
+    with blocked():  # the fork server needs it; its start unblocks some signals, so it needs a separate block
         resource_tracker.ensure_running()
     # a linear algebra library that numpy brings may start its threads when it is imported
     modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}
@@ -64,7 +64,7 @@ def has_ended(within: float = 1.0) -> bool:
 
 
 def go_on() -> None:
-    """Has a fork server that was stopped go on: the launcher hears from it alone how a worker has ended."""
+    """Continues a stopped fork server: the launcher learns only from it how a worker has ended."""
     pid = _pid()
     with contextlib.suppress(ChildProcessError, ProcessLookupError):  # it has ended
         if pid is not None and _has(pid, os.WSTOPPED):
@@ -76,5 +76,5 @@ def _pid() -> int | None:
 
 
 def _has(pid: int, state: int) -> bool:
-    """Whether a child has ended, or is stopped; as seen from outside: multiprocessing waits for it by itself."""
+    """True if a child is in `state`, ended or stopped; leaves it waitable, as multiprocessing waits for it, too."""
     return os.waitid(os.P_PID, pid, state | os.WNOHANG | os.WNOWAIT) is not None

@@ -31,8 +31,8 @@ def drain_on_signal(stop: Callable[[], bool], seconds: float, interruption: Inte
     """Around training in this process, or in those that it has started.
 
     Args:
-        stop: called for the first signal; returns whether the run will end by itself, with its checkpoint.
-        seconds: how long that may take; what then ends the run is the signal once more. 0: signals end it at once.
+        stop: called for the first signal; returns True if the run will end on its own, with its checkpoint.
+        seconds: how long that may take; what then ends the run is the signal once more. 0: signals end it immediately.
         interruption: takes note of every signal, so that one which a run survives still ends its sweep.
     """
     if threading.current_thread() is not threading.main_thread() or not seconds:
@@ -57,7 +57,7 @@ class _GracePeriod:
     wakes it takes no lock.
 
     Attributes:
-        is_tried: whether the seconds run.
+        is_tried: True if the seconds run.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -97,7 +97,7 @@ def _announce(seconds: float) -> None:
 
 
 def order_stop(store: "Store") -> None:
-    """Has the workers drain the pipeline and end the run."""
+    """Makes the workers drain the pipeline and end the run."""
     store.set(_STOP, "1")
 
 
@@ -108,7 +108,7 @@ class DrainConsensus:
 
     1. The worker that wants a drain publishes it.
     2. Each worker holds its gate, and publishes how many minibatches it has begun.
-    3. All shut their gates behind the largest of these numbers. A gate that is opened again begins another round.
+    3. All shut their gates after the largest of these numbers. A gate that is opened again begins another round.
 
     Args:
         process, num_processes: number of this worker, and of all.
@@ -128,7 +128,7 @@ class DrainConsensus:
         self._gate.end()
 
     def proceed(self, store: "Store") -> None:
-        """Takes the next step, if the others are ready for it; to be called regularly."""
+        """Takes the next step, if the other processes are ready for it; to be called regularly."""
         if self._round != self._gate.openings:
             self._round, self._told, self._agreed = self._gate.openings, False, False
         self.share_end(store)

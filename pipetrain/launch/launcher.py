@@ -31,7 +31,7 @@ _END_SECONDS = 10.0
 
 
 class WorkerError(RunError):
-    """A process failed; says which stage's, and where its log is.
+    """A process failed; names its stage and its log file.
 
     Attributes:
         reason: which one and how, such as `stage 1 failed: killed by SIGKILL`.

@@ -1,4 +1,4 @@
-"""The process that all others of a run meet at, maybe on another machine: whether it can be reached, and from where."""
+"""Address and reachability of the master: the process, maybe on another machine, to which all others connect."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ import time
 from pipetrain.errors import RunError, one_line
 
 PATIENCE_SECONDS = 30.0
-"""How long nothing is said of a master that cannot be reached."""
+"""Seconds before an unreachable master is reported."""
 LAUNCHER_HOSTS = "TORCHELASTIC_USE_AGENT_STORE"
 """Environment variable that torchrun sets to True: its own process hosts the store, and not rank 0."""
 _CONNECT_SECONDS = 10.0
@@ -16,7 +16,7 @@ _PAUSE_SECONDS = 0.5
 
 
 def wait_for_master(who: str) -> None:
-    """Waits until the master answers; says so where that takes long.
+    """Waits until the master answers; reports the wait if it takes long.
 
     A master that still prepares the run refuses connections. It is waited for until `launch.start_timeout` ends that.
 
@@ -24,7 +24,7 @@ def wait_for_master(who: str) -> None:
         who: what messages call this process.
 
     Raises:
-        RunError: nobody is there: the name is unknown, there is no way to the address, or nothing answers.
+        RunError: the name is unknown, there is no route to the address, or nothing answers.
     """
     if os.environ["RANK"] == "0" and not is_torchruns():
         return
@@ -42,17 +42,17 @@ def wait_for_master(who: str) -> None:
 
 
 def is_torchruns() -> bool:
-    """Whether it is torchrun's own process, which answers from before the workers start, rather than rank 0."""
+    """True if the master is torchrun's own process, which answers before the workers start, rather than rank 0."""
     return os.environ.get(LAUNCHER_HOSTS) == "True"
 
 
 def address() -> tuple[str, int]:
-    """Where the master listens."""
+    """Host and port on which the master listens."""
     return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 
 
 def connection_error() -> OSError | None:
-    """Why a connection to the master cannot be made; None where it answers."""
+    """Why a connection to the master cannot be made; None if it answers."""
     try:
         socket.create_connection(address(), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
@@ -61,7 +61,7 @@ def connection_error() -> OSError | None:
 
 
 def local_address() -> str | None:
-    """The address of this machine from which the master is reached, such as `10.0.0.7`; None where there is no way."""
+    """The address of this machine from which the master is reached, such as `10.0.0.7`; None without a route."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
             nothing_is_sent.connect(address())

@@ -95,7 +95,7 @@ class Heartbeat:
 class SuspendAwareClock:
     """A clock that stands still while its process does.
 
-    Ctrl-Z, a batch system or a closed laptop stops all processes of a run at once, and none of them hangs. A process
+    Ctrl-Z, a batch system or a closed laptop stops all processes of a run together, and none of them hangs. A process
     is not notified that it was stopped, but notices that it has not looked at the clock for long.
 
     Args:
@@ -219,7 +219,7 @@ class LauncherMonitor(Monitor):
         self._thread.join()
 
     def break_off(self) -> bool:
-        """Has the workers finish the minibatches on their way and save a checkpoint.
+        """Makes the workers finish the minibatches in flight and save a checkpoint.
 
         Returns:
             False, and nothing happens, if a worker does not train yet.
@@ -320,7 +320,7 @@ class PeerMonitor(Monitor):
         self._reach.start()
 
     def exchange(self, own: Heartbeat) -> None:
-        """Publishes this worker's heartbeat, and looks at those of the others."""
+        """Publishes this worker's heartbeat, and checks the heartbeats of the other workers."""
         own.publish(self._store)
         self.look()
         self._reach.note_answer()
@@ -332,7 +332,7 @@ class PeerMonitor(Monitor):
         self._reach.close()
 
     def failure(self, name: Callable[[int], str]) -> str | None:
-        """Which worker failed and how, as far as can be seen from here; None if the run was merely told to end.
+        """The failed worker and its failure, as far as known here; None if the run was merely asked to end.
 
         Args:
             name: what messages call a process.
@@ -355,7 +355,7 @@ class PeerMonitor(Monitor):
         try:
             return self._store.add("pipetrain/first", 1) == 1
         except RuntimeError:
-            return True  # nobody can tell
+            return True  # unknown
 
 
 class StoreTimeout:
@@ -378,7 +378,7 @@ class StoreTimeout:
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Starts to count."""
+        """Starts the thread that counts the seconds."""
         threading.Thread(target=self._watch, name="store timeout", daemon=True).start()
 
     def note_answer(self) -> None:

@@ -1,4 +1,4 @@
-"""What the fork server does before the first fork. Only the fork server imports this module."""
+"""Set-up of the fork server before the first fork. Only the fork server imports this module."""
 
 import contextlib
 import importlib
@@ -22,7 +22,7 @@ def _preload() -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with gc_paused("torch"):  # nor will the workers copy the pages of what they share only to search them
         for name in (*_MODULES, *os.environ.pop(fork_server.MODULES, "").split()):
-            with contextlib.suppress(Exception):  # whoever needs it will say what is wrong
+            with contextlib.suppress(Exception):  # the worker that needs it reports what is wrong
                 importlib.import_module(name)
     signal.signal(signal.SIGINT, handler)
     # a signal to all processes of the run is for the launcher and the workers, which need this one until they end

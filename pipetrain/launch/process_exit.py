@@ -1,4 +1,4 @@
-"""How a process ends: with the one that started the run, or at once.
+"""Exit of a process: with the process that started the run, or immediately.
 
 That a launcher died is learned from the system, and not from the store of the heartbeats: the store may belong to
 another process, a store that does not answer may merely be busy, and a worker that is stopped reads nothing. This
@@ -48,7 +48,7 @@ def exit_with_parent() -> None:
         while alive and os.getppid() == parent:
             time.sleep(_POLL_SECONDS)
         orphaned.set()
-        os.kill(os.getpid(), signal.SIGTERM)  # whoever watches this process writes down how the run ended
+        os.kill(os.getpid(), signal.SIGTERM)  # the process's watcher records how the run ended
         time.sleep(_LAST_SECONDS)
 
     _start(until_gone)

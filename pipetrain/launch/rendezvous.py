@@ -1,4 +1,4 @@
-"""How the processes of a run meet: the store, the name of their start, and the process group."""
+"""Rendezvous of the processes of a run: the store, the name of their start, and the process group."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
     """Unique name of this start of the processes, chosen by rank 0; waits for the other processes.
 
     torchrun starts all processes again when one has failed, and leaves them the store of before, with the addresses of
-    those that are gone. Its count of restarts differs between machines. So every other rank publishes a key of its own,
+    those that are gone. Its count of restarts differs between machines. So every other rank publishes its own key,
     and only accepts an answer to that key.
 
     Args:
@@ -76,7 +76,7 @@ def _taken(name: str, rank: int) -> str:
 
 @dataclass(frozen=True)
 class ProcessEnvironment:
-    """Where a worker process stands.
+    """Place of a worker process in the run.
 
     Attributes:
         rank: its number.
@@ -92,7 +92,7 @@ class ProcessEnvironment:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device on which the process computes."""
         return self.transport.device
 
     @property
@@ -107,7 +107,7 @@ class ProcessEnvironment:
 
     @property
     def has_last_stage(self) -> bool:
-        """Whether this process records the run."""
+        """True if this process has the last stage, and so records the run."""
         return self.rank == self.placement.of_last_stage
 
 

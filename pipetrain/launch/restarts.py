@@ -1,4 +1,4 @@
-"""Restarts: a run whose worker failed goes on by itself, from its newest whole checkpoint."""
+"""Restarts: a run whose worker failed resumes automatically, from its newest complete checkpoint."""
 
 import logging
 from collections.abc import Callable
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 Attempt = Callable[[Job], dict[str, Any]]
 """Starts the workers, and returns the summary that they left."""
 Tell = Callable[[str, int], None]
-"""Is given what happened, in one line, and the step from which the run goes on."""
+"""Called with a one-line description of the failure and the step from which the run resumes."""
 
 
 def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: Tell) -> dict[str, Any]:
-    """Carries out a run, anew up to `launch.max_restarts` times when a worker dies or hangs; its summary.
+    """Runs a job, restarting it up to `launch.max_restarts` times if a worker dies or hangs; returns its summary.
 
     Each start has the checkpoint's bits and drains where the configuration says, so the numbers are those of a run in
     which nothing failed.
@@ -31,7 +31,7 @@ def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: 
         job: the run.
         attempt: carries it out once.
         interruption: of the run; one that has been asked to end is not started again.
-        tell: tells the user of a restart.
+        tell: informs the user of a restart.
 
     Raises:
         WorkerError: a worker failed once more, or the run directory takes no more files.
@@ -53,7 +53,7 @@ def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: 
 
 
 def _from_newest(job: Job) -> Job:
-    """The job, going on from the newest whole checkpoint; its directory holds nothing of later steps any more."""
+    """The job, resumed from the newest complete checkpoint; records of later steps are removed from its directory."""
     run = job.run
     remove_leftovers(run.path)
     own = store.newest_whole(run.path).folder
@@ -64,7 +64,7 @@ def _from_newest(job: Job) -> Job:
 
 
 def _elsewhere(job: Job) -> Path | None:
-    """The checkpoint of another run that this one went on from when it was begun."""
+    """The checkpoint of another run from which this run was started."""
     resume = job.resume
     return resume if resume is not None and resume.parent != job.run.checkpoints.resolve() else None
 

@@ -22,7 +22,7 @@ WARNING = signal.SIGUSR1
 _NOTED = (*ENDING_A_WORKER, WARNING)
 
 _pipes: set[int] = set()
-"""Those at work in this process, at most one but for tests."""
+"""File descriptors of the signal pipes in use in this process; at most one, except in tests."""
 _forking = threading.local()
 """The signals that a thread had blocked before it forked."""
 
@@ -41,18 +41,18 @@ class Interruption:
         self._name = self._name or signal.Signals(number).name
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        """Handles a signal."""
+        """Notes a signal, and raises KeyboardInterrupt unless the end is already settled."""
         self.note(number)
         if not self._settled:
             raise KeyboardInterrupt(self._name)
 
     @property
     def preempts(self) -> bool:
-        """Whether it was a batch system's, which starts the run again."""
+        """True if the signal is one by which a batch system preempts a run and starts it again later."""
         return self._name in _PREEMPTING
 
     def settle(self) -> None:
-        """It is decided how the run ends, or the command: a signal changes that no more, and is only taken note of."""
+        """Settles how the run or the command ends: later signals do not change that, and are only noted."""
         self._settled = True
 
     def begin(self) -> None:
@@ -75,11 +75,11 @@ class Interruption:
 
 
 _of_command: Interruption | None = None
-"""That of the command which this process carries out."""
+"""Interruption of the command that this process runs."""
 
 
 def handle_from_now_on() -> Interruption:
-    """Has the signals that end a command do so until the process ends; call `ignored_from_now_on` when that is near."""
+    """Lets signals end the command until the process ends; call `ignored_from_now_on` when that is near."""
     global _of_command
     _of_command = Interruption()
     _handle(_of_command.handle)
@@ -151,7 +151,7 @@ def _changeable(numbers: Collection[int]) -> dict[int, Any]:
 
 
 class SignalPipe:
-    """Python writes the number of each signal that has a handler into a pipe; one that ends a worker gets it."""
+    """A pipe into which Python writes the number of each signal that has a handler; `wait` reads them."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -167,7 +167,7 @@ class SignalPipe:
         return signals if signal.getsignal(WARNING) is _note else signals.replace(bytes([WARNING]), b"")
 
     def wake(self) -> None:
-        """Ends a wait."""
+        """Ends the current or next wait."""
         os.write(self._write, bytes(1))
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class SignalPipe:
 
 
 def _is_free(number: int) -> bool:
-    """Whether no code of the user's handles a signal."""
+    """True if no user code handles a signal."""
     handler = signal.getsignal(number)
     return handler is signal.SIG_DFL or isinstance(getattr(handler, "__self__", None), Interruption)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
 BLAME_SECONDS = 8.0
-"""How long a worker that lost a neighbor waits before it ends: the launcher names whoever ends first."""
+"""Seconds that a worker waits after losing a neighbor: the launcher blames the first worker that ends."""
 
 _ORDER_SECONDS = 2.0
 """Seconds that our launcher may take to answer a signal to all processes of the run."""
@@ -160,8 +160,8 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Begins to watch."""
-        self._give_sign()  # a start may take less time than the first heartbeat, and end in a lock held for ever
+        """Starts the thread that watches the worker."""
+        self._give_sign()  # a start may take less time than the first heartbeat, and end in a lock held forever
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -182,7 +182,7 @@ class Watchdog:
             self.peers.close()
 
     def begin(self) -> None:
-        """All is built and connected; tells so at once, as a run that trains can be broken off."""
+        """All is built and connected; published immediately, as a run that trains can be interrupted."""
         self.activity.begin()
         self._pipe.wake()
 
@@ -236,7 +236,7 @@ class Watchdog:
             self._end_by(self._deadline[1])
 
     def _is_ordered(self) -> bool:
-        """True if our launcher has the run broken off; then it also ends the workers, if that becomes necessary.
+        """True if our launcher interrupts the run; it then also ends the workers, if necessary.
 
         1. A signal to all processes of a run, such as Ctrl-C, reaches the launcher as well. It gives the order, or
            kills the workers, if they do not all train yet or a second signal comes.
@@ -251,20 +251,20 @@ class Watchdog:
         return self.gate.ends
 
     def _begin_graceful_stop(self, number: int) -> bool:
-        """Begins to drain on a signal from an outer launcher; False if the worker is to end at once."""
+        """Begins to drain on a signal from an outer launcher; False if the worker is to end immediately."""
         if self._has_launcher or self.activity.starting or self._store is None:
             return False
         if self._deadline is not None or not self.watched.stop_timeout:
             return False
         if process_exit.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
-            return False  # there is nobody left to drain the pipeline with
+            return False  # no process is left to drain the pipeline with
         self._deadline = self._clock.look() + self.watched.stop_timeout, number
         self.interruption.note(number)
         self._agreement.ask()
         return True
 
     def lose(self) -> NoReturn:
-        """Ends a worker that lost another, from its main thread, after the one that failed had time to end first."""
+        """Ends a worker that lost a neighbor, from its main thread, after the failed worker had time to end first."""
         with self.activity.wait("its end"):
             time.sleep(BLAME_SECONDS)
             try:
@@ -296,7 +296,7 @@ class Watchdog:
             self._hang(f"{now - self._changed_at:.0f} s in {activity.what}")
 
     def _look_at_start(self, seconds: float) -> None:
-        """A start may take long, but not for ever; whoever waits gives the one waited for time to name itself."""
+        """A start may take long, but not forever; a waiting process lets the process it waits for report first."""
         limit = self.watched.start_timeout
         if seconds > (2 * limit if self.activity.waiting else limit):
             self._hang(f"not started after launch.start_timeout={limit:g} s; it was {self.activity.what}")
@@ -310,7 +310,7 @@ class Watchdog:
         self._end(EXIT_HUNG)
 
     def heartbeat(self) -> Heartbeat:
-        """What there is to tell of this worker."""
+        """Current heartbeat of this worker."""
         activity = self.activity
         return Heartbeat(
             self.watched.process, os.getpid(), socket.gethostname(), self._beats, activity.what,

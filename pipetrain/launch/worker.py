@@ -32,7 +32,7 @@ from pipetrain.stage.measurements import reset_peak_memory
 from pipetrain.tracking.run_recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
-"""What one process gets to tell how the run ended, before others try."""
+"""Seconds given to one process to report how the run ended, before other processes try."""
 
 
 def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def run_spawned(job: Job) -> None:
 
 
 OnEnd = Callable[[Job, str | None], None]
-"""Called when a signal ends a run: with the job as all agreed on it, and who failed, or None where nobody did."""
+"""Called when a signal ends a run: with the job as all agreed on it, and the failure, or None if no worker failed."""
 
 
 def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
@@ -104,11 +104,11 @@ def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interr
     Args:
         job: what to run.
         show: is given every record.
-        on_end: tells how the run ended where nobody else does.
+        on_end: reports how the run ended if no other process does.
         interruption: of the run; takes note of the signal that breaks it off.
 
     Raises:
-        KeyboardInterrupt: the run was broken off, and the last stage, which is elsewhere, has left its summary.
+        KeyboardInterrupt: the run was interrupted, and the last stage, in another process, has left its summary.
     """
 
     def on_signal(_number: int) -> None:
@@ -135,7 +135,7 @@ def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
 
     Args:
         job: the run.
-        agreed: whether the run directory is the one of all its processes.
+        agreed: True if the run directory is the one of all its processes.
     """
     limits = job.settings.launch
     rank = int(os.environ["RANK"])
@@ -195,7 +195,7 @@ def _note_failure(job: Job, rank: int, error: BaseException) -> FailureNote:
 
 
 def _note_of(error: LostStageError) -> FailureNote:
-    """The note of a worker that lost another, with what torch said of it."""
+    """Note of a worker that lost another worker, with torch's message."""
     failure = Failure.of(error.__cause__ or error)
     return FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
 

@@ -139,7 +139,7 @@ def check_hits(name: str, hits: float, count: int) -> None:
 def log_loss_of(
     loss: Loss, mean: float | Tensor, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
 ) -> float | Tensor | None:
-    """The mean negative log-likelihood, whose exp is the perplexity; None where that is no perplexity.
+    """The mean negative log-likelihood, whose exp is the perplexity; None if that is no perplexity.
 
     Args:
         loss: one with its own `log_loss`, or a plain cross-entropy of sequences, targets (n, positions).

@@ -40,7 +40,7 @@ class ASP(Method):
         return int(self.replicas[0]) if isinstance(self.replicas, list | tuple) else 1
 
     def replica(self, minibatch_of_run: int) -> int:
-        """The replica whose gradient arrives as that of a minibatch."""
+        """The replica whose gradient arrives as the gradient of a minibatch."""
         return key(self.seed, minibatch_of_run, _PURPOSE) % self.independent_replicas
 
     @override
@@ -56,7 +56,7 @@ class ASP(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """One for each replica, and in the first round after a drain the newest."""
+        """One version per replica, plus the newest one in the first round after a drain."""
         return self.independent_replicas + 1
 
     @override

@@ -21,9 +21,9 @@ class Method:
     Attributes:
         name: what the configuration calls it.
         family: of the schedules that it goes with.
-        needs_prediction: whether it reads weights `Predicted` with the optimizer's next step, for which the optimizer
+        needs_prediction: True if it reads weights `Predicted` with the optimizer's next step, for which the optimizer
             may have to keep the last gradients.
-        simulated_only: whether it reads what no pipeline of processes could give it.
+        simulated_only: True if it reads what no pipeline of processes could give it.
     """
 
     name: ClassVar[str]
@@ -50,7 +50,7 @@ class Method:
         return WeightRead(at.newest)
 
     def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        """The weights that a recomputation of F reads; by default those of B."""
+        """The weights that a recomputation of F reads; by default the weights of B."""
         return self.backward(at, forward)
 
     def weight_versions(self, context: StageContext) -> int:

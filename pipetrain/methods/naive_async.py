@@ -7,7 +7,7 @@ from pipetrain.schedules.base import Family
 
 
 class NaiveAsync(Method):
-    """The newest weights in F, and the newest again, by then others, in B."""
+    """The newest weights in F, and in B the newest ones of that time, which may be newer."""
 
     name: ClassVar[str] = "naive_async"
     family: ClassVar[Family] = Family.CONTINUOUS

@@ -12,7 +12,7 @@ from pipetrain.schedules.base import Family
 
 @dataclass(frozen=True)
 class PipeDream(Method):
-    """F reads the newest weights, B those that F read; up to D versions on stage 0.
+    """F reads the newest weights, B the weights that F read; up to D versions on stage 0.
 
     Attributes:
         vertical_sync: every stage reads the version that stage 0 read for the microbatch.

@@ -198,7 +198,7 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
         hidden_dropout: the same of the other LSTMs'.
         word_dropout: the share of the vocabulary's words dropped in a forward.
         weight_drop: the share of recurrent weights dropped in a forward.
-        tied: whether the decoder's weight is the embedding's; the last LSTM then is as wide as the embedding.
+        tied: True if the decoder's weight is the embedding's; the last LSTM then is as wide as the embedding.
 
     Raises:
         ConfigError: a width is below 1, or a share not from 0 to below 1.

@@ -14,7 +14,7 @@ from pipetrain.tensors import Tensors
 
 
 class Attention(nn.Module):
-    """Additive attention (Bahdanau et al. 2015, appendix A.1.2) of every position of the decoder at once."""
+    """Additive attention (Bahdanau et al. 2015, appendix A.1.2) of all positions of the decoder together."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -189,11 +189,11 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         source_vocabulary_size: tokens of the source.
         target_vocabulary_size: tokens of the target.
         padding: the token that pads both.
-        joint_vocabulary: whether source and target have the same tokens.
+        joint_vocabulary: True if source and target have the same tokens.
         layers: of encoder and decoder together.
         width: of embeddings and LSTMs.
         dropout: before each LSTM.
-        shared_embeddings: whether both languages have one embedding, and so one vocabulary.
+        shared_embeddings: True if both languages have one embedding, and so one vocabulary.
 
     Raises:
         ConfigError: an option is out of its range, or does not go with another.

@@ -27,7 +27,7 @@ class GptForm:
         width: features of a position.
         heads: of each attention; they share the features.
         dropout: of embeddings, attention and both outputs of a block.
-        tied: whether tokens are scored with the weight that embeds them.
+        tied: True if tokens are scored with the weight that embeds them.
 
     Raises:
         ConfigError: a number is out of its range, or the heads do not divide the width.

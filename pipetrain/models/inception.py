@@ -67,7 +67,7 @@ def googlenet(channels: int, classes: int, *, auxiliary: bool = False) -> LayerC
     Args:
         channels: of an image; those below 15 x 15 are enlarged to that.
         classes: scores that the model, and each head, gives.
-        auxiliary: whether there are two further heads, after blocks 4a and 4d, in training. `CrossEntropy` weighs them.
+        auxiliary: True if there are two further heads, after blocks 4a and 4d, in training. `CrossEntropy` weighs them.
     """
     model = torchvision_shim.models.googlenet(
         weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True
@@ -83,7 +83,7 @@ def inception_v3(channels: int, classes: int, *, auxiliary: bool = False) -> Lay
     Args:
         channels: of an image; those below 75 x 75, or 299 x 299 with the head, are enlarged to that.
         classes: scores that the model, and the head, gives.
-        auxiliary: whether there is a further head, after block 6e, in training. `CrossEntropy` weighs it.
+        auxiliary: True if there is a further head, after block 6e, in training. `CrossEntropy` weighs it.
     """
     model = torchvision_shim.models.inception_v3(
         weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True

@@ -69,7 +69,7 @@ def _alexnet_features(channels: int) -> Iterator[nn.Module]:
 
 
 _VGG_GROUPS = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
-"""Channels of the convolutions, in those of the first."""
+"""Channels of the convolutions, in multiples of the first one's."""
 _FIRST, _INNER, _CLASSIFIER = 0.3, 0.4, 0.5
 """The shares that dropout takes: after the first convolution, inside the other groups, before linear layers."""
 
@@ -84,7 +84,7 @@ def vgg16_cifar(channels: int, classes: int, width: int = 64, *, dropout: bool =
         channels: of an image.
         classes: scores that the model gives.
         width: channels of the first convolution; 64 in the paper, and up to 8 times as many later on.
-        dropout: whether anything is dropped.
+        dropout: True if anything is dropped.
 
     Raises:
         ConfigError: `width` is below 1.

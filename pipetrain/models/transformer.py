@@ -247,7 +247,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         source_vocabulary_size: tokens of the source.
         target_vocabulary_size: tokens of the target.
         padding: the token that pads both.
-        joint_vocabulary: whether source and target have the same tokens.
+        joint_vocabulary: True if source and target have the same tokens.
         layers: N of the paper.
         width: its d_model.
         feedforward: its d_ff.

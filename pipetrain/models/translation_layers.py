@@ -20,8 +20,8 @@ def embedding_pair(
     Args:
         make: makes that of a vocabulary of so many tokens.
         vocabularies: the tokens of source and target.
-        joint: whether these are the same tokens.
-        shared: whether both embeddings have one weight.
+        joint: True if these are the same tokens.
+        shared: True if both embeddings have one weight.
 
     Raises:
         ConfigError: they are to share it, and the languages have different vocabularies.

@@ -35,7 +35,7 @@ class LearningRateSchedule(ABC):
         NOT_NEGATIVE.check("lr_schedule.warmup", self.warmup, f"in {self.unit}s; 0 for none")
 
     def check(self, steps_per_epoch: int, total_steps: int) -> None:
-        """Checks what only the length of the run tells.
+        """Checks that depend on the length of the run.
 
         Raises:
             ConfigError: the warm-up is longer than the run.

@@ -18,7 +18,7 @@ _NUMBERS = ("step", "mu_product")
 
 
 class StageOptimizer:
-    """Applies one minibatch's gradient to a stage's parameters, and says which step would come next.
+    """Applies one minibatch's gradient to a stage's parameters, and predicts the next step.
 
     Args:
         build: makes the torch optimizer from a list of parameters.
@@ -138,7 +138,7 @@ class StageOptimizer:
         }
 
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Puts back what `state` gave, for the parameters of this stage, each value on the device that torch wants."""
+        """Restores the output of `state` for this stage's parameters, each value on the device that torch expects."""
         if self.optimizer is None:
             return
         settings = self.optimizer.defaults

@@ -33,7 +33,7 @@ class TorchScheduler(LearningRateSchedule):
 
     @override
     def check(self, steps_per_epoch: int, total_steps: int) -> None:
-        """Checks what only the length of the run tells.
+        """Checks that depend on the length of the run.
 
         Raises:
             ConfigError: the warm-up is longer than the run, or the scheduler does not last for it, or gives a rate that
@@ -78,7 +78,7 @@ class _Played:
         optimizer.step()  # torch warns where none comes before the scheduler's
 
     def rate(self, position: int) -> float:
-        """That of a unit, counted from 0."""
+        """Learning rate at a unit, counted from 0."""
         while len(self.rates) <= position and self.failure is None:
             try:
                 self._scheduler.step()

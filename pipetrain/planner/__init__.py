@@ -1,1 +1,1 @@
-"""Which layers form which stage: cost estimates, partition rules, and the plan of a run."""
+"""Assignment of layers to stages: cost estimates, partition rules, and the plan of a run."""

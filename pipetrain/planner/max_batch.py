@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pipetrain.planner.costs.cut_profile import CutProfile
 
 MOST_SAMPLES = 1 << 24
-"""Samples beyond which nobody looks: more fit any device that so many fit."""
+"""Largest number of samples that is tried: a device that holds so many counts as unlimited."""
 
 
 @dataclass(frozen=True)
 class ActivationGrowth:
-    """What a stage's bytes grow by with the samples of a minibatch.
+    """Growth of a stage's bytes with the samples of a minibatch.
 
     Attributes:
         fixed: bytes of a minibatch of no samples.
@@ -34,7 +34,7 @@ class ActivationGrowth:
 
 
 def activation_growth(cut: CutProfile, other: CutProfile | None) -> list[ActivationGrowth]:
-    """How the activations of each stage grow: through those of two profiles, or where there is one, from none.
+    """Growth of the activations of each stage: the line through two profiles, or from zero if there is only one.
 
     Raises:
         ValueError: a profile's batch size is not known.
@@ -57,7 +57,7 @@ def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_S
     """The largest multiple of `step`, up to `most`, that fits; 0 where none does.
 
     Args:
-        fits: whether so many samples do; if they do, fewer do, too.
+        fits: number of samples -> True if they fit; if so, fewer fit, too.
         step: microbatches, into which a minibatch is divided.
         most: where the search ends.
         share: of the largest by which the answer may be less.

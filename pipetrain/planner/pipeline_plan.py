@@ -30,14 +30,14 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Stages in the order of the pipeline, the devices of each behind those of the one before.
+    """Stages in the order of the pipeline; the devices of each follow those of the previous stage.
 
     Attributes:
         stages: each of them.
         time_per_minibatch_s: of the slowest stage or link, in seconds.
         single_device_time_s: of all layers on one device.
         data_parallel_time_s: of all layers on every device.
-        labels: of the profile's layers, by which a plan for another model is told.
+        labels: of the profile's layers; they identify a plan made for another model.
     """
 
     stages: tuple[PlannedStage, ...]

@@ -40,7 +40,7 @@ class Plan:
 
     Attributes:
         rule: the name of what made them.
-        copied_parameters: how many weights, beside those of the model, for copies of tied ones in later stages.
+        copied_parameters: number of weights, in addition to the model's, for copies of tied ones in later stages.
         replicas: how many processes hold each stage; None: one each.
     """
 
@@ -89,7 +89,7 @@ def make_plan(
         rule: where it is cut.
         example: the input tensors of a minibatch, of which only the shapes matter.
         passes: over the weights of each stage, by the number of stages.
-        shares_weights: whether stages may hold copies of one weight, which synchronous methods keep equal.
+        shares_weights: True if stages may hold copies of one weight, which synchronous methods keep equal.
 
     Raises:
         ConfigError: the rule cannot hold for this model.
@@ -123,6 +123,6 @@ def _stage(
 
 
 def _parameters(modules: Sequence[nn.Module]) -> int:
-    """How many weights there are in these modules, one that they share once."""
+    """Number of weights in these modules, shared ones counted once."""
     weights = {id(weight): weight for module in modules for weight in module.parameters()}
     return sum(weight.numel() for weight in weights.values())

@@ -22,7 +22,7 @@ _GIGA = 1e9
 _QUICK = 5000
 """Devices times states; with more, only straight pipelines are looked at, as long as there are any."""
 _FRACTIONS = (2, 4, 8, 16, 32, 64)
-"""Of the minibatch, and multiples of the devices, that are tried."""
+"""Divisors of the minibatch, and multiples of the devices, that are tried if no pipeline fits."""
 _ROUNDING = 1e-9
 _MOST_WORK = 2.3e9
 """Comparisons that take some seconds."""
@@ -38,7 +38,7 @@ class Planner:
         costs: of replicas and links.
         memory: what a stage keeps.
         replicas: that each stage must have; None: any.
-        balances_memory: whether it is the one whose fullest device is least full, and only then fast.
+        balances_memory: True if it is the one whose fullest device is least full, and only then fast.
     """
 
     profile: Profile
@@ -84,7 +84,7 @@ class Planner:
         return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:
-        """The fastest pipeline of one device for each stage; None where there is none."""
+        """The fastest pipeline with one device per stage; None if none exists."""
         return self._searched(self.topology, (1,) * self.topology.num_devices)
 
     def data_parallel(self) -> PipelinePlan:
@@ -94,7 +94,7 @@ class Planner:
         return self._plan([found], self._data_parallel_s)
 
     def fits(self, plan: PipelinePlan) -> bool:
-        """Whether each device can hold its stage."""
+        """True if each device can hold its stage."""
         device = 0
         for stage in plan.stages:
             room = (self.topology.device(device + each).memory_bytes or inf for each in range(stage.replicas))
@@ -161,7 +161,7 @@ class Planner:
 def out_of_memory_advice(
     states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
 ) -> str:
-    """By how much the plan that needs least memory does not fit, and what would.
+    """Message with the amount by which the plan with least memory exceeds the devices, and what would fit.
 
     Args:
         states: where the model may be cut.

@@ -1,1 +1,1 @@
-"""What can be read off operation lists before anything runs. No torch here."""
+"""Analysis of operation lists before anything runs. Imports no torch."""

@@ -23,7 +23,7 @@ _ROUNDING = 1e-12
 
 
 class _Turning(NamedTuple):
-    """What each event waits for, of all that it may: the cycle among those that takes longest, by turn.
+    """The cycle with the longest time per turn, if each event waits for one chosen predecessor.
 
     Attributes:
         period: time of one turn of it.

@@ -16,12 +16,12 @@ from pipetrain.schedules.operation import Kind, Operation
 
 @dataclass(frozen=True)
 class Replication:
-    """How the devices of each stage work together: minibatch t goes to replica t mod m (PipeDream § 3.2).
+    """Replication of each stage: minibatch t goes to replica t mod m (PipeDream § 3.2).
 
     Attributes:
         replicas: m, by stage.
         averaging: the time in which a stage's replicas average their gradients before an update, by stage.
-        overlapped: whether that begins with the backwards that the update waits for, and not after them.
+        overlapped: True if that begins with the backwards that the update waits for, and not after them.
     """
 
     replicas: Sequence[int]
@@ -60,7 +60,7 @@ class SteadyPipeline:
     segments: RecomputeSegments | None = None
 
     def events(self) -> EventGraph:
-        """What happens in a turn; the first guess is that every operation waits for its input."""
+        """Event graph of one turn; the first guess is that every operation waits for its input."""
         weaver = _GraphBuilder(self)
         for r in range(len(self.cycles)):
             weaver.order_operations(r)
@@ -82,7 +82,7 @@ class _Edge(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """So long after the start of an event."""
+    """A time after the start of an event."""
 
     event: int
     later: float
@@ -105,11 +105,11 @@ class _Span(NamedTuple):
 
 
 _Name = tuple[Kind, int, int | None]
-"""Of an operation: kind, minibatch modulo the minibatches of a turn, microbatch."""
+"""(kind, minibatch modulo the minibatches of a turn, microbatch) of an operation."""
 
 
 class _GraphBuilder:
-    """Puts the edges of a pipeline together.
+    """Builds the edges of a pipeline's event graph.
 
     Attributes:
         orders: what a device or a link does one after the other.
@@ -126,7 +126,7 @@ class _GraphBuilder:
         """By stage and replica, the operations in order."""
 
     def order_operations(self, r: int) -> None:
-        """Lets the replicas of a stage carry out their operations in order, and average their gradients."""
+        """Adds edges so that replicas of a stage run their operations in order, and average their gradients."""
         replicas = self._pipeline.replication.replicas[r]
         lanes = [self._lane(r, replica, replicas) for replica in range(replicas)]
         self._lanes.append(lanes)
@@ -162,7 +162,7 @@ class _GraphBuilder:
         return [(before, span) for (_, before), (name, span) in pairwise(lane.items()) if name[0] is Kind.UPDATE]
 
     def pass_messages(self, r: int) -> None:
-        """Lets the operations of a stage wait for their messages, and each message for the one before of its kind."""
+        """Adds edges from messages to the operations that wait for them, and between messages of one kind, in order."""
         for sender in (r - 1, r + 1):
             if 0 <= sender < len(self._lanes):
                 messages = self._take(sender, r)
@@ -170,7 +170,7 @@ class _GraphBuilder:
                     self._in_order([(messages[name], 0) for name in lane if name[0] is kind and name in messages])
 
     def _take(self, sender: int, r: int) -> dict[_Name, _Span]:
-        """Of the messages between two stages those that keep their link for a while."""
+        """Adds the messages between two stages; returns those that occupy their link for some time."""
         made = {name: span for lane in self._lanes[sender] for name, span in lane.items()}
         messages: dict[_Name, _Span] = {}
         for lane in self._lanes[r]:
@@ -200,7 +200,7 @@ class _GraphBuilder:
         return _Span(begin, free, free)
 
     def _in_order(self, spans: Sequence[tuple[_Span, int]]) -> None:
-        """Lets spans follow one another, turn for turn; each is said to be so many turns late."""
+        """Adds edges so that spans follow one another, turn by turn; each comes with the turns by which it is late."""
         if not spans:
             return
         for (span, late), (following, later) in pairwise(spans):

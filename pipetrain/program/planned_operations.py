@@ -10,12 +10,12 @@ from pipetrain.schedules.operation import Kind, Operation, backward, forward
 
 
 class Activations(StrEnum):
-    """What becomes of the activations that a forward or recomputation computes."""
+    """Use of the activations that a forward or recomputation computes."""
 
     KEPT = "kept"
     """They serve a backward that reads the same weights."""
     REBOUND = "rebound"
-    """They serve a backward that finds other weights, or the same made anew."""
+    """They serve a backward that reads different weights, or the same weights recomputed."""
     DROPPED = "dropped"
     """A recomputation makes them again."""
 
@@ -26,8 +26,8 @@ class PlannedOperation(NamedTuple):
     Attributes:
         operation: which.
         read: the weights that it reads; of an update, the version that it changes.
-        activations: what becomes of those that it makes, or of a backward, those that it uses; an update has none.
-        releases: whether no later operation reads that version.
+        activations: use of the activations that it computes, or that a backward consumes; an update has none.
+        releases: True if no later operation reads that version.
     """
 
     operation: Operation
@@ -44,7 +44,7 @@ def planned_operations(
     lead: int = 0,
     start: int = 0,
 ) -> list[PlannedOperation]:
-    """What each operation of a stage's list reads under `policy`.
+    """Operations of a stage's list, with the weights that each reads under `policy`.
 
     Args:
         context: the stage's.
@@ -63,7 +63,7 @@ def planned_operations(
 
 
 def rebinds_weights(planned: Sequence[PlannedOperation]) -> bool:
-    """Whether some backward reads other weights than the forward or recomputation that it goes through."""
+    """True if some backward reads different weights than the forward or recomputation that it differentiates."""
     return any(each.activations is Activations.REBOUND for each in planned)
 
 
@@ -119,7 +119,7 @@ def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N
 
 
 def _kept(forward: WeightRead, backward: WeightRead, *, adjacent: bool) -> Activations:
-    """Of a forward or recomputation and its backward; weights made for a read are made again, not kept for long."""
+    """Use of a forward's or recomputation's activations; transformed weights are computed again, not kept."""
     lasts = adjacent or backward.transform is None
     return Activations.KEPT if forward == backward and lasts else Activations.REBOUND
 

@@ -51,13 +51,13 @@ def play(
     Args:
         lists: of all workers.
         duration: of each operation.
-        segments: which stages recompute together; None where none does.
+        segments: which stages recompute together; None if none does.
         transfer: how long a message takes once it leaves; none keeps its sender busy.
         occupation: how long it keeps the next one of its kind from leaving.
         replicas: who the workers are; None: one of each stage.
 
     Raises:
-        DeadlockError: some operation waits for ever.
+        DeadlockError: some operation waits forever.
     """
     workers = replicas or Replicas.one_each(len(lists))
     routes, rounds = Routes(len(workers.counts), segments), _Rounds(lists, workers)
@@ -93,7 +93,7 @@ def play(
 
 
 class _Rounds:
-    """Where the backwards of each round of replicas end."""
+    """Ends of the backwards of each round of replicas."""
 
     def __init__(self, lists: Sequence[Sequence[Operation]], replicas: Replicas) -> None:
         self._replicas = replicas
@@ -108,7 +108,7 @@ class _Rounds:
 
 
 def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operation]:
-    """Of a worker's list, update -> the last backward of the round that it ends, where the round has one."""
+    """Update -> the last backward of the round that it ends, for each round of a worker's list that has a backward."""
     found: dict[Operation, Operation] = {}
     latest: Operation | None = None
     for op in operations:
@@ -143,7 +143,7 @@ def step_times(played: Sequence[Sequence[Slice]]) -> list[float]:
 
 
 def unit_duration(_stage: int, operation: Operation) -> float:
-    """One unit for a forward or a backward; an update takes no time."""
+    """1 for a forward, recomputation or backward, and 0 for an update."""
     return 0.0 if operation.kind is Kind.UPDATE else 1.0
 
 

@@ -8,7 +8,7 @@ from pipetrain.schedules.operation import Kind, Operation
 
 @dataclass(frozen=True)
 class RecomputeSegments:
-    """Which stages recompute together: a segment stores the input of its first stage alone (PipeMare app. A.3, D).
+    """Grouping of stages that recompute together: a segment stores only its first stage's input (PipeMare app. A.3, D).
 
     The stages of a segment recompute one after the other, stage i of L starting 2(L-1-i) microbatch steps before its
     backward, so that the repeated activations arrive when the backward does.
@@ -23,15 +23,15 @@ class RecomputeSegments:
 
     @classmethod
     def of_single_stages(cls, num_stages: int) -> "RecomputeSegments":
-        """Every stage recomputes by itself, just before its backward."""
+        """Every stage recomputes on its own, just before its backward."""
         return cls(tuple(range(num_stages)), num_stages)
 
     def begins(self, r: int) -> bool:
-        """Whether stage r recomputes from its own stored input."""
+        """True if stage r recomputes from its own stored input."""
         return r in self.firsts
 
     def ends(self, r: int) -> bool:
-        """Whether no stage recomputes from stage r's repeated outputs."""
+        """True if no stage recomputes from stage r's repeated outputs."""
         return r == self.num_stages - 1 or r + 1 in self.firsts
 
     def lead(self, r: int) -> int:
@@ -87,7 +87,7 @@ class Routes:
     def sender(self, r: int, op: Operation) -> int | None:
         """The stage whose operation of the same name stage r waits for.
 
-        F needs the F of the same microbatch one stage before, B its B one stage behind, and R the R of the stage
+        F needs the F of the same microbatch one stage before, B its B one stage later, and R the R of the stage
         before where that is of the same segment.
         """
         if op.kind is Kind.FORWARD and r > 0:

@@ -70,7 +70,7 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
 
     Args:
         pipeline: what its stages do.
-        cores: that its devices share; None: each computes by itself.
+        cores: that its devices share; None: each has its own.
 
     Raises:
         ValueError: its stages wait for each other.

@@ -1,4 +1,4 @@
-"""How long every operation and every message of a pipeline takes."""
+"""Durations of the operations and messages of a pipeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class StageTimes:
         transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's. So long
             the link takes no other message of that direction.
         replicas: of each stage; None: one of each. Replicas take equally long, and to average takes them no time.
-        inputs: in which the first stage reads those of the next minibatch, behind the last forward of one.
-        targets: in which the last stage reads those of the next, behind its update.
+        inputs: in which the first stage reads the next minibatch's, after the last forward of a minibatch.
+        targets: in which the last stage reads the next minibatch's, after its update.
     """
 
     forward: Sequence[float]
@@ -39,7 +39,7 @@ class StageTimes:
         return worker if self.replicas is None else self.replicas.stage_of(worker)
 
     def duration(self, worker: int, operation: Operation) -> float:
-        """What `operation` takes on a worker; without replicas workers are stages."""
+        """Seconds of `operation` on a worker; without replicas, workers are stages."""
         stage = self._stage(worker)
         if operation.kind is Kind.UPDATE:
             return self.update[stage]
@@ -51,21 +51,21 @@ class StageTimes:
         return of_kind[operation.kind][stage] * len(operation.covers(self.num_microbatches))
 
     def reading(self, stage: int, operation: Operation) -> float:
-        """How long a stage reads data behind an operation, whose output is under way by then."""
+        """Seconds in which a stage reads data after an operation, while the operation's output is being sent."""
         ends = operation.kind is Kind.FORWARD and self.num_microbatches - 1 in operation.covers(self.num_microbatches)
         inputs = self.inputs if stage == 0 and ends else 0.0
         last = stage == len(self.forward) - 1
         return inputs + (self.targets if last and operation.kind is Kind.UPDATE else 0.0)
 
     def transfer(self, source: int, target: int, operation: Operation) -> float:
-        """What the message takes that `operation` of the worker `target` waits for."""
+        """Seconds of the message that `operation` of the worker `target` waits for."""
         return self.latency[self._link(source, target)] + self.occupation(source, target, operation)
 
     def _link(self, source: int, target: int) -> int:
         return min(self._stage(source), self._stage(target))
 
     def occupation(self, source: int, target: int, operation: Operation) -> float:
-        """How long that message keeps the link from the next one in its direction."""
+        """Seconds for which that message occupies its direction of the link."""
         return self.transmission[self._link(source, target)] * len(operation.covers(self.num_microbatches))
 
 

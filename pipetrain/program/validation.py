@@ -47,7 +47,7 @@ def validate(
     segments: RecomputeSegments | None = None,
     replicas: Replicas | None = None,
 ) -> None:
-    """Every microbatch passes every stage once, in one order, F before R before B before U, and none waits for ever.
+    """Every microbatch passes every stage once, in one order, F before R before B before U, and none waits forever.
 
     With replicas each passes the one of every stage that it goes to, and every replica has the updates of its stage.
 
@@ -75,7 +75,7 @@ _MicrobatchOp = tuple[Kind, int, int | None]
 
 @dataclass(frozen=True)
 class _Rounds:
-    """What a worker's list has to hold.
+    """Minibatches and rounds that a worker's list has to contain.
 
     Attributes:
         own: its minibatches.
@@ -107,7 +107,7 @@ class _Rounds:
 
 
 def _of_stage_0(lists: Sequence[Sequence[Operation]], replicas: Replicas) -> list[Operation]:
-    """What its workers do, in the order of the minibatches where it has several."""
+    """Operations of the workers of stage 0, in the order of the minibatches if there are several workers."""
     first = [op for worker in replicas.workers_of(0) for op in lists[worker]]
     return first if replicas.counts[0] == 1 else sorted(first, key=lambda op: op.minibatch)
 

@@ -1,4 +1,4 @@
-"""What a method is asked, and what it answers: at this at, which weights does this operation read?"""
+"""The query that a method answers: at this point of a run, which weights does this operation read?"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -50,7 +50,7 @@ class WeightRead:
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """Where a stage stands under a schedule.
+    """Place of a stage under a schedule.
 
     Attributes:
         stage, num_stages, num_microbatches: r, D and N.
@@ -76,7 +76,7 @@ class StageContext:
 
     @property
     def replicas(self) -> int:
-        """How many workers hold the stage."""
+        """Number of workers of the stage."""
         return self.workers.counts[self.stage] if self.workers is not None else 1
 
     def update_of(self, minibatch: int) -> int:
@@ -86,7 +86,7 @@ class StageContext:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What a stage can know when it starts a forward, recomputation or backward, all of it known before it runs.
+    """Knowledge of a stage when it starts a forward, recomputation or backward; all of it is known before the run.
 
     Attributes:
         context: the stage's.
@@ -133,7 +133,7 @@ class ReadPolicy(Protocol):
 
 
 def query_method(policy: ReadPolicy, at: ReadContext, forward: WeightRead | None) -> WeightRead:
-    """What the operation of `at` reads under `policy`; `forward` is what its F read, None where it is the F."""
+    """Weights that the operation of `at` reads under `policy`; `forward` is the read of its F, None if it is the F."""
     if at.operation.kind is Kind.FORWARD:
         return policy.forward(at)
     assert forward is not None, f"{at.operation} before its forward"

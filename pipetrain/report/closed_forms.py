@@ -14,7 +14,7 @@ class Position:
 
     @property
     def behind(self) -> int:
-        """How many stages follow."""
+        """Number of stages after this one."""
         return self.D - 1 - self.r
 
 

@@ -1,4 +1,4 @@
-"""Staleness and weight versions of small runs of every method: the papers' tables beside measurements."""
+"""Staleness and weight versions of small runs of every method: the papers' tables next to measurements."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,14 +44,14 @@ _TABLE_1 = ("pipedream_pipemare", "gpipe", "pipemare")
 
 @dataclass(frozen=True)
 class StageMeasurement:
-    """One stage of one run; each pair is what the closed form says and what was measured.
+    """Measurements of one stage of one run; each pair is (value of the closed form, measured value).
 
     Attributes:
         method: its row in the tables.
         num_microbatches: N.
         stage: r.
         forward, backward: the distinct values of staleness.
-        versions: the most sets of weights held at once.
+        versions: the most sets of weights held at the same time.
         copies: bytes of all of them at the peak, in bytes of one.
     """
 
@@ -65,7 +65,7 @@ class StageMeasurement:
 
     @property
     def agrees(self) -> bool:
-        """Whether every measurement is what the closed form says."""
+        """True if every measurement equals its closed form."""
         return all(closed == measured for closed, measured in (self.forward, self.backward, self.versions))
 
 
@@ -194,7 +194,7 @@ def _table_ii(rows: Sequence[StageMeasurement], num_stages: int) -> Iterator[str
 
 
 def pipemare_table_1(num_stages: int, num_microbatches: int) -> list[str]:
-    """PipeMare's table 1, closed form beside measurement, in lines."""
+    """PipeMare's table 1, closed form next to measurement, in lines."""
     rows = [stage for row in _TABLE_1 for stage in _run(row, num_stages, num_microbatches)]
     return list(_table_1(rows, num_stages, num_microbatches))
 
@@ -218,7 +218,7 @@ def _pair(values: Sequence[tuple[int, int]]) -> str:
 
 
 def _copies(name: str, rows: Sequence[StageMeasurement]) -> str:
-    """Of all weights, every stage having as many: the paper's |w|·tau_fwd leaves out the newest version itself."""
+    """Copies of all weights, for stages of equal size: the paper's |w|·tau_fwd leaves out the newest version itself."""
     paper = sum(row.forward[0][-1] for row in rows) / len(rows) if name == "pipedream_pipemare" else 1.0
     extra = {"pipedream_pipemare": ", the newest included", "pipemare": ", with what a backward corrects with T2"}
     return f"{paper:.2f} | {sum(row.copies for row in rows) / len(rows):.2f}{extra.get(name, '')}"

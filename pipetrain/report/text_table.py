@@ -46,7 +46,7 @@ def counted(number: int, one: str, several: str) -> str:
 
 
 def size_of(count: float) -> str:
-    """So many bytes, in the unit that suits them."""
+    """A number of bytes as text, in a suitable unit."""
     unit, size = unit_of(count)
     value = count / size
     return f"{value:.0f} {unit}" if unit == "B" or value >= 99.95 else f"{value:.3g} {unit}"
@@ -63,7 +63,7 @@ def unit_of(count: float) -> tuple[str, float]:
 
 
 def rate_of(per_second: float) -> str:
-    """So many samples or tokens per second, as a person writes them."""
+    """Samples or tokens per second as text, rounded for readers."""
     return f"{per_second:,.0f}" if per_second >= 99.5 else f"{per_second:.3g}"
 
 

@@ -41,13 +41,13 @@ class Components:
 
     Attributes:
         bounds: (first layer, last layer exclusive) of each stage; weight units in place of layers where `finegrained`.
-        finegrained: whether stages are of single weights.
-        segments: which stages recompute together; None where none does.
+        finegrained: True if stages are of single weights.
+        segments: which stages recompute together; None if none does.
         placement: which process has which stages.
         replicas: how many processes have each.
         loss, trial: the loss, and what the model makes of the first samples.
-        metrics: of evaluations, beside those of the loss.
-        labels: those that the model can learn; None where the loss is not over classes.
+        metrics: of evaluations, in addition to those of the loss.
+        labels: those that the model can learn; None if the loss is not over classes.
         account: how the cuts were found, where they were planned.
     """
 
@@ -74,7 +74,7 @@ def build(settings: Settings, found: StartPoint = _FRESH) -> Components:
 
     Args:
         settings: of the run.
-        found: what it goes on from.
+        found: the state that it resumes from.
 
     Raises:
         ConfigError: one cannot be built.

@@ -1,4 +1,4 @@
-"""The metrics that need the whole model at once, such as BLEU of the texts that it generates."""
+"""Metrics that need the whole model in one process, such as BLEU of generated texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ class Decoder:
         decoding: the data set's own, with `measure`, and `metrics`: the names of what it measures.
         options: how to decode.
         seed: of what the data set draws at random.
-        hooks: told of the progress; where their gate is to end the run, the decoding ends.
+        hooks: called with the progress; decoding ends when their gate ends the run.
         aliases: further name of a tied tensor -> the one that stages know it by.
         signatures: metric -> how it was computed, of the last time.
     """
@@ -72,7 +72,7 @@ class Decoder:
         return self.metrics(assemble(self.chain, whole, self.options.device))
 
     def metrics(self, model: LayerChain) -> dict[str, float]:
-        """The metrics of an assembled model; what the data set draws at random disturbs nobody else.
+        """The metrics of an assembled model; random draws of the data set affect nothing else.
 
         Raises:
             BrokenOffError: the run is to end.
@@ -131,7 +131,7 @@ def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> Sequ
 
 
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:
-    """Why a data set cannot decode with a model; None where nothing speaks against it.
+    """Why a data set cannot decode with a model; None if nothing speaks against it.
 
     Raises:
         ConfigError: the data set's `decoding` lacks `measure` or `metrics`.

@@ -25,16 +25,16 @@ class Job:
         bounds: (first layer, last layer exclusive) of each stage; weight units in place of layers where `finegrained`.
         plan: what is known of each stage before it runs, for the summary.
         timetable: when the run drains, evaluates, saves and ends.
-        segments: which stages recompute together; None where none does.
+        segments: which stages recompute together; None if none does.
         placement: which process has which stages.
         threads: intra-op threads of each process.
         device: cpu or cuda.
         resume: the checkpoint to continue from.
-        finegrained: whether stages are of single weights.
+        finegrained: True if stages are of single weights.
         provenance: where the run comes from, for the summary.
-        finished: whether all is done, and nothing left to run or to write.
-        labels: that the model can learn; None where the loss is not over classes.
-        tokens: that the model knows; None where it looks none up.
+        finished: True if nothing is left to run or to write.
+        labels: that the model can learn; None if the loss is not over classes.
+        tokens: that the model knows; None if it looks none up.
         replicas: how many processes have each stage.
         lower_is_better: the names of further metrics that fall as the model improves.
     """

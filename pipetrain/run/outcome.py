@@ -66,7 +66,7 @@ def _summary_of_trained(
 
 
 def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
-    """The summary that the workers left; where they did not finish the run, what the metrics tell, now written."""
+    """The summary that the workers left; if they did not finish the run, one written now from the metrics."""
     if (left := summary.read(job.run)) is not None:
         return left
     found = records.read_records(job.run)
@@ -86,7 +86,7 @@ def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
 
 
 def _since_start(found: Sequence[Record]) -> Sequence[Record]:
-    """The records since the run was started or resumed last: before, the stages may have been others."""
+    """The records since the run was last started or resumed: before, the stages may have been different."""
     starts = [i for i, record in enumerate(found) if record["kind"] == "start"]
     return found[starts[-1] :] if starts else found
 
@@ -115,7 +115,7 @@ Report = Mapping[str, Any]
 
 
 def reports_by_stage(reports: Sequence[Report], replicas: Replicas) -> list[dict[str, Any]]:
-    """A report of each stage: that of its one worker, or those of its replicas taken together and beside each other.
+    """A report of each stage: its only worker's report, or its replicas' reports combined and side by side.
 
     Of its replicas' staleness it has all values, of their idle shares the mean, of other numbers the largest.
 

@@ -44,8 +44,8 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def occasion() -> dict[str, Any]:
-    """When something is measured, and how many processes want a core then, the mean of the last minute."""
-    with contextlib.suppress(OSError, AttributeError):  # some systems do not tell
+    """Time of a measurement, and the load then: processes that want a core, as the mean of the last minute."""
+    with contextlib.suppress(OSError, AttributeError):  # not available on some systems
         load = round(os.getloadavg()[0], 1)
         return {"measured_at": _now(), "load_average": load}
     return {"measured_at": _now()}
@@ -77,7 +77,7 @@ def _output(*words: str, folder: Path) -> str | None:
 
 
 def _cpu() -> str:
-    """The processor's name, as far as the system tells."""
+    """Name of the processor, as far as the system reports it."""
     listing = Path("/proc/cpuinfo")
     lines = listing.read_text(encoding="utf-8", errors="replace").splitlines() if listing.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -85,5 +85,5 @@ def _cpu() -> str:
 
 
 def _gpus() -> list[str]:
-    """Their names, which the driver tells without a context, and so without memory, on any of them."""
+    """Names of the devices; the driver reports them without a context, and so without using memory, on any device."""
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

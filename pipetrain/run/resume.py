@@ -1,4 +1,4 @@
-"""Where a run starts: the checkpoint that the setting `resume` asks for, and whether this run may continue it."""
+"""Starting point of a run: the checkpoint that `resume` asks for, and the checks that this run may continue it."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True)
 class StartPoint:
-    """Where a run starts: at its first step, at the step of a checkpoint, or at its end.
+    """Starting point of a run: its first step, the step of a checkpoint, or its end.
 
     Attributes:
         checkpoint: the checkpoint to continue from; None for a fresh start.
@@ -57,7 +57,7 @@ class StartPoint:
 def find_start(settings: Settings, run: RunDirectory) -> StartPoint:
     """The checkpoint to continue from.
 
-    `auto` looks in this run's own directory, then beside it for the newest run of an identical configuration. Where
+    `auto` looks in this run's own directory, then next to it for the newest run of an identical configuration. Where
     the newest checkpoint of a run is damaged, the newest whole one takes its place.
 
     Raises:
@@ -93,7 +93,7 @@ def _automatic(settings: Settings, run: RunDirectory) -> StartPoint:
 
 
 def _beside(settings: Settings, run: RunDirectory) -> StartPoint:
-    """The newest run of this configuration beside `run` decides; one that has left no checkpoint is passed over."""
+    """The newest run of this configuration next to `run` decides; a run without a checkpoint is skipped."""
     wanted = identity_settings(settings.stored)
     for candidate in _newest_first(run):
         left = store.checkpoints(candidate.path) or owner_of(candidate.path)
@@ -117,7 +117,7 @@ def _newest_first(run: RunDirectory) -> list[RunDirectory]:
 
 
 def _written_at(run: RunDirectory) -> float | None:
-    """When the configuration was written; None where there is none, or it is another user's and cannot be read."""
+    """Time at which the configuration was written; None if it is missing, or is another user's and cannot be read."""
     with contextlib.suppress(OSError):
         if run.config.is_file():
             return run.config.stat().st_mtime
@@ -198,7 +198,7 @@ def check_start(
     """Checks the checkpoint against the data set, the model and the length of the run; the start with its step.
 
     Raises:
-        ConfigError: it cannot go on from the checkpoint that `resume` names, or has none of its steps to go.
+        ConfigError: it cannot resume from the checkpoint that `resume` names, or has no steps left.
     """
     folder = found.checkpoint
     if folder is None:

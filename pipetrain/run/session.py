@@ -30,7 +30,7 @@ class SaveClock:
 
     Args:
         minutes: that pass; None to never ask.
-        ask: called once until the clock is started anew.
+        ask: called once until the clock is restarted.
     """
 
     def __init__(self, minutes: float | None, ask: Callable[[], None]) -> None:
@@ -155,7 +155,7 @@ class TrainingSession:
         try:
             return self.trainer.run()
         except LostStageError:
-            raise  # nobody is left to complete a checkpoint with
+            raise  # no process is left to complete a checkpoint with
         except Exception:
             self._writer.settle(_LAST_SECONDS)
             raise

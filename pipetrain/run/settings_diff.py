@@ -1,4 +1,4 @@
-"""Differences between the settings of a resumed run and those of its checkpoint, and which are allowed."""
+"""Differences between the settings of a resumed run and of its checkpoint, and which of them are allowed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _OF_LENGTH = ("train.epochs", "train.max_steps", "train.target")
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that has another value than it had.
+    """A setting whose value has changed.
 
     Attributes:
         setting: its name on the command line; a group's, where another of its choices was made.
@@ -57,7 +57,7 @@ class Difference:
 
     @property
     def why_fixed(self) -> str | None:
-        """Why no checkpoint can be carried over to this value; None where one can."""
+        """Why no checkpoint can be carried over to this value; None if one can."""
         return _FIXED.get(self.setting)
 
     @property
@@ -86,7 +86,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
 
 
 def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that two runs have in common where either may continue the other."""
+    """The settings that two runs must have in common for either to continue the other."""
     return {name: value for name, value in _settings(config).items() if not _is_of(name, (*_UNTOLD, *_OF_NO_EFFECT))}
 
 
@@ -105,7 +105,7 @@ def _group(difference: Difference) -> str:
 
 
 def _of_choice(group: str, targets: Difference, names: Sequence[Mapping[str, str]]) -> Difference:
-    """Another choice of a group, by name where the names tell them apart."""
+    """Another choice of a group, shown by name if the names differ."""
     old, new = (each.get(group) for each in names)
     return (
         Difference(group, targets.old, targets.new) if None in (old, new) or old == new else Difference(group, old, new)

@@ -22,7 +22,7 @@ class Timetable:
         evaluate_every, save_every: epochs; 0 for only at the end (evaluate: never).
         save_every_steps: also every so many steps.
         phase_ends: steps of the run at which its phases end, the last included.
-        save_evaluated: whether to save after each evaluation, too.
+        save_evaluated: True to save after each evaluation, too.
         decode_every: epochs between evaluations that decode.
         replayed: steps after which the pipeline drains only because it did so in another run.
     """

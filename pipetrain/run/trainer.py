@@ -24,7 +24,7 @@ Save = Callable[[int], None]
 
 @dataclass
 class Trainer:
-    """Walks the timetable on the stages of this process; every process does so in step with the others.
+    """Carries out the timetable on the stages of this process; all processes do so in step.
 
     Attributes:
         recorder: where the last stage is; None elsewhere.
@@ -34,13 +34,13 @@ class Trainer:
         measured: the report of every stage at the end of the last epoch.
         extra_drains: steps after which the pipeline of an asynchronous schedule drained though the settings do not ask
             for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
-        interrupted: whether the run was broken off.
+        interrupted: True if the run was interrupted.
         metrics: of an evaluation at this very step, where the last stage is.
-        further: metrics that evaluations take beside those of the loss, where the last stage is.
-        decoder: of the metrics that need the whole model; None where there are none.
+        further: metrics of evaluations in addition to those of the loss, where the last stage is.
+        decoder: of the metrics that need the whole model; None if there are no such metrics.
         add_evaluation: adds the evaluation at this very step to the checkpoint of it.
-        evaluation_due: whether the run has yet to be evaluated at this very step.
-        saved_at: the step of the newest checkpoint of this run; None where that may have to be saved anew.
+        evaluation_due: True if the run has yet to be evaluated at this very step.
+        saved_at: the step of the newest checkpoint of this run; None if that step may have to be saved again.
     """
 
     executor: Executor
@@ -101,7 +101,7 @@ class Trainer:
         return ended_after is not None
 
     def _stop(self, interval: DrainInterval) -> None:
-        """Saves what the run has come to, unless that has just been saved or there is nothing yet; ends or goes on."""
+        """Saves the state of the run, unless it has just been saved or no step was made; ends or continues."""
         gate = self.executor.hooks.gate
         self.interrupted = any(self.executor.exchange(gate.ends))
         self._note_drain(interval, self.step, "signal" if self.interrupted else "clock")
@@ -224,7 +224,7 @@ def progress_of_target(reached: Mapping[str, Any] | None, target: Mapping[str, f
 
 
 def target_reached(progress: Mapping[str, Any], target: Mapping[str, float] | None) -> dict[str, Any] | None:
-    """When a run reached its target, as its checkpoint has it; None where that was another target."""
+    """Time at which a run reached its target, from its checkpoint; None if that was a different target."""
     return progress.get("target") if progress.get("target_wanted") == target else None
 
 

@@ -1,4 +1,4 @@
-"""The objects of a run that a worker builds from its job before it is connected to the others."""
+"""The objects of a run that a worker builds from its job before it connects to the other workers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ from pipetrain.tracking.trace_writer import TraceFile
 
 @dataclass(frozen=True)
 class WorkerComponents:
-    """The objects of a run that a process builds before it is connected to others.
+    """The objects of a run that a process builds before it connects to other processes.
 
     Attributes:
         progress: where a resumed run stood; empty for a fresh one.
-        metrics: of evaluations beside those of the loss, where the last stage is.
+        metrics: of evaluations in addition to those of the loss, where the last stage is.
         recorder: where the last stage is; None elsewhere.
         trace: the file of the operations' times; None for no trace.
     """

@@ -1,4 +1,4 @@
-"""What a schedule is: a pure function from a stage's place in the pipeline to its finite list of operations."""
+"""Base classes of schedules: pure functions from a stage's place in the pipeline to its finite list of operations."""
 
 import math
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ class Schedule(ABC):
 
     @property
     def synchronous(self) -> bool:
-        """Whether every stage finishes its update before it starts a forward of the next minibatch."""
+        """True if every stage finishes its update before it starts a forward of the next minibatch."""
         return self.family is Family.SYNCHRONOUS
 
     def check(self, D: int, N: int) -> None:  # noqa: B027  (most run anywhere)
@@ -48,7 +48,7 @@ class Schedule(ABC):
         """
 
     def placement(self, D: int) -> Placement:
-        """Which process has which of D stages."""
+        """Assignment of D stages to processes."""
         return Placement.one_each(D)
 
     @abstractmethod
@@ -56,11 +56,11 @@ class Schedule(ABC):
         """Updates that stage r makes, at most, between a minibatch's forward and the update with its gradient."""
 
     def replicas(self, D: int) -> Replicas:
-        """How many workers hold each of D stages."""
+        """Number of workers of each of D stages."""
         return Replicas.one_each(D)
 
     def rate_scale(self, r: int) -> float:  # noqa: ARG002  (without replicas all stages are alike)
-        """What the learning rate of stage r is multiplied by on account of its replicas."""
+        """Factor by which stage r scales its learning rate to account for its replicas."""
         return 1.0
 
 
@@ -79,7 +79,7 @@ class ListSchedule(Schedule):
         """The list of stage r for M minibatches of N microbatches."""
 
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
-        """What stage r does from one update, exclusive, to the next in steady state.
+        """Operations of stage r from one update, exclusive, to the next in steady state.
 
         Minibatches count from that of the second update, so the update is U0, and a forward may be F2.0. By default
         they are read off the list; a closed form serves where that is long.
@@ -131,7 +131,7 @@ class ContinuousOneFOneB(ListSchedule):
 
 
 def cycle_ending(operations: Sequence[Operation], t: int) -> list[Operation]:
-    """What a list has from the update of minibatch t - 1, exclusive, to that of t, from which minibatches count."""
+    """Operations after the update of minibatch t - 1, up to the update of t; minibatches are counted from t."""
     begin, end = operations.index(update(t - 1)) + 1, operations.index(update(t)) + 1
     return [op.moved(-t) for op in operations[begin:end]]
 

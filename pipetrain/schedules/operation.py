@@ -11,7 +11,7 @@ _PATTERN = re.compile(r"(?P<kind>[FRB])(?P<minibatch>\d+)\.(?P<microbatch>\d+)|(
 
 
 class Kind(StrEnum):
-    """What an operation does: a microbatch's forward, its repetition or its backward, or a minibatch's update."""
+    """Kind of an operation: forward, recomputation or backward of a microbatch, or update of a minibatch."""
 
     FORWARD = "F"
     RECOMPUTATION = "R"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 class Operation:
     """One entry of a stage's list; `F3.0` is the forward of microbatch 0 of minibatch 3, `U3` its optimizer step.
 
-    `minibatch` counts from the last drain, as the formulas of every schedule do. `microbatch` is None where the
+    `minibatch` counts from the last drain, as the formulas of every schedule do. `microbatch` is None if the
     operation is of the whole minibatch: `B3` is one backward of all its microbatches.
     """
 

@@ -26,7 +26,7 @@ class PipelinedBackprop(ContinuousOneFOneB, UnevenReplicas):
 
     @override
     def warmup_minibatches(self, behind: int, replicas: int) -> int:
-        """2 floor((W - 1) / R): twice that of 1F1B."""
+        """2 floor((W - 1) / R): twice the value of 1F1B."""
         return 2 * (behind // replicas)
 
 

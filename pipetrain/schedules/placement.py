@@ -1,4 +1,4 @@
-"""Which process has which stages."""
+"""Assignment of stages to processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Placement:
     """The stages of each process.
 
     Attributes:
-        stages_of: process -> its stages, ascending; every stage is in one process, or by itself in one for each of its
+        stages_of: process -> its stages, ascending; every stage is in one process, or alone in one for each of its
             replicas.
     """
 
@@ -65,7 +65,7 @@ class Placement:
         return self.stages_of[:process].count(self.stages_of[process])
 
     def name(self, process: int) -> str:
-        """What messages call a process: `stage 2`, `stages 0 and 3`, `stage 1, replica 0`."""
+        """Name of a process in messages: `stage 2`, `stages 0 and 3`, `stage 1, replica 0`."""
         stages = self.stages_of[process]
         replica = f", replica {self.replica_of(process)}" if self.stages_of.count(stages) > 1 else ""
         return f"stage{'s' if len(stages) > 1 else ''} {' and '.join(map(str, stages))}{replica}"

@@ -1,4 +1,4 @@
-"""How many processes hold each stage, and which of them a minibatch goes to."""
+"""Number of processes of each stage, and the assignment of minibatches to them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,17 +25,17 @@ class Replicas:
 
     @property
     def num_workers(self) -> int:
-        """Of all stages together."""
+        """Number of workers of all stages together."""
         return sum(self.counts)
 
     @property
     def several(self) -> bool:
-        """Whether some stage has more than one."""
+        """True if some stage has more than one worker."""
         return max(self.counts) > 1
 
     @property
     def even(self) -> bool:
-        """Whether all stages have as many, so that replica i of each forms a pipeline of its own."""
+        """True if all stages have the same number of replicas, so that replica i of each forms its own pipeline."""
         return min(self.counts) == max(self.counts)
 
     @cached_property
@@ -45,7 +45,7 @@ class Replicas:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What tables of stages call them: `1`, or `1.0` for replica 0 of stage 1."""
+        """Labels of the workers in tables of stages: `1`, or `1.0` for replica 0 of stage 1."""
         return tuple(f"{r}" if self.counts[r] == 1 else f"{r}.{replica}" for r, replica in self.places)
 
     def stage_of(self, worker: int) -> int:
@@ -65,11 +65,11 @@ class Replicas:
         return self.workers_of(stage)[minibatch % self.counts[stage]]
 
     def behind(self, stage: int) -> int:
-        """How many workers there are from this stage to the last, one of its own aside."""
+        """Number of workers from this stage to the last, not counting one worker of this stage."""
         return sum(self.counts[stage:]) - 1
 
     def own(self, worker: int, minibatches: int) -> range:
-        """Those of so many minibatches that go to a worker."""
+        """Indices of the minibatches, out of `minibatches`, that go to a worker."""
         stage, replica = self.places[worker]
         return range(replica, minibatches, self.counts[stage])
 
@@ -83,6 +83,6 @@ class Replicas:
         return [min(first + count, minibatches) - 1 for first in range(0, minibatches, count)]
 
     def name(self, worker: int) -> str:
-        """What messages call a worker: `stage 1`, or `stage 1, replica 0`."""
+        """Name of a worker in messages: `stage 1`, or `stage 1, replica 0`."""
         stage, replica = self.places[worker]
         return f"stage {stage}" if self.counts[stage] == 1 else f"stage {stage}, replica {replica}"

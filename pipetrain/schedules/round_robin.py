@@ -14,7 +14,7 @@ from pipetrain.schedules.replicas import Replicas
 
 
 class UnevenReplicas(ABC):
-    """What a continuous `ListSchedule` adds to run where stages have unlike numbers of replicas.
+    """Interface of a continuous `ListSchedule` that can run with different numbers of replicas per stage.
 
     The workers of a stage then differ from those of a pipeline without replicas in the length of their warm-up alone.
     """
@@ -46,7 +46,7 @@ class UnevenReplicas(ABC):
 
 @dataclass(frozen=True)
 class RoundRobin(ListSchedule):
-    """What another schedule does on one worker of each stage, each replica does with its own minibatches.
+    """Runs another schedule, made for one worker per stage, on each replica with the replica's own minibatches.
 
     An update follows each round, once the backwards of all its minibatches have ended, on every replica of the stage.
     U(t) is named after the last minibatch of its round; a replica without a minibatch in a last, short round has the
@@ -55,7 +55,7 @@ class RoundRobin(ListSchedule):
     Attributes:
         each: the schedule of a replica.
         workers: the replicas of each stage.
-        scale_lr: whether the learning rate of a stage is multiplied by its replicas over those of stage 0.
+        scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of stage 0.
     """
 
     each: ListSchedule
@@ -65,13 +65,13 @@ class RoundRobin(ListSchedule):
     @property
     @override
     def name(self) -> str:  # type: ignore[override]
-        """That of the schedule of a replica."""
+        """Name of the schedule that each replica runs."""
         return self.each.name
 
     @property
     @override
     def family(self) -> Family:  # type: ignore[override]
-        """That of the schedule of a replica."""
+        """Family of the schedule that each replica runs."""
         return self.each.family
 
     @override
@@ -94,7 +94,7 @@ class RoundRobin(ListSchedule):
 
     @property
     def _keeps_lists(self) -> bool:
-        """Whether each replica has the list of its schedule as it stands, of its own minibatches."""
+        """True if each replica runs the list of its schedule unchanged, on its own minibatches."""
         return self.workers.even or self.synchronous
 
     @property
@@ -119,7 +119,7 @@ class RoundRobin(ListSchedule):
         """Microbatches on each replica.
 
         Where all stages have as many replicas, those of the schedule of a replica. Else whole minibatches are ahead,
-        as each goes to a worker of its own.
+        as each goes to a separate worker.
         """
         if self._keeps_lists:
             return self.each.in_flight(r, D, N)
@@ -127,7 +127,7 @@ class RoundRobin(ListSchedule):
 
     @override
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
-        """That of the schedule of a replica, whose own minibatches and updates both count rounds."""
+        """Newest version in the schedule of a replica, whose own minibatches and updates both count rounds."""
         own = self.workers.round_of(r, t)
         if self._keeps_lists:
             return self.each.newest_at_forward(r, D, N, own, j)
@@ -144,7 +144,7 @@ class RoundRobin(ListSchedule):
 
     @override
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
-        """What each replica does from one update to the next; minibatches count its own, one in a round."""
+        """Operations of each replica from one update to the next; minibatches count only its own, one per round."""
         if self._keeps_lists:
             return self.each.steady_cycle(r, D, N)
         t = self._warmup(r) + 1

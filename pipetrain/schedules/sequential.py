@@ -29,7 +29,7 @@ class Sequential(ListSchedule):
 
 @dataclass(frozen=True)
 class DataParallel(Sequential):
-    """The whole model on every replica, each with a minibatch of its own in every round."""
+    """The whole model on every replica, each with its own minibatch in every round."""
 
     name: ClassVar[str] = "data_parallel"
 

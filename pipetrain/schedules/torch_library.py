@@ -16,7 +16,7 @@ class TorchSchedule(Schedule):
 
     Attributes:
         library_name: what torch.distributed.pipelining.schedules.get_schedule_class calls it.
-        splits_backward: whether some backwards find the gradients of inputs first, and those of weights later.
+        splits_backward: True if some backwards find the gradients of inputs first, and those of weights later.
         stages_per_rank: stages of a process.
     """
 
@@ -107,7 +107,7 @@ class _V(TorchSchedule):
 
     @override
     def check_microbatches(self, D: int, N: int) -> None:
-        """Accepts any number."""
+        """Accepts any number of microbatches."""
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ class BaseStage(ABC):
             method: of the phase.
             context: where the stage stands under the phase's schedule.
             start: updates before the phase.
-            fresh: whether the phase begins here, or goes on from a checkpoint.
-            predicts: whether this phase or a later one predicts with the optimizer's state.
+            fresh: True if the phase begins here, False if it resumes from a checkpoint.
+            predicts: True if this phase or a later one predicts with the optimizer's state.
         """
         scale = context.rate_scale
         self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start) * scale
@@ -142,7 +142,7 @@ class BaseStage(ABC):
 
     @property
     def tied_gradients(self) -> dict[str, Tensor]:
-        """Its own part of the gradients of shared weights, by their names in the whole model."""
+        """This stage's part of the gradients of shared weights, by their names in the whole model."""
         sums = self.gradients.tensors
         return {full: sums[local] for local, full in self._tied.items() if local in sums}
 

@@ -19,10 +19,10 @@ class ForwardGraph:
 
     Attributes:
         inputs: the differentiable ones.
-        input_gradients: of these inputs, after the backward; None where there is none.
+        input_gradients: of these inputs, after the backward; None for an input without one.
         outputs: with their graph.
         leaves: the weights that the outputs were computed with, as leaves, by name.
-        version: of these weights; None where the backward reads others, as nothing here may keep these alive.
+        version: of these weights; None if the backward reads others, as nothing here may keep these alive.
         number: of updates in the version when it was read.
         saved: the weights that autograd saved, by name, where the backward reads others.
         bytes: of what the graph keeps.
@@ -43,7 +43,7 @@ class ForwardGraph:
         return [output for output in self.outputs if output.is_floating_point()]
 
     def unbind(self) -> None:
-        """Lets go of the weights: the graph holds the leaves, and a prediction would live until its backward."""
+        """Releases the weights: the graph holds the leaves, and a prediction would live until its backward."""
         for leaf in self.leaves.values():
             leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
 

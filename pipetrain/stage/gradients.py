@@ -45,7 +45,7 @@ class GradientSum:
         Args:
             foreign_storages: `storage_pointers` of what else the backward was given or returned; those of the sums that
                 begin here are added.
-            reuse_leaves: whether another backward may go to the same leaves.
+            reuse_leaves: True if another backward may go to the same leaves.
         """
         for name, leaf in self._leaves.items():
             if name not in self._sums and leaf.grad is not None:
@@ -170,6 +170,6 @@ class LossScaler:
         return torch.tensor([self.scale, self.skipped, self._in_a_row], dtype=torch.float64)
 
     def load_state(self, state: Tensor) -> None:
-        """Puts back what `state` gave."""
+        """Restores the output of `state`."""
         self.scale = state[0].item()
         self.skipped, self._in_a_row = map(int, state[1:].tolist())

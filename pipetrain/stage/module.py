@@ -32,7 +32,7 @@ class StageModule(nn.Module):
         seed: what all random draws are keyed by.
         arithmetic: how they compute.
         device: where they compute; they are moved there.
-        ends: whether the last one is the chain's, whose outputs the loss takes.
+        ends: True if the last one is the chain's, whose outputs the loss takes.
     """
 
     def __init__(

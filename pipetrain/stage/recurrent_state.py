@@ -15,7 +15,7 @@ States = dict[int, State]
 
 
 class RecurrentState:
-    """Sets the state of a stage's carriers to that of the microbatch that they compute.
+    """Sets the state of a stage's carriers to the state of the microbatch that they compute.
 
     What a forward left is never changed afterwards, so that a recomputation can begin with it again.
 
@@ -89,7 +89,7 @@ class RecurrentState:
         return {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in by_carrier}
 
     def restore(self, tensors: Mapping[str, Tensors]) -> None:
-        """Puts back what `tensors` gave."""
+        """Restores the output of `tensors`."""
         self._restored = tensors
 
 

@@ -57,7 +57,7 @@ class WeightCasts(TorchDispatchMode):
         return returned
 
     def of(self, tensor: Tensor) -> Cast | None:
-        """The cast that a tensor is, or is a view of; None where it is no such."""
+        """The cast that a tensor is, or is a view of; None if it is no such."""
         found = self._casts.get(tensor.untyped_storage().data_ptr())
         # memory of a cast that is gone may be another's by now
         return found[1] if found is not None and not found[0].expired() else None
@@ -99,7 +99,7 @@ class SavedTensors:
 
     Args:
         forward_weights: name -> tensor, of the forward.
-        casts: what notices casts in the forward; None where they are kept as they are.
+        casts: what notices casts in the forward; None if they are kept as they are.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs.

@@ -49,7 +49,7 @@ class _InFlight:
     Attributes:
         inputs: what a recomputation starts from, where the stage recomputes from its own input.
         targets: on the last stage.
-        carried: what the layers began with, for a recomputation; empty where there is none.
+        carried: what the layers began with, for a recomputation; empty if nothing is carried.
         graph: None between a forward and its recomputation.
     """
 
@@ -136,7 +136,7 @@ class Stage(BaseStage):
             inputs: what the stage before sent, or the data.
             read: the weights to read.
             activations: what becomes of them.
-            store: whether to keep the inputs for a recomputation.
+            store: True to keep the inputs for a recomputation.
         """
         return self._forward(microbatch, inputs, read, activations, _InFlight(inputs if store else ()))
 
@@ -161,7 +161,7 @@ class Stage(BaseStage):
 
         Args:
             microbatch: as in the forward.
-            inputs: what the stage before recomputed; None where this stage stored its own.
+            inputs: what the stage before recomputed; None if this stage stored its own.
             read: the weights to read.
             activations: what becomes of them.
         """
@@ -338,7 +338,7 @@ class Stage(BaseStage):
     def _backward(
         self, graph: ForwardGraph, gradients: Sequence[Tensor], weights: Mapping[str, Tensor] | None
     ) -> list[Tensor]:
-        """Through one graph; `weights` where it reads others than its forward."""
+        """Backward through one graph; `weights` if it reads different weights than its forward."""
         if weights is not None:
             graph.bind(weights)
         elif graph.overwritten:

@@ -19,7 +19,7 @@ class MetricsTail:
     Args:
         run: the run directory.
         bar: shows the records.
-        after_step: where a resumed run goes on; what was recorded before is not shown.
+        after_step: the step from which a run resumes; what was recorded before is not shown.
     """
 
     def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:
@@ -66,7 +66,7 @@ class MetricsTail:
             self._show(json.loads(line))
 
     def _show(self, record: Record) -> None:
-        # after its start a run may have yet to be evaluated at the step that it goes on from
+        # after its start a run may have yet to be evaluated at the step from which it resumes
         self._begun = self._begun or (record["kind"] == "start" and record["step"] == self._after)
         if record["step"] > self._after or (self._begun and record["step"] == self._after):
             if self._known:

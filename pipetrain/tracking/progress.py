@@ -66,7 +66,7 @@ class TimeLeft:
         return (self._length.steps - self._step) * self._of_step() + evaluations * self._eval_s
 
     def of_epoch(self) -> float | None:
-        """Seconds that the steps of an epoch take; None before a few steps tell."""
+        """Estimated seconds of the steps of an epoch; None until enough steps have run."""
         tells = self._step - self._first >= _TELLING_STEPS or self._train_s >= _TELLING_SECONDS
         return self._length.steps_of(1) * self._of_step() if tells else None
 
@@ -75,7 +75,7 @@ class TimeLeft:
 
 
 _RECENT = 20
-"""Records whose throughput is shown: that of a single step jumps."""
+"""Records over which throughput is averaged for display: a single step's jumps."""
 
 
 def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
@@ -110,9 +110,9 @@ class ProgressBar:
     Args:
         length: of the run.
         starting: what the run does before its first step.
-        step: where a resumed run goes on.
+        step: from which a run resumes.
         line_seconds: seconds between lines of progress if there is no terminal; 0: only a line per epoch.
-        hidden: whether nothing is shown at all.
+        hidden: True if nothing is shown at all.
 
     Attributes:
         begun_at: the step from which the run was started last.

@@ -80,7 +80,7 @@ class MetricsFile:
     Args:
         run: the run directory.
         after_step: the step of that checkpoint, up to which records stay; 0 for a fresh run.
-        evaluated: whether the record of an evaluation at that very step stays, too.
+        evaluated: True if the record of an evaluation at that very step stays, too.
     """
 
     def __init__(self, run: RunDirectory, after_step: int, *, evaluated: bool = True) -> None:
@@ -137,7 +137,7 @@ def copy_records_until(source: RunDirectory, run: RunDirectory, step: int, *, ev
         source: the run that is continued.
         run: the one that continues it.
         step: of the checkpoint.
-        evaluated: whether the record of an evaluation at that very step is taken over, too.
+        evaluated: True if the record of an evaluation at that very step is taken over, too.
     """
     kept = [record for record in read_records(source) if record["step"] <= step]
     if not evaluated:

@@ -36,7 +36,7 @@ class RunDirectory:
 
     @property
     def config(self) -> Path:
-        """The settings, resolved."""
+        """File of the resolved settings."""
         return self.path / "config.yaml"
 
     @property
@@ -46,7 +46,7 @@ class RunDirectory:
 
     @property
     def plan(self) -> Path:
-        """The partition."""
+        """File of the partition."""
         return self.path / "plan.json"
 
     @property
@@ -56,7 +56,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """The results."""
+        """File of the results."""
         return self.path / "summary.json"
 
     @property
@@ -66,7 +66,7 @@ class RunDirectory:
 
     @property
     def trace(self) -> Path:
-        """When every stage did what."""
+        """File of the times of all operations of every stage."""
         return self.path / "trace.json"
 
     @property
@@ -175,7 +175,7 @@ class RunDirectory:
         return [str(override) for override in overrides]
 
     def remove_if_empty(self) -> None:
-        """Takes back what Hydra made for a refused run: the folder, and outputs/DATE/ above it where it is empty."""
+        """Removes what Hydra made for a rejected run: the folder, and outputs/DATE/ above it where it is empty."""
         folders = [self.path]
         if re.fullmatch(r"\d{4}-\d\d-\d\d", self.path.parent.name):
             folders += [self.path.parent, self.path.parent.parent]

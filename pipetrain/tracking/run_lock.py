@@ -206,7 +206,7 @@ _kept: set[_LockFile] = set()
 
 
 def free_all() -> None:
-    """Frees the locks of a process that ends at once: other machines would take them for those of a live one."""
+    """Frees the locks of a process that is about to exit: other machines would take them for a live process's locks."""
     for file in _kept.copy():
         with contextlib.suppress(OSError):
             file.remove()

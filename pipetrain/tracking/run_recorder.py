@@ -31,8 +31,8 @@ class RecordedRun:
         samples: those of a step's minibatch; steps count from 0.
         rates: the learning rates of a step, counted from 0, as fields of its record.
         every_steps: steps between records.
-        simulated: whether all stages share this process, so that the wall time is the simulator's.
-        counts_tokens: whether what the loss counts are tokens.
+        simulated: True if all stages share this process, so that the wall time is the simulator's.
+        counts_tokens: True if what the loss counts are tokens.
         config: the configuration, resolved.
         lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
         hyperparameters: what was set, by name on the command line.
@@ -142,7 +142,7 @@ class Recorder:
         self._write({**self._record("start", self._resumed_at), **due})
 
     def begin(self, interval: DrainInterval) -> None:
-        """Starts the time of the interval's first step. Call it when training goes on after something else."""
+        """Starts the time of the interval's first step. Call it when training continues after something else."""
         self._drains_after = interval.start + interval.minibatches
         self._last = time.perf_counter()
 
@@ -159,7 +159,7 @@ class Recorder:
         """Ends the interval, after every stage has drained: its last step has lasted until now.
 
         Args:
-            predicted: seconds that each of its steps would take with every stage on a device of its own, where they
+            predicted: seconds that each of its steps would take with every stage on its own device, where they
                 are simulated.
 
         Raises:

@@ -23,7 +23,7 @@ def stored_settings(
         run: where they are.
         calls: the sections whose targets will be called.
         overrides: the changes.
-        trust: whether to call targets that are not pipetrain's own.
+        trust: True to call targets that are not pipetrain's own.
 
     Raises:
         ConfigError: this is no run directory, its configuration is damaged, a change is wrong, or a target that will

@@ -62,7 +62,7 @@ class TensorBoardWriter:
 
         Args:
             config: resolved.
-            rates_by_stage: whether the stages have learning rates of their own.
+            rates_by_stage: True if the stages have different learning rates.
         """
         names = [chart.name for field, chart in _CHARTS.items() if rates_by_stage or field != _RATE]
         self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})

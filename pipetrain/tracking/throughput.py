@@ -87,12 +87,12 @@ class WallClock:
         self.start()
 
     def start(self) -> None:
-        """Starts the clock."""
+        """Starts the clock; the time of earlier parts of the run counts."""
         self._began = time.perf_counter() - self._before
 
     @property
     def wall_s(self) -> float:
-        """Seconds so far."""
+        """Wall-clock seconds of the run so far, earlier parts included."""
         return time.perf_counter() - self._began
 
     def spend(self, name: str, seconds: float) -> None:

@@ -46,7 +46,7 @@ class TraceFile:
     Args:
         run: the run directory.
         process: the number of this process, which names the file.
-        step: where a resumed run goes on; what it wrote of later steps is forgotten. 0 for a fresh one.
+        step: from which a run resumes; records of later steps are dropped. 0 for a fresh run.
     """
 
     def __init__(self, run: RunDirectory, process: int, step: int) -> None:

@@ -117,7 +117,7 @@ class _Buffers:
         return self._memory[0].data
 
     def add(self, memory: Tensor) -> None:
-        """Puts a buffer last."""
+        """Adds a buffer at the end."""
         self._memory.append(memory)
         self._added += 1
 

@@ -31,7 +31,7 @@ class WeightStatistic(Protocol):
         ...
 
     def load_state(self, state: "Mapping[str, Tensor]") -> None:
-        """Puts back what `state` gave, which may be on another device."""
+        """Restores the output of `state`, which may be on another device."""
         ...
 
 

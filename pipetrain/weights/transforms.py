@@ -30,7 +30,7 @@ class Predicted(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        """The predicted weights; those that have no Δ yet are left out."""
+        """The predicted weights; weights without a Δ so far are left out."""
         deltas = weights.optimizer.deltas()
         return _moved_along(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
 
@@ -42,7 +42,7 @@ def predicted(steps: int) -> Predicted | None:
 
 @dataclass(frozen=True, slots=True)
 class Corrected(WeightTransform):
-    """W - steps · δ: the weights `steps` updates ago, as far as the running average of changes tells (PipeMare T2).
+    """W - steps · δ: the weights `steps` updates ago, estimated by the running average of changes (PipeMare T2).
 
     Below 0 the weights so many updates ahead.
     """

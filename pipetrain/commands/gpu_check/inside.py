@@ -1,7 +1,7 @@
 """Functions of a check for its child processes: its only module that touches a device.
 
 A child is called as `python -m pipetrain.commands.gpu_check.inside FUNCTION ARGUMENTS RESULT`, with arguments as JSON,
-and the file that the result goes to. What it prints last tells where it was if it is late.
+and the file that the result goes to. If it is late, its last line shows where it was.
 """
 
 import json
@@ -130,7 +130,7 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
 
 
 def _pair(pair: tuple[int, int], rank: int, made: Links, headers: dist.ProcessGroup) -> dict[str, Any] | None:
-    """Each pair by itself, while the other processes wait at the barrier."""
+    """One pair at a time, while the other processes wait at the barrier."""
     groups = [made.groups(made.transport.new_group(pair), headers) for _ in pair]
     measured = None
     if rank in pair:
@@ -269,7 +269,7 @@ class Disturbance(nn.Module):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """Its input."""
+        """Returns its input."""
         self._calls += self.training
         if self._how == "free" and x.device.type != "cpu":
             torch.get_device_module(x.device).empty_cache()

@@ -162,7 +162,7 @@ class Section:
         self.failures = 0
 
     def note(self, text: str) -> None:
-        """Adds a line."""
+        """Adds a line to the report."""
         self.lines += text.splitlines()
 
     def fail(self, text: str) -> None:
@@ -178,7 +178,7 @@ class Section:
             self.fail(text)
 
     def attempt(self, what: str, check: Callable[[], None]) -> None:
-        """Carries out a part of the step; if it fails, the next part goes on."""
+        """Carries out a part of the step; if it fails, the next part still runs."""
         began = time.monotonic()
         try:
             check()

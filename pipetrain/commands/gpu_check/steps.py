@@ -56,7 +56,7 @@ class Step:
         title: in the report.
         carry_out: adds what it finds to a section.
         gpus: how many it takes at least.
-        emulated: whether the emulation carries it.
+        emulated: True if the emulation carries it.
     """
 
     title: str
@@ -322,4 +322,4 @@ STEPS = (
     Step("failures: a stage killed, one that raises, one out of memory", _failures, emulated=True),
     Step("speed", _speed),
 )
-"""In the order of the report, behind the environment."""
+"""In the order of the report, after the environment."""

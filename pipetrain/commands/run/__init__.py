@@ -89,7 +89,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except KeyboardInterrupt:
-        sweep_report.show()  # Hydra calls nobody back
+        sweep_report.show()  # Hydra has no callback here
         if not begun and sweep_ends.sweep() is None:  # a run, and the lock of a sweep, clean up for themselves
             _never_began(made)
         raise
@@ -132,7 +132,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_names(words: Sequence[str]) -> None:
-    """Refuses to leave out what no run can do without, and tells of a setting that is given twice."""
+    """Rejects the omission of a required group, and reports a setting that is given twice."""
     from pipetrain.config.reference import groups
 
     given: dict[str, str] = {}
@@ -146,7 +146,7 @@ def _check_names(words: Sequence[str]) -> None:
 
 
 def _failed(error: Exception) -> ExitCode:
-    """What Hydra, or a sweeper of somebody else's, could not do; raises the error where it says enough itself."""
+    """Reports an error of Hydra or of a third-party sweeper; raises the error again if its own text says enough."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -183,7 +183,7 @@ def _prepare_hydra(made: list[Path]) -> None:
 
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    logging.raiseExceptions = False  # a log on a full disk must not print tracebacks of its own
+    logging.raiseExceptions = False  # logging to a full disk must not print tracebacks
     threading.excepthook = log_thread
     register_schema()
 
@@ -205,7 +205,7 @@ def _help(options: argparse.Namespace) -> ExitCode:
 
 
 def _flags(options: argparse.Namespace) -> list[str]:
-    """The flags as Hydra takes them: behind the settings."""
+    """The flags as Hydra takes them: after the settings."""
     given = vars(options)
     switches = [f"--{name.replace('_', '-')}" for name in ("multirun", "resolve", "hydra_help") if given[name]]
     values = {name.replace("_", "-"): given[name] for name in ("cfg", "info", "package", "config_dir")}
@@ -217,7 +217,7 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
 
     Args:
         config: of the run.
-        begun: its directory is added, from when on the run itself tells how it was interrupted.
+        begun: its directory is added; from then on the run itself reports how it was interrupted.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode

@@ -103,7 +103,7 @@ def probed(words: Sequence[str], step: int, most: int, trial: Trial | None = Non
 
 
 def _trial_run(words: Sequence[str], samples: int) -> TrialEnd:
-    """A run in a process of its own, which leaves no memory behind."""
+    """A run in a separate process, which frees all its memory at the end."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         chosen = [*words, *_QUIET, f"train.batch_size={samples}", f"hydra.run.dir={run}"]

@@ -39,7 +39,7 @@ def log_thread(died: threading.ExceptHookArgs) -> None:
 
 
 def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitCode:
-    """The exit code that goes with a summary; what stands behind other ends than a completion is told.
+    """The exit code of a summary; reports the cause of any end but completion.
 
     Raises:
         InterruptedRunError: the run was interrupted; a sweep ends with it.
@@ -61,7 +61,7 @@ def remove_empty_run(run: RunDirectory) -> None:
 
 
 def never_began(runs: Iterable[RunDirectory]) -> None:
-    """Takes back what Hydra made for runs that a signal ended before they began, and says that nothing is left."""
+    """Removes what Hydra made for runs that a signal ended before they began, and reports that nothing is left."""
     for run in runs:
         remove_empty_run(run)
     if os.environ.get("RANK", "0") == "0":
@@ -69,7 +69,7 @@ def never_began(runs: Iterable[RunDirectory]) -> None:
 
 
 def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> ExitCode:
-    """Tells of an exception that nobody expected, in one line that names where its traceback is."""
+    """Reports an unexpected exception, in one line that names the file of its traceback."""
     with contextlib.suppress(OSError):  # the log's directory may be gone, or its disk full
         log.error("the run failed\n%s", Failure.of(error).traceback)
     if isinstance(error, RunError) or not run.log.is_file():
@@ -78,7 +78,7 @@ def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> Exi
 
 
 def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode:
-    """Tells of the exception that ended a run, unless the summary was there already: then that tells how it ended.
+    """Reports the exception that ended a run, unless the summary existed already and shows how the run ended.
 
     Args:
         job: the run.
@@ -115,7 +115,7 @@ def _blamed_on_disk(job: "Job", error: BaseException, hydra: DictConfig) -> Base
 def _no_space(job: "Job", hydra: DictConfig, shortage: str) -> RunError:
     from pipetrain.run.checkpoint.writer import remove_leftovers
 
-    remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
+    remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
     full, safe = f"{job.run}: {shortage}", _newest_step(job)
     if safe is None:
         return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
@@ -132,7 +132,7 @@ def how_to_continue(job: "Job", hydra: DictConfig) -> str:
 
 
 def _newest_step(job: "Job") -> int | None:
-    """The step of the newest checkpoint, which may be the one that the run continued; None where there is none."""
+    """The step of the newest checkpoint, which may be the one that the run resumed; None without one."""
     from pipetrain.run.checkpoint import store
 
     own = store.checkpoints(job.run.path)

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
-    """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep goes on.
+    """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep continues.
 
     Args:
         config: as composed.
         choices: what was chosen of each group.
         folder: the run directory.
-        hydra: Hydra's own settings, kept beside the run's.
+        hydra: Hydra's own settings, kept next to the run's.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
@@ -92,7 +92,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
 
 
 def _going_on(settings: "Settings", directory: RunDirectory) -> "Settings":
-    """The settings; those of a run that torchrun has started anew have it go on where it stands."""
+    """The settings; a run that torchrun has restarted resumes from its own checkpoints."""
     if not is_torchruns():
         return settings
     from pipetrain.launch.rendezvous import restarted

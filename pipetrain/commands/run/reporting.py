@@ -40,8 +40,8 @@ def reporting(
     Args:
         prepared: the run.
         hydra: Hydra's own settings.
-        writes: whether the run directory is this process's to write.
-        shows: whether the terminal is.
+        writes: True if this process writes the run directory.
+        shows: True if this process writes to the terminal.
     """
     job = prepared.job
     if writes:
@@ -65,7 +65,7 @@ def reporting(
 
 
 def _starting(job: Job) -> str:
-    """What a run does before its first step."""
+    """Status line of a run before its first step."""
     if job.settings.executor.simulated:
         return "starting the simulation"
     return f"starting {counted(job.placement.num_processes, 'process', 'processes')}"
@@ -100,7 +100,7 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
 
 
 def _set_aside(job: Job) -> None:
-    """Clears the directory of an earlier run, or of checkpoints after the one that this run goes on from."""
+    """Clears the directory of an earlier run, or of checkpoints after the one that this run resumes from."""
     run, resume = job.run, job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
         if aside := run.archive_checkpoints_after(resume):

@@ -32,7 +32,7 @@ class Sweep:
 
     Attributes:
         folder: of all its runs.
-        objective: what its sweeper optimizes, such as `top1` or `best_top1`; None where it makes every combination.
+        objective: what its sweeper optimizes, such as `top1` or `best_top1`; None if it makes every combination.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class Sweep:
 
 
 _sweeps: list[Sweep] = []
-"""That of this process, if it carries one out."""
+"""The sweep of this process, if it runs one."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RunEnd:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Around a callback that may refuse a sweep: Hydra takes an exception of a callback for a warning, and goes on.
+    """Around a callback that may refuse a sweep: Hydra turns an exception of a callback into a warning and continues.
 
     Raises:
         SystemExit: the sweep is refused, as has been said.
@@ -93,7 +93,7 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
     """
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
-    except OmegaConfBaseException:  # nobody can say what it was to be
+    except OmegaConfBaseException:  # its value cannot be resolved
         plain = {}
     from pipetrain.tracking.hyperparameters import values_set  # imports torch
 
@@ -106,7 +106,7 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
 
 
 def sweep() -> Sweep | None:
-    """The sweep that this process carries out; None where it carries out none."""
+    """The sweep that this process carries out; None if it carries out none."""
     return _sweeps[-1] if _sweeps else None
 
 

@@ -31,7 +31,7 @@ class SweepReport(Callback):
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         searches = objective.searches(config)
-        # first, as Hydra takes an exception of what follows for a warning, and goes on
+        # first, as Hydra turns an exception in what follows into a warning and continues
         sweep_ends.begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
         words, swept = list(config.hydra.overrides.task), _swept(config)
         with sweep_ends.refusing():

@@ -55,7 +55,7 @@ class Source:
         archive: archive to unpack there.
         classes: how many.
         mean, std: per channel, over the training images scaled to [0, 1].
-        flip: whether augmentation may mirror an image: a mirrored digit is another thing.
+        flip: True if augmentation may mirror an image: a mirrored digit is another thing.
     """
 
     name: str

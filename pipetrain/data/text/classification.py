@@ -143,7 +143,7 @@ class TextClasses:
 
 
 def text_classes(train: Examples, evaluation: Examples, classes: Sequence[str], encoding: TextEncoding) -> TextClasses:
-    """The data set of these examples; its vocabulary is that of the training texts.
+    """The data set of these examples; its vocabulary comes from the training texts.
 
     Raises:
         ConfigError: a setting of the pieces is wrong.

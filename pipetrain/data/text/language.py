@@ -172,7 +172,7 @@ def language_data(
         names: of both, for errors.
         tokens: how they become tokens.
         positions: of a sample.
-        carried: whether minibatches continue one another.
+        carried: True if minibatches continue one another.
 
     Raises:
         ConfigError: a text is too short for a sample.

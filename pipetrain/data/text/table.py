@@ -139,7 +139,7 @@ def labelled_table(  # noqa: PLR0913  (one for each setting of the choice)
         text: the column of the texts, by its name in the first line or by its number from 0 where no line has names.
         label: the column of the labels, likewise.
         thresholds: ascending numbers that cut numeric labels into classes; one that equals a threshold is above it.
-            None where each label is a class.
+            None if each label is a class.
         tokens: `words` or `bpe` (subwords).
         vocabulary_size: different tokens at most.
         max_length: tokens of a text at most; what follows is cut off.

@@ -12,7 +12,7 @@ from pipetrain.number_range import NumberRange
 MOST_BYTES = 10**9
 """Size of the largest text: it is read whole and then cut into tokens."""
 _CHUNK = 2**24
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 def read_text(path: Path, setting: str, remedy: str) -> str:
@@ -95,7 +95,7 @@ def text_file(  # noqa: PLR0913  (one for each setting of the choice)
         tokens: `characters`, `bpe` (subwords over bytes) or `words`.
         vocabulary_size: tokens at most; None: all characters or words.
         positions: tokens of a sample.
-        carried: whether each minibatch continues the one before it.
+        carried: True if each minibatch continues the one before it.
 
     Raises:
         ConfigError: a file is missing, empty, too short or no text, or a setting is wrong.
@@ -149,7 +149,7 @@ def penn_treebank(
         root: the folder of the files; also `ptb`, `penn` or `simple-examples/data` in it.
         eval_split: `valid` or `test`.
         positions: words of a sample.
-        carried: whether each minibatch continues the one before it.
+        carried: True if each minibatch continues the one before it.
 
     Raises:
         ConfigError: a file is missing.

@@ -32,7 +32,7 @@ def token_files(
         vocabulary_size: token ids are below it; None: as the tokenizer or meta.json says.
         tokenizer: a tokenizer.json, for `pipetrain sample`.
         positions: tokens of a sample.
-        carried: whether each minibatch continues the one before it.
+        carried: True if each minibatch continues the one before it.
 
     Raises:
         ConfigError: a file is missing or damaged, the vocabulary is unknown, or an id is not in it.

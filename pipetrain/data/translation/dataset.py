@@ -21,7 +21,7 @@ class TokenSettings:
     Attributes:
         tokens: `bpe` or `words`.
         vocabulary_size: tokens at most, of each language or of both together; None for all words.
-        joint: whether both languages have one vocabulary.
+        joint: True if both languages have one vocabulary.
         bpe_mark: how subwords end inside words, in text that is cut into subwords already; None if it is not.
         max_length: tokens of a sentence at most, in training; None for any number.
         batch_tokens: positions of a minibatch at most; None for any number.

@@ -83,7 +83,7 @@ def _words(number: int, language: str, form: str = "cardinal") -> str:
 
 @cache
 def _unit(unit: str, language: str) -> str:
-    """Its plural."""
+    """Plural of a unit's name in a language."""
     from babel.units import format_unit
 
     return format_unit(2, unit, "long", locale=language).removeprefix("2 ")

@@ -198,6 +198,6 @@ def _lines(path: Path) -> list[tuple[str, str]]:
 
 
 def _number(name: str) -> tuple[int, str]:
-    """By which videos are split: that of vid12 is 12; names without come last, in the order of the alphabet."""
+    """Sort key by which videos are split: 12 for vid12; names without a number come last, alphabetically."""
     found = re.fullmatch(r"\D*(\d+)", name)
     return (int(found[1]) if found else 2**62, name)

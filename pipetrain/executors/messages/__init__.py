@@ -1,1 +1,1 @@
-"""How processes talk: tensors between neighbors, values over the control group."""
+"""Communication of processes: tensors between neighbors, values over the control group."""

@@ -22,7 +22,7 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
     """Around calls of torch.distributed, which break when another process is gone; nothing else may be in it.
 
     Gloo raises a plain RuntimeError for a lost connection. Its subclasses say something else, such as out of memory.
-    NCCL does not notice that a process of the same machine is gone, and what it raises has names of its own.
+    NCCL does not notice that a process of the same machine is gone, and its exceptions have other names.
 
     Args:
         stage: stage at the other end; None if it may be any process.

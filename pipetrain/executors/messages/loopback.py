@@ -26,7 +26,7 @@ def interface(address: str = ADDRESS) -> str | None:
 
 
 def use(address: str = ADDRESS) -> None:
-    """Has Gloo and NCCL use the interface with an address in this process, unless the user has named another."""
+    """Makes Gloo and NCCL use the interface with this process's address, unless the user has named an interface."""
     if name := interface(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")  # this very one, not those whose names begin so

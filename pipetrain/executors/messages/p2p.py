@@ -15,9 +15,9 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors, dense
 
 Key = Hashable
-"""What decides a message's shapes; messages of one key have the same, and only the first of each announces them.
+"""Key that determines a message's shapes: of the messages with one key, only the first announces its shapes.
 
-Where nothing decides them the key is None, and each message announces its own.
+If nothing determines them, the key is None, and each message announces its own shapes.
 """
 
 _HEADER_WORDS = 8192
@@ -109,14 +109,14 @@ class Incoming:
         self._expected: deque[_Expected] = deque()
 
     def expect(self, keys: Iterable[Key]) -> None:
-        """Says which messages come next."""
+        """Adds the messages that come next."""
         self._coming.extend(keys)
         self._prepare()
 
     def begin(self, keys: Iterable[Key]) -> None:
-        """Says which messages come from now on, in place of those that were expected and never sent.
+        """Sets the messages expected from now on, replacing those that were expected and never sent.
 
-        A list that ended early, for a pause, goes on where it ended, so what is prepared for comes first.
+        A list that ended early, for a pause, continues where it ended, so what is prepared for comes first.
         """
         self._coming = deque(keys)
         for message in self._expected:

@@ -31,7 +31,7 @@ _ENVIRONMENT = {
     # may wait for each other: kernels are loaded at the start, and memory is released without such a wait
     "CUDA_MODULE_LOADING": "EAGER",
     "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-    # streams that share a hardware queue wait for each other: a receive would hold up the sends behind it
+    # streams that share a hardware queue wait for each other: a receive would delay the sends queued after it
     "CUDA_DEVICE_MAX_CONNECTIONS": "32",
     # the watchdog of a worker finds hangs; torch's monitor takes a process that waits for one after eight minutes
     "TORCH_NCCL_ENABLE_MONITORING": "0",

@@ -29,7 +29,7 @@ class Round:
         return cls(first, last + 1 - first)
 
     def own(self, replica: int) -> int | None:
-        """The minibatch of a replica; None where it has none."""
+        """The minibatch of a replica; None if it has none."""
         return self.first + replica if replica < self.count else None
 
 

@@ -195,7 +195,7 @@ class OverlappedAveraging:
         return AveragedGradients(gradients, losses)
 
     def _there(self) -> set[str]:
-        """The weights that some replica has a gradient of; reads the flags of all buckets at once."""
+        """The weights that some replica has a gradient of; reads the flags of all buckets together."""
         flags = torch.cat([bucket.flags.float() for bucket in self._buckets]).tolist() if self._buckets else []
         names = (name for bucket in self._buckets for name in bucket.weights)
         return {name for name, flag in zip(names, flags, strict=True) if flag > 0}
@@ -227,12 +227,12 @@ class _ContributorCount:
 
     @property
     def count(self) -> int:
-        """Waits for those that have not come to the round."""
+        """Waits for the replicas that have not reached the round."""
         with lost_stage_on_error():
             self._work.wait()
         return int(self._counts)
 
 
 def _in_memory_of(own: Tensor | None, mean: Tensor) -> Tensor:
-    """A mean in memory that no bucket uses: that of this replica's own gradient, where it lies in the same order."""
+    """A mean in memory that no bucket uses: the memory of this replica's own gradient if its order is the same."""
     return own.copy_(mean) if own is not None and own.stride() == mean.stride() else mean.clone()

@@ -104,7 +104,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         return self._pipes[key]
 
     def _shapes(self, samples: int, inputs: Tensors) -> dict[int, Shapes]:
-        """Those of a microbatch at each stage of this process, found by passing the first one through all stages."""
+        """Shapes of a microbatch at each stage of this process, found by passing the first one through all stages."""
         shapes: dict[int, Shapes] = {}
 
         def forward(stage: Stage, tensors: Tensors) -> Tensors:
@@ -163,7 +163,7 @@ class TorchPipeliningExecutor(ManyProcesses):
 
 
 def _separate_gradients(stage: Stage) -> None:
-    """Gives each parameter a gradient of its own: autograd returns one tensor for both weights of a sum.
+    """Gives each parameter its own gradient: autograd returns one tensor for both weights of a sum.
 
     Where the library takes the gradients of weights by themselves, it adds those of later microbatches in place, and
     would add to such a tensor once for each weight.

@@ -32,7 +32,7 @@ def _listed(schedule: Schedule) -> bool:
 
 
 def check_unlisted(settings: Settings, schedule: Schedule, loader: Loader) -> None:
-    """Holds the settings against what a library leaves to itself.
+    """Checks the settings against what the library decides on its own.
 
     Args:
         settings: of the run.

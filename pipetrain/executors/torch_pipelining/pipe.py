@@ -62,14 +62,14 @@ class Relay:
                 )
 
     def _elsewhere(self, stage: int) -> int | None:
-        """The process of a stage, None where it is this one or there is no such stage."""
+        """The process of a stage, None if it is this one or there is no such stage."""
         if not 0 <= stage <= self._last:
             return None
         process = self._placement.process_of(stage)
         return None if process == self._rank else process
 
     def carry(self, key: Key, inputs: Callable[[], Tensors], compute: Compute) -> Tensors:
-        """One microbatch through all stages; the outputs of the last one of this process.
+        """Passes one microbatch through all stages and returns the outputs of the last stage of this process.
 
         Args:
             key: what decides the shapes of its messages.
@@ -117,7 +117,7 @@ class Shapes:
 
     @classmethod
     def of(cls, inputs: Tensors, outputs: Tensors, *, first: bool, last: bool) -> "Shapes":
-        """Those of these tensors."""
+        """Shapes of these tensors."""
         library_inputs = inputs if first else tuple(map(packed, inputs))
         library_outputs = tuple(x.contiguous() for x in outputs) if last else tuple(map(packed, outputs))
         return cls(
@@ -135,7 +135,7 @@ class WeightedLoss:
     """The loss of a microbatch times its weight in the minibatch, n_j / n.
 
     Args:
-        loss: None where the last stage is not; it is then never called.
+        loss: None if the last stage is not; it is then never called.
     """
 
     def __init__(self, loss: Loss | None) -> None:

@@ -28,7 +28,7 @@ class TorchStage(nn.Module):
         stage: the stage; its parameters are this module's, and collect the gradients.
         inputs: what its layers take, where it is not the first.
         computing: around each forward.
-        copies: whether the stage before is in this process, and hands over tensors that its own backward needs.
+        copies: True if the stage before is in this process, and hands over tensors that its own backward needs.
     """
 
     def __init__(self, stage: Stage, inputs: tuple[Spec, ...], computing: Around, *, copies: bool) -> None:
@@ -48,7 +48,7 @@ class TorchStage(nn.Module):
 
     @override
     def forward(self, *tensors: Tensor) -> Tensors:
-        """One microbatch: from the data, or what the stage before gave, to what the next one or the loss takes."""
+        """Forward of one microbatch, from data or the previous stage's outputs, for the next stage or the loss."""
         (t, j), index = self._microbatch, self._stage.index
         self._microbatch = t, j + 1
         self._stage.measurements.forward.setdefault(t, []).append(self._stage.updates)
@@ -97,7 +97,7 @@ class _Arrive(torch.autograd.Function):
 
 
 class _Depart(torch.autograd.Function):
-    """What the layers gave, as it is carried, or contiguous as the loss may have it."""
+    """Passes on outputs of the layers as `give` returns them: as they are, or contiguous for the loss."""
 
     @staticmethod
     @override

@@ -37,7 +37,7 @@ class Example:
         return next((tensor.shape[1] for tensor in sequences), None)
 
     def resized(self, samples: int, length: int | None) -> "Example":
-        """So many of the samples, from the first on and over again, each sequence cut to `length`."""
+        """A number of samples, repeated from the first if necessary, each sequence cut to `length`."""
         return replace(self, tensors=tuple(self._resized(tensor, samples, length) for tensor in self.tensors))
 
     def _resized(self, tensor: Tensor, samples: int, length: int | None) -> Tensor:

@@ -30,7 +30,7 @@ _GLOBALS = (bool, int, float, list, dict, set, *_GENERATORS)
 _OF_ALL_MODULES = vars(nn.Module()).keys()
 _DEEPEST = 5
 _LONGEST = 1000
-"""Of longer containers only the length is compared."""
+"""Largest length of a container that is compared by its items; longer ones are compared by length only."""
 _OPEN_LIBRARIES = ("types", "argparse")
 """Modules of the standard library whose objects are compared by their attributes."""
 _DEFAULTS: dict[str, Callable[[], Any]] = {"random": random.getstate, "numpy.random": np.random.get_state}
@@ -56,7 +56,7 @@ class StateLocation(NamedTuple):
         return self.path is None and self.name in _DEFAULTS
 
     def snapshot(self, module: nn.Module) -> "Snapshot":
-        """The present content."""
+        """Copy of the current content."""
         if self.path is None:
             return Snapshot(
                 _comparable(_DEFAULTS[self.name]() if self.is_generator else dict(_globals(module)).get(self.name))

@@ -1,4 +1,4 @@
-"""The graphs of a module in training and in evaluation, recorded twice each to tell sizes from constants."""
+"""The graphs of a module in training and in evaluation, recorded twice each to distinguish sizes from constants."""
 
 import copy
 import itertools
@@ -37,7 +37,7 @@ class ModuleCopies:
 
     Args:
         model: left as it is.
-        with_values: whether copies have its weights, and inputs their values; shapes alone cost nothing.
+        with_values: True if copies have its weights, and inputs their values; shapes alone cost nothing.
     """
 
     def __init__(self, model: nn.Module, *, with_values: bool) -> None:

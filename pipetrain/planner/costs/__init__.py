@@ -1,1 +1,1 @@
-"""What stages, replicas and links of a pipeline cost on the devices of a topology."""
+"""Cost of the stages, replicas and links of a pipeline on the devices of a topology."""

@@ -12,7 +12,7 @@ from pipetrain.program.steady_state import SharedCores
 
 @dataclass(frozen=True)
 class CutProfile:
-    """Which of the profiled layers form which stage, and on how many devices.
+    """A partition of the profiled layers into stages, with the number of devices of each stage.
 
     Attributes:
         profile: of the layers.
@@ -57,7 +57,7 @@ class CutProfile:
 
     @property
     def _arrived_bytes(self) -> list[int]:
-        """What layers keep of the outputs of layers in stages before their own."""
+        """Bytes that each stage keeps of outputs of layers in earlier stages."""
         stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
         kept = [0] * len(self.stages)
         for layer in {target for source, target in self.profile.edges if stage_of[source] < stage_of[target]}:
@@ -66,7 +66,7 @@ class CutProfile:
 
     @property
     def sent_bytes(self) -> list[int]:
-        """What each stage but the last sends forward for a minibatch: what later stages need, each tensor once."""
+        """Bytes that each stage but the last sends forward per minibatch: what later stages need, each tensor once."""
         stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
         last_use = dict.fromkeys(stage_of, 0)
         for source, target in self.profile.edges:
@@ -79,7 +79,7 @@ class CutProfile:
 
     @property
     def stage_sizes(self) -> list[StageSizes[float]]:
-        """What each stage consists of; the first is given its inputs by the data."""
+        """Bytes of weights, activations and received inputs of each stage; the first stage receives none."""
         inputs = [0, *self.sent_bytes]
         sizes = zip(self.weight_bytes, self.activation_bytes, inputs, strict=True)
         return [StageSizes(*map(float, each)) for each in sizes]
@@ -100,7 +100,7 @@ class CutProfile:
 
     @property
     def averaged_bytes(self) -> list[float]:
-        """What the replicas of each stage together send for that, for each minibatch."""
+        """Bytes that the replicas of each stage send in total, per minibatch, to average their gradients."""
         return [2 * (m - 1) / m * size for m, size in zip(self.replicas, self.weight_bytes, strict=True)]
 
     def _rings(self, replicas: int) -> list[tuple[int, float]]:
@@ -114,7 +114,7 @@ class CutProfile:
 
     @property
     def devices(self) -> list[list[Device]]:
-        """Of each stage."""
+        """Devices of each stage."""
         return self._row.devices
 
     @property

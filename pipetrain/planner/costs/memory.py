@@ -15,19 +15,19 @@ from pipetrain.schedules import ListSchedule, Schedule
 from pipetrain.schedules.round_robin import UnevenReplicas
 
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
-"""Bytes of one stage, or of many at once."""
+"""Bytes of one stage, or a vector of the bytes of many stages."""
 
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1}
 """Tensors of a weight's size that torch's optimizers keep for each, whatever their options."""
 _MORE_STATES = ("momentum", "amsgrad", "centered")
 """Options that make an optimizer keep one more."""
 _UNKNOWN = 2
-"""Of an optimizer that is not torch's, to be on the safe side."""
+"""States assumed of an optimizer that is not torch's, to be on the safe side."""
 
 
 @dataclass(frozen=True)
 class StageSizes(Generic[Size]):
-    """What a stage consists of, in bytes.
+    """Sizes of a stage, in bytes.
 
     Attributes:
         weights: of its weights.
@@ -42,14 +42,14 @@ class StageSizes(Generic[Size]):
 
 @dataclass(frozen=True)
 class StagePlace:
-    """Where a stage stands in its pipeline.
+    """Place of a stage in its pipeline.
 
     Attributes:
         r: how many stages are in front of it.
         behind: how many stages follow.
         replicas: of the stage.
         workers_behind: replicas of the stages that follow.
-        even: whether all stages have as many replicas; where that is not known yet, they are taken to have not.
+        even: True if all stages have as many replicas; False if that is not known yet.
     """
 
     r: int
@@ -60,27 +60,27 @@ class StagePlace:
 
     @classmethod
     def row(cls, replicas: Sequence[int]) -> "list[StagePlace]":
-        """Those of all stages of a pipeline."""
+        """Places of all stages of a pipeline."""
         even = len(set(replicas)) == 1
         last = len(replicas) - 1
         return [cls(r, last - r, count, sum(replicas[r + 1 :]), even) for r, count in enumerate(replicas)]
 
     @property
     def rounds_behind(self) -> int:
-        """How many stages of one worker would keep as much in flight behind it (1F1B-RR, PipeDream § 3.2)."""
+        """Number of one-worker stages after it that would keep as much in flight (1F1B-RR, PipeDream § 3.2)."""
         return (self.workers_behind + self.replicas - 1) // self.replicas
 
 
 @dataclass(frozen=True)
 class MemoryRules:
-    """What schedule, method and optimizer keep in a phase of a run.
+    """Memory that schedule, method and optimizer need in a phase of a run.
 
     Attributes:
         microbatches: N.
         schedule: says what is in flight.
         versions: sets of weights that a stage in this place holds at most.
-        states: tensors of a weight's size beside weights and gradients: the optimizer's, and the method's statistic.
-        recompute: whether only the inputs of a stage are kept.
+        states: further tensors of a weight's size: the optimizer's, and the method's statistic.
+        recompute: True if only the inputs of a stage are kept.
     """
 
     microbatches: int
@@ -109,7 +109,7 @@ class MemoryRules:
 
     @property
     def drains(self) -> bool:
-        """Whether the pipeline is empty after each minibatch: how deep it is then counts, not on how many workers."""
+        """True if the pipeline is empty after each minibatch; memory then depends on its depth, not on its workers."""
         return self.schedule.synchronous
 
     def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
@@ -137,7 +137,7 @@ class MemoryModel:
 
     @classmethod
     def of(cls, settings: Settings) -> "MemoryModel":
-        """What a run with these settings keeps. Needs no torch, unless a method of the user's own imports it.
+        """Memory model of a run with these settings. Needs no torch, unless a custom method imports it.
 
         Raises:
             ConfigError: a schedule or a method cannot be built.
@@ -153,18 +153,18 @@ class MemoryModel:
         return first
 
     def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
-        """That of each stage of a pipeline."""
+        """Peak bytes of a replica of each stage, over all phases."""
         by_phase = (rules.pipeline_bytes(replicas, sizes) for rules in self.phases)
         return [max(peaks) for peaks in zip(*by_phase, strict=True)]
 
     @property
     def drains(self) -> bool:
-        """Whether some phase drains."""
+        """True if some phase drains after each minibatch."""
         return any(rules.drains for rules in self.phases)
 
     @property
     def flows(self) -> bool:
-        """Whether some phase does not."""
+        """True if some phase does not drain after each minibatch."""
         return not all(rules.drains for rules in self.phases)
 
     def recomputing(self) -> "MemoryModel":

@@ -1,4 +1,4 @@
-"""What a pipeline will do before it runs: time, idle shares, traffic, from its operation lists and a profile."""
+"""Prediction of a pipeline's time, idle shares and traffic from its operation lists and a profile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from pipetrain.program.times import StageTimes
 from pipetrain.schedules.operation import Kind, Operation
 
 _BOUND = 0.999
-"""What is busy for so much of the time is what the pipeline waits for."""
+"""Busy share of the time from which a stage, a link or the cores count as the bottleneck."""
 
 
 @dataclass(frozen=True)
 class PipelineProgram:
-    """What the stages of a pipeline do for ever.
+    """Steady state of the stages of a pipeline.
 
     Attributes:
         cycles: of each stage, between two updates (`ListSchedule.steady_cycle`).
         num_microbatches: N.
         update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
-        segments: which stages recompute together; None where none recomputes.
-        overlapped: whether replicas average their gradients while the backward runs.
+        segments: which stages recompute together; None if none recomputes.
+        overlapped: True if replicas average their gradients while the backward runs.
     """
 
     cycles: Sequence[Sequence[Operation]]
@@ -35,7 +35,7 @@ class PipelineProgram:
 
 @dataclass(frozen=True)
 class PredictedStage:
-    """One stage, and what each of its devices does for a minibatch.
+    """One stage, and the time of each of its devices per minibatch.
 
     Attributes:
         labels: of its first and last layer.
@@ -45,7 +45,7 @@ class PredictedStage:
         reading_s: seconds in which it reads data.
         idle: the share of its time in which a device computes nothing.
         waiting: the share in which it reads no data either.
-        memory_bytes: the peak of one device; None where it is not known.
+        memory_bytes: the peak of one device; None if it is not known.
     """
 
     labels: tuple[str, str]
@@ -68,7 +68,7 @@ class Prediction:
     Attributes:
         stages: in order.
         time_per_minibatch_s: seconds from one minibatch to the next.
-        batch_size: samples of a minibatch; None where it is not known.
+        batch_size: samples of a minibatch; None if it is not known.
         link_busy: the share of its time in which a link carries activations, by link; as much for gradients.
         sent_bytes: what all devices send for a minibatch.
         cores_busy: the share of the time of its cores in which they compute, by host; () where devices share none.
@@ -83,7 +83,7 @@ class Prediction:
 
     @property
     def samples_per_s(self) -> float | None:
-        """The rate."""
+        """Predicted throughput, in samples per second."""
         return None if self.batch_size is None else self.batch_size / self.time_per_minibatch_s
 
     @property
@@ -94,7 +94,7 @@ class Prediction:
 
     @property
     def bound(self) -> str:
-        """What is busy all the time, and so decides the rate."""
+        """Name of the bottleneck: the resource that is busy all the time."""
         if max(self.cores_busy, default=0.0) >= _BOUND:
             return "the cores"
         busiest = min(range(len(self.stages)), key=lambda r: self.stages[r].waiting)
@@ -107,12 +107,12 @@ class Prediction:
 
 
 def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | None], latency_s: float) -> Prediction:
-    """The steady state of a pipeline, exactly that of its operation lists (`steady_state`).
+    """The steady state of a pipeline, exactly as its operation lists define it (`steady_state`).
 
     Args:
         cut: the stages.
         program: what they do.
-        memory: the peak of a device of each stage, in bytes; None where it is not known.
+        memory: the peak of a device of each stage, in bytes; None if it is not known.
         latency_s: of every message, in seconds.
 
     Raises:

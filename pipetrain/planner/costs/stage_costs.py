@@ -1,4 +1,4 @@
-"""What a stage costs when it is replicated, and what a cut sends: as machines do it, and as PipeDream prints it."""
+"""Cost of a replicated stage and traffic of a cut: as on real machines, and as PipeDream prints it."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.profile.antichains import AntichainStates, Vector
 
 Amount = TypeVar("Amount", float, np.ndarray[Any, np.dtype[np.float64]])
-"""Of one stage, or of many at once."""
+"""A value of one stage, or a vector of the values of many stages."""
 
 
 class CostModel(ABC):
     """Seconds for each minibatch.
 
     Attributes:
-        overlap: whether replicas average their gradients while they compute.
+        overlap: True if replicas average their gradients while they compute.
     """
 
     overlap: bool
 
     @abstractmethod
     def replicated(self, time_s: Amount, weight_bytes: Amount, replicas: int, bytes_per_s: float) -> Amount:
-        """Of a stage whose replicas take minibatches in turn.
+        """Seconds per minibatch of a stage whose replicas take minibatches in turn.
 
         Args:
             time_s: of one replica that takes every minibatch.
@@ -37,10 +37,10 @@ class CostModel(ABC):
 
     @abstractmethod
     def cut_bytes(self, states: AntichainStates) -> Vector:
-        """What the cut at each state sends in one direction."""
+        """Bytes that the cut at each state sends in one direction."""
 
     def link_s(self, states: AntichainStates, bytes_per_s: float) -> Vector:
-        """Of the link at each state, over which activations go forward and their gradients back."""
+        """Seconds of the link at each state, which carries activations forward and their gradients back."""
         return 2 * self.cut_bytes(states) / bytes_per_s
 
 
@@ -65,7 +65,7 @@ class RingAllReduce(CostModel):
     """Each replica sends 2(m - 1)/m Σ|w| once for m minibatches, as the text of PipeDream § 3.1 says.
 
     Attributes:
-        overlap: whether it does so while it computes.
+        overlap: True if gradients are averaged while a stage computes.
     """
 
     overlap: bool = True

@@ -15,7 +15,7 @@ from pipetrain.planner.profile.profile import Profile
 
 _GIGA = 1e9
 _FEW = 2
-"""Devices where nothing says how many."""
+"""Number of devices if the settings give none."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Topology:
             of eight devices.
         bytes_per_s: of each level, between two of its members.
         devices: each of them, in order; () where all are as the profiled one.
-        cores: that the workers of one innermost level share; None: each worker has a device of its own.
+        cores: that the workers of one innermost level share; None: each worker has its own device.
     """
 
     workers: tuple[int, ...]
@@ -70,7 +70,7 @@ class Topology:
 
     @property
     def uniform(self) -> bool:
-        """Whether all devices are alike."""
+        """True if all devices are alike."""
         return len(set(self.devices)) <= 1
 
     def device(self, index: int) -> Device:
@@ -88,7 +88,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """So many stages, each on so many devices.
+    """Stages in a row of devices, each on a number of devices.
 
     Attributes:
         topology: the devices, at least as many as there are replicas.
@@ -100,28 +100,28 @@ class DeviceRow:
 
     @cached_property
     def bounds(self) -> list[tuple[int, int]]:
-        """Of each stage its first device, and the first of the next."""
+        """(first device, first device of the next stage) of each stage."""
         return list(pairwise(accumulate(self.replicas, initial=0)))
 
     @cached_property
     def devices(self) -> list[list[Device]]:
-        """Those of each stage."""
+        """Devices of each stage."""
         return [[self.topology.device(each) for each in range(*bounds)] for bounds in self.bounds]
 
     def bytes_per_s(self, r: int) -> float:
-        """Between the replicas of a stage that are farthest from each other."""
+        """Bytes/s between the replicas of a stage that are farthest from each other."""
         first, end = self.bounds[r]
         return self.topology.bandwidth_between(first, end - 1)
 
     @cached_property
     def link_bytes_per_s(self) -> list[float]:
-        """Of the link behind each stage but the last, between the devices farthest from each other."""
+        """Bytes/s of the link after each stage but the last, between the devices farthest from each other."""
         ends = pairwise(self.bounds)
         return [self.topology.bandwidth_between(first, end - 1) for (first, _), (_, end) in ends]
 
 
 def even_rows(topology: Topology, most: int) -> Iterator[DeviceRow]:
-    """Those of at most so many stages on all devices in which all stages have as many replicas."""
+    """Rows of at most `most` stages over all devices in which all stages have the same number of replicas."""
     devices = topology.num_devices
     for stages in range(1, min(devices, most) + 1):
         if devices % stages == 0:
@@ -229,7 +229,7 @@ def with_cores(settings: Settings, profile: Profile) -> TopologyConfig:
 
 
 def core_notes(settings: Settings, profile: Profile, devices: int) -> list[str]:
-    """What is assumed of the cores of a CPU that are fewer than its processes take, and what assumes otherwise."""
+    """Notes on the assumption made for processes that outnumber the CPU's cores, and the setting that changes it."""
     cores, threads = profile.cores, profile.threads
     told = settings.topology.cores is not None or settings.planner.cost_model == "pipedream_paper"
     if cores is None or devices * threads <= cores or told:

@@ -22,14 +22,14 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class AutoPartition:
-    """So many stages, cut where a pipeline is fastest by a profile; what is wanted, not yet where.
+    """Request for a number of stages, cut where a pipeline is fastest by a profile; the cuts are not known yet.
 
     Attributes:
         stages: None: as many as are fastest.
-        replicated: whether stages may have replicas; there are then as many as are fastest.
+        replicated: True if stages may have replicas; there are then as many as are fastest.
 
     Raises:
-        ConfigError: `stages` is not a whole number of at least 1, or is given beside `replicated`.
+        ConfigError: `stages` is not a whole number of at least 1, or is given together with `replicated`.
     """
 
     stages: int | None = None
@@ -68,7 +68,7 @@ class PlannedPartition(PartitionRule):
         return list(self.boundaries)
 
     def timed(self, plan: Plan) -> Plan:
-        """The plan of these cuts with the measured times in the place of the estimates."""
+        """The plan of these cuts with measured times instead of estimates."""
         pairs = zip(plan.stages, self.seconds, strict=True)
         return replace(plan, stages=[replace(stage, estimated_seconds=seconds) for stage, seconds in pairs])
 

@@ -96,7 +96,7 @@ def stages_of_layers(units: Sequence[ParameterGroup], bounds: Sequence[tuple[int
 def check_tied_units(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> None:
     """Checks that no layer uses a weight of another stage: an asynchronous pipeline could not, whose copies differ.
 
-    A layer without units of its own stands where the unit before it does.
+    A layer without its own units is placed with the unit before it.
 
     Raises:
         ConfigError: one does.
@@ -115,7 +115,7 @@ def check_tied_units(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> No
 
 @dataclass(frozen=True)
 class FineGrained:
-    """So many stages of single weights; simulated only.
+    """A number of stages of single weights; simulated only.
 
     Attributes:
         stages: D, also above the number of units: the stages without any then only add delay.

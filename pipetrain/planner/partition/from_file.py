@@ -51,12 +51,12 @@ class PartitionFromPlan(PartitionRule):
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """How many processes each stage is planned for."""
+        """Planned number of processes of each stage."""
         return tuple(stage.replicas for stage in self.plan.stages)
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """Name of the plan in messages."""
         return f"partition.path={self.path}"
 
 

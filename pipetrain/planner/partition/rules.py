@@ -25,7 +25,7 @@ def balanced_cuts(
     Args:
         costs: for each stage, what each layer costs there.
         glued: pairs of layers that no cut separates.
-        weighted: whether each layer has weights: every stage gets one that has, if there is such a split.
+        weighted: of each layer, True if it has weights: every stage gets such a layer, if there is such a split.
 
     Raises:
         ValueError: a cost is negative or not finite, or there are fewer units that may be cut apart than stages.
@@ -64,7 +64,7 @@ class _Split:
     held: Sequence[int]
 
     def cuts(self) -> list[int] | None:
-        """The first unit of every stage but the first; None where some stage would go without."""
+        """The first unit of every stage but the first; None if some stage would go without."""
         best = self._bottlenecks()
         limit = best[0][0]
         if math.isinf(limit):
@@ -108,7 +108,7 @@ class PartitionRule(Protocol):
     """A way to cut a chain into stages."""
 
     name: ClassVar[str]
-    """What the plan calls it."""
+    """Name of the rule in the plan."""
 
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
         """The first layer of every stage but the first.
@@ -123,7 +123,7 @@ class PartitionRule(Protocol):
 
 @dataclass(frozen=True)
 class Even(PartitionRule):
-    """So many stages, the slowest of them as fast as can be by the estimated times; each has weights, if it can.
+    """A number of stages whose slowest is as fast as possible by the estimated times; each has weights, if possible.
 
     Attributes:
         stages: D.

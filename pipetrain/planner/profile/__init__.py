@@ -1,1 +1,1 @@
-"""What each layer costs, measured or estimated, and the states at which a graph can be cut."""
+"""Cost of each layer, measured or estimated, and the states at which a graph can be cut."""

@@ -27,7 +27,7 @@ class AntichainStates:
 
     Attributes:
         profile: the graph.
-        members: of each state its layers, as the bits of a number; every state comes behind those that it contains.
+        members: of each state its layers, as the bits of a number; every state comes after the states that it contains.
     """
 
     profile: Profile
@@ -57,7 +57,7 @@ class AntichainStates:
 
     @cached_property
     def follows(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether state b has more layers than a, and all of a's, at [a, b]."""
+        """At [a, b], True if the layers of state a are a proper subset of the layers of state b."""
         count = len(self)
         table = np.triu(np.ones((count, count), dtype=bool), 1)
         if not self._is_line:
@@ -102,7 +102,7 @@ class AntichainStates:
 
     @cached_property
     def entering_bytes(self) -> Vector:
-        """Bytes that layers right behind a cut keep of what comes over it, beside their `activation_bytes`."""
+        """Bytes that layers right after a cut keep of its tensors, in addition to their `activation_bytes`."""
         shared = [layer.shared_bytes for layer in self.profile.layers]
         return (
             self._at_cuts([target for _, target in self.profile.edges], shared) if any(shared) else np.zeros(len(self))
@@ -110,7 +110,7 @@ class AntichainStates:
 
     @cached_property
     def sent_bytes(self) -> Vector:
-        """Bytes that a cut sends forward: what layers behind it need of those in front, each tensor once."""
+        """Bytes that a cut sends forward: what layers after it need of the layers before it, each tensor once."""
         outputs = [layer.output_bytes for layer in self.profile.layers]
         return self._at_cuts([source for source, _ in self.profile.edges], outputs)
 
@@ -152,12 +152,12 @@ class AntichainStates:
         return self._sums([layer.output_bytes for layer in self.profile.layers], counted)
 
     def _sums(self, values: Sequence[float], sets: Sequence[int] = ()) -> Vector:
-        """Of the layers in each set; in each state where there are none."""
+        """Sum of the values of the layers in each set; by default, in each state."""
         total: Vector = self._held(sets or self.members).astype(np.float64) @ np.array(values, dtype=np.float64)
         return total
 
     def _held(self, sets: Sequence[int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """At [set, layer], whether the set has the layer."""
+        """At [set, layer], 1 if the set contains the layer."""
         count = len(self.profile.layers)
         rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets]
         return np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
@@ -176,7 +176,7 @@ class AntichainStates:
 
 @dataclass(frozen=True)
 class _Order:
-    """What must be computed before each layer of a graph, and what after it, as bits."""
+    """For each layer of a graph, bit sets of the layers that must be computed before it and after it."""
 
     before: Sequence[int]
     after: Sequence[int]
@@ -193,7 +193,7 @@ class _Order:
 
 
 def _states(order: _Order, most: int) -> Iterator[int]:
-    """All states where there are few enough, else those of the narrowest regions, and a line through the others."""
+    """All states if they are few enough, else those of the narrowest regions, and a line through the other regions."""
     regions = list(_regions(order))
     found = [list(_closed(order, region, base, most)) for region, base in regions]
     lines = [_line(region, base) for region, base in regions]

@@ -1,4 +1,4 @@
-"""What each layer of a chain costs to train, estimated from shapes alone, so that a plan can be reproduced."""
+"""Training cost of each layer of a chain, estimated from shapes alone, so that a plan is reproducible."""
 
 import copy
 import itertools
@@ -27,11 +27,11 @@ BYTES_PER_SECOND = 8e9
 WEIGHT_BYTES_PER_SECOND = 25e9
 
 WeightPasses = Callable[[int], Sequence[float]]
-"""Number of stages -> for each, how often a minibatch reads or writes every weight beside its forward and backward."""
+"""Number of stages -> for each, how often a minibatch reads or writes every weight outside forward and backward."""
 
 
 def no_passes(num_stages: int) -> list[float]:
-    """Of weights that are never updated."""
+    """Weight passes of a pipeline whose weights are never updated: none on any stage."""
     return [0.0] * num_stages
 
 
@@ -174,11 +174,11 @@ class _Counter(TorchDispatchMode):
 
 
 _FUSED_RECURRENT = {torch.ops.aten.mkldnn_rnn_layer: 1, torch.ops.aten.mkldnn_rnn_layer_backward: 2}
-"""What torch's registry lacks: a layer of an LSTM in one operator -> how often it does what its forward does."""
+"""Fused LSTM operators that torch's registry of FLOPs lacks -> their FLOPs as a multiple of the forward's."""
 
 
 def _recurrent_flops(inputs: Tensor, of_inputs: Tensor, of_hidden: Tensor) -> int:
-    """Of a forward over `inputs` (positions, samples, features) with the two weights that all gates have in one."""
+    """FLOPs of a forward over `inputs` (positions, samples, features) with the weights of all gates concatenated."""
     return 2 * inputs.shape[0] * inputs.shape[1] * (of_inputs.numel() + of_hidden.numel())
 
 

@@ -32,7 +32,7 @@ def parse(text: str) -> Graph:
     """The graph that a file describes, without what is no layer.
 
     Nodes called `Input` stand for the data, and their time for its loading; `__getitem__` nodes that nothing follows
-    are entries of a tuple that nobody uses. PipeDream's own optimizer removes both. The lines of a file may have any
+    are unused entries of a tuple. PipeDream's own optimizer removes both. The lines of a file may have any
     order, and the sizes of a tuple, `[a; b; c]`, are added up. A layer's `stage_id`, which is part of a solution, is
     not read.
 

@@ -1,4 +1,4 @@
-"""What each layer of a model costs to train, as measured: the basis of plans and predictions."""
+"""Measured training cost of each layer of a model: the basis of plans and predictions."""
 
 import heapq
 import json
@@ -43,11 +43,11 @@ def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]
 
 @dataclass(frozen=True)
 class SharedWeight:
-    """What the same layers share.
+    """Weights that the same set of layers shares.
 
-    Attributes:
-        layers: their indices, ascending, two at least; the weights of each contain it.
-        weight_bytes: of all that just these share.
+        Attributes:
+            layers: their indices, ascending, two at least; the weights of each contain it.
+    weight_bytes: total bytes of the weights that exactly these layers share.
     """
 
     layers: tuple[int, ...]
@@ -81,7 +81,7 @@ class SharedWeight:
         return cls(tuple(sorted(layers)), size)
 
     def counted_again(self, layers: Collection[int]) -> int:
-        """The bytes that too many would be counted if each of these layers had a weight of its own."""
+        """Bytes that would be counted in excess if each of these layers had its own weight."""
         return max(0, sum(layer in layers for layer in self.layers) - 1) * self.weight_bytes
 
 
@@ -92,7 +92,7 @@ def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -
 
 
 HOW_TO_REFRESH = "planner.cache=renew measures anew"
-"""What to do about numbers that were measured by an earlier command."""
+"""Hint shown with numbers that were measured by an earlier command."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class _Amounts:
 
 @dataclass(frozen=True)
 class LoaderTime(_Amounts):
-    """What it takes to read the data of a minibatch.
+    """Time to read the data of a minibatch.
 
     Attributes:
         inputs_s: seconds in which the first stage reads the inputs.
@@ -160,7 +160,7 @@ class LoaderTime(_Amounts):
 
 @dataclass(frozen=True)
 class MessageCpuTime(_Amounts):
-    """What a worker's end of a message takes of its core, beside the time on the link.
+    """CPU time of one end of a message, in addition to the time on the link.
 
     Attributes:
         seconds: for a message of any size.
@@ -183,13 +183,13 @@ class Profile:
     Attributes:
         layers: in an order in which they can be computed.
         edges: (from, to), indices of layers; those of a chain are (0, 1), (1, 2), ...
-        batch_size: samples of the minibatch; None where it is not known.
-        bytes_per_s: between two workers; None where it was not measured.
+        batch_size: samples of the minibatch; None if it is not known.
+        bytes_per_s: between two workers; None if it was not measured.
         provenance: what was measured, where and when.
         shared_weights: those that several layers have, each of which counts them as its own.
         reading: of the data; none where it was not measured.
         message_work: of an end of a message between two workers; none where it was not measured.
-        remembered: whether layers or link were measured by an earlier command; not part of the file.
+        remembered: True if layers or link were measured by an earlier command; not part of the file.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -204,7 +204,7 @@ class Profile:
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer feeds the next one alone."""
+        """True if each layer feeds only the next one."""
         return set(self.edges) == {(i, i + 1) for i in range(len(self.layers) - 1)}
 
     def weight_bytes_of(self, layers: Collection[int]) -> int:
@@ -219,19 +219,19 @@ class Profile:
 
     @property
     def threads(self) -> int:
-        """Of the process that was measured; 1 where it is not known."""
+        """Threads of the measured process; 1 if unknown."""
         threads = self.provenance.get("threads")
         return threads if is_whole(threads) and threads > 0 else 1
 
     @property
     def cores(self) -> int | None:
-        """Of the machine whose CPU was measured; None where it was another device, or is not known."""
+        """Cores of the machine whose CPU was measured; None for another device, or if unknown."""
         cores = self.provenance.get("cores") if self.provenance.get("device") == "cpu" else None
         return cores if is_whole(cores) and cores > 0 else None
 
     @property
     def occasion(self) -> str | None:
-        """When it was measured, and how busy the machine was; None where that is not known."""
+        """Time of the measurement and load of the machine; None if unknown."""
         layers, link = _occasion(self.provenance), _occasion(self.provenance.get("link"))
         if layers is None:
             return None
@@ -239,7 +239,7 @@ class Profile:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of its numbers: when they were measured, and what measures them anew."""
+        """Notes on the numbers: when they were measured, and how to measure them again."""
         anew = f"; {HOW_TO_REFRESH}" if self.remembered else ""
         return [self.occasion + anew] if self.occasion else []
 

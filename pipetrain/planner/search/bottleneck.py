@@ -1,4 +1,4 @@
-"""Dynamic programs for the sequence of stages whose largest cost is smallest, on many states at once."""
+"""Dynamic programs that minimize the largest cost in a sequence of stages, vectorized over states."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +129,7 @@ class BottleneckDPByDepth(Bottleneck):
             worker, state = worker + part.replicas, part.last
 
     def _costs(self, last: int) -> list[Table]:
-        """By number of stages, from 1: at [worker, state], the smallest largest cost of so many to the last state."""
+        """By number of stages, from 1: at [worker, state], the minimal bottleneck of that many up to the last state."""
         if last not in self._costs_to:
             self._costs_to[last] = list(self._all_costs(last))
         return self._costs_to[last]
@@ -186,7 +186,7 @@ def _next_part(stages: Table, rest: Table, worker: int, state: int) -> StageCand
 
 
 def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
-    """At [index of the last state, state], the smallest largest cost of a stage from there and of what is behind it.
+    """At [index of the last state, state], the minimal bottleneck of a stage from there and of the stages after it.
 
     Args:
         stages: [count - 1, first state, last state].
@@ -203,7 +203,7 @@ def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
 
 
 def _smallest(rows: Table, behind: Table) -> Vector:
-    """For each row, the smallest of what is larger: a stage up to a state, or what is behind it.
+    """For each row, the minimum over states of the maximum of a stage up to the state and the stages after it.
 
     Args:
         rows: [count - 1, row, state].

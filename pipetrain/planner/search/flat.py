@@ -56,7 +56,7 @@ class FlatCosts(ABC):
 
     @property
     def depend_on_device(self) -> bool:
-        """True if a stage costs differently from device to device, the number of stages behind it being the same."""
+        """True if a stage's cost depends on its device, for the same number of stages after it."""
         return not self.topology.uniform or (self.memory is not None and self.memory.flows)
 
     def _bytes(self, memory: MemoryModel, place: StagePlace) -> Table:
@@ -119,8 +119,8 @@ class MemoryCosts(FlatCosts):
 class FlatSearch:
     """The best pipeline on all devices.
 
-    What a stage keeps under a memory limit depends on the stages behind it in a pipeline that drains, else on the
-    devices behind it. Where all stages have as many replicas, fewer microbatches may be in flight than among unlike
+    What a stage keeps under a memory limit depends on the stages after it in a pipeline that drains, else on the
+    devices after it. Where all stages have as many replicas, fewer microbatches may be in flight than among unlike
     ones: those pipelines are searched for by themselves.
 
     Attributes:

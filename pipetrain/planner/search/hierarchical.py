@@ -17,12 +17,12 @@ from pipetrain.planner.search.flat import memory_table
 
 
 class MemberPlace(NamedTuple):
-    """Where a part of a pipeline is computed.
+    """Place of a part of a pipeline.
 
     Attributes:
         device: the first.
         copies: how many of it take minibatches in turn.
-        after: the devices of the stages behind it.
+        after: the devices of the stages after it.
         stages_after: how many stages these are, at most.
     """
 
@@ -102,7 +102,7 @@ class HierarchicalSearch:
         return BottleneckDP(each.__getitem__, links)
 
     def _replicated(self, level: int, place: MemberPlace, worker: int) -> Table:
-        """What stages cost that begin with a member, on one of them and more."""
+        """Cost of stages that begin with a member, by the number of members."""
         bandwidth = self.topology.bytes_per_s[level - 1]
         most = self.topology.workers[level - 1] - worker
         weights = self.states.stage_weight_bytes
@@ -124,7 +124,7 @@ class HierarchicalSearch:
         )
 
     def _on_one(self, level: int, place: MemberPlace) -> Table:
-        """What the layers between two states cost on one member of a level."""
+        """Cost of the layers between two states on one member of a level."""
         if level == 1:
             return self._compute(place)
         key = level, self._alike(place)
@@ -133,7 +133,7 @@ class HierarchicalSearch:
         return self._tables[key]
 
     def _alike(self, place: MemberPlace) -> MemberPlace:
-        """One place for all at which stages keep as much in flight; many devices behind are rounded up."""
+        """Common key of all places whose stages keep as much in flight; large counts of later devices are rounded."""
         if self.memory is None:
             return MemberPlace()
         return MemberPlace(
@@ -142,7 +142,7 @@ class HierarchicalSearch:
         )
 
     def _compute(self, place: MemberPlace) -> Table:
-        """What stages cost that are computed on one device at a time; infinite where they do not fit."""
+        """Cost of stages computed on one device at a time; inf if a stage does not fit."""
         device = self.topology.device(0)
         time = self._seconds / device.speed
         if self.memory is None or device.memory_bytes is None:

@@ -1,4 +1,4 @@
-"""The figure of a plan: its time next to that of other plans, and time and memory of its stages."""
+"""The figure of a plan: its time next to other plans' times, and time and memory of its stages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ _FEW = 12
 
 
 def draw(path: Path, comparison: Comparison) -> None:
-    """Writes the picture."""
+    """Draws the figure and writes it to a file."""
     stages = len(comparison.best.stages)
     width = min(9.0, max(3.2, 0.55 * stages + 1.6))
     of_stages = (width, width) if stages > 1 else ()
@@ -52,7 +52,7 @@ def _sent(panel: "Axes", comparison: Comparison) -> None:
 
 
 def _bars(panel: "Axes", comparison: Comparison, values: Sequence[float], texts: Sequence[str]) -> None:
-    """A bar for each plan, the best at the bottom, with a text behind it."""
+    """A bar for each plan, the best at the bottom, followed by a text."""
     colors = [_COLORS[row.name] for row in reversed(comparison.rows)]
     panel.barh(range(len(values)), values, color=colors, height=0.6)
     for place, (value, text) in enumerate(zip(values, texts, strict=True)):

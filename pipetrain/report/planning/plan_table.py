@@ -18,7 +18,7 @@ class ComparedPlan:
     Attributes:
         name: best, straight or data parallel.
         plan: the pipeline.
-        fits: whether the devices' memory is enough.
+        fits: True if the devices' memory is enough.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Comparison:
         return self.rows[-1].plan
 
     def lines(self) -> Iterator[str]:
-        """What is printed."""
+        """Lines of the table as printed."""
         yield self._subject()
         yield from self.notes
         yield ""
@@ -61,7 +61,7 @@ class Comparison:
         yield f"minibatches in flight: {self.best.in_flight}"
 
     def samples_per_s(self, plan: PipelinePlan) -> float:
-        """The predicted throughput."""
+        """Predicted throughput, in samples per second."""
         return self.batch_size / plan.time_per_minibatch_s
 
     def sent_per_sample(self, plan: PipelinePlan) -> float:
@@ -121,7 +121,7 @@ def shape(plan: PipelinePlan) -> str:
 
 
 def seconds(time: float) -> str:
-    """So many seconds, in the unit that suits them."""
+    """A number of seconds as text, in a suitable unit."""
     return f"{time:.4g} s" if time >= 1 else f"{time * 1e3:.4g} ms" if time >= 1e-3 else f"{time * 1e6:.4g} us"
 
 

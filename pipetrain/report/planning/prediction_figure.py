@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 44
 _MOST = 60
-"""Bars of a panel that can be told apart."""
+"""Largest number of distinguishable bars in a panel."""
 
 
 def draw(path: Path, cases: Sequence[Case]) -> None:

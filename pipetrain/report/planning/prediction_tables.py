@@ -1,4 +1,4 @@
-"""The tables of predicted pipelines, and what tells these apart."""
+"""Tables of predicted pipelines, and the settings that distinguish the pipelines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -20,7 +20,7 @@ class Column:
 
     Attributes:
         head: what the table calls it.
-        higher: whether more is better.
+        higher: True if more is better.
         text: of a single value, where it is neither a plain number nor has a spread.
     """
 

@@ -144,7 +144,7 @@ class ComparedRun:
         best: metric -> best value.
         lower_is_better: the metrics that fall as a model improves.
         numbers: what was measured of the whole run.
-        aims: whether the time to some target is asked for.
+        aims: True if the time to some target is asked for.
         facts: what the settings leave open and yet changes results, as far as it is known: `cut`, `parameters`,
             `stages` and `epoch_samples`.
         provenance: `commit` and `host` that it ran with.
@@ -173,7 +173,7 @@ class ComparedRun:
 
     @property
     def seeds(self) -> tuple[tuple[str, str], ...]:
-        """Its seeds, by the names of their settings."""
+        """Seeds of the run, by the names of their settings."""
         return tuple(sorted((name, str(value)) for name, value in self.settings.items() if is_seed(name)))
 
     @property

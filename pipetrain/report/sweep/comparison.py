@@ -100,7 +100,7 @@ def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
 
 
 def from_json(content: Mapping[str, Any], methods: Mapping[str, str]) -> list[SweepGroup]:
-    """The groups of what `as_json` wrote, as far as it tells them; `methods` are those of groups, by their names."""
+    """Groups in the output of `as_json`, as far as it contains them; `methods` are the methods of groups, by name."""
     return [
         SweepGroup(group["name"], [_run(run, methods.get(group["name"], "")) for run in group["runs"]])
         for group in content["groups"]

@@ -137,7 +137,7 @@ def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list
 
 
 def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[tuple[str, ...]]:
-    """The columns of what tells the groups apart, each with its head first; empty if the groups go by their names."""
+    """Columns of the settings that distinguish the groups, each with its head first; empty if names do so."""
     names = [group.name for group in groups]
     if labels_of(groups, longest) == names:
         return []
@@ -259,7 +259,7 @@ def labels_or_numbers(names: Sequence[str], methods: Sequence[str], longest: int
 
 
 def _telling_apart(runs: Sequence[ComparedRun]) -> list[str]:
-    """As few settings or facts as tell the runs apart; choices of a group rather than what follows from them."""
+    """As few settings or facts as distinguish the runs; choices of a group rather than the settings they imply."""
     left = sorted(_differing(runs), key=lambda name: (any(name in run.facts for run in runs), "." in name))
     chosen: list[str] = []
 

@@ -27,12 +27,12 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """The lower end."""
+        """Lower end of the interval."""
         return self.middle - self.half
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """Upper end of the interval."""
         return self.middle + self.half
 
     @property

@@ -122,7 +122,7 @@ class _Rows:
         self.legend = names if legend_of(groups) else []
 
     def name(self, panel: "Axes", *, shown: bool) -> None:
-        """Puts the rows in place, with their names where they are shown."""
+        """Arranges the rows, with their names if these are shown."""
         panel.set_yticks(range(len(self.groups)), self.labels if shown else [""] * len(self.groups))
         panel.set_ylim(len(self.groups) - 0.4, -0.6)
         panel.grid(visible=False, axis="y")

@@ -53,7 +53,7 @@ def traced_interval(run: Path, minibatch: int | None, *, trust: bool) -> TracedI
     Args:
         run: the run directory.
         minibatch: one of the interval.
-        trust: whether to call schedules and methods that are not pipetrain's own.
+        trust: True to call schedules and methods that are not pipetrain's own.
 
     Raises:
         ConfigError: `run` has no trace, or not of that minibatch, or one of other operations than its lists; or its
@@ -126,7 +126,7 @@ def timeline_of_run(
         first: a minibatch, counted from the start of the run; None: those in the middle of the first part between
             two drains.
         minibatches: how many, at most those up to the next drain; None: 6.
-        trust: whether to call schedules and methods that are not pipetrain's own.
+        trust: True to call schedules and methods that are not pipetrain's own.
 
     Raises:
         ConfigError: `run` has no trace, or one of other minibatches or other operations.
@@ -179,7 +179,7 @@ class TimelinePair:
         return f"minibatches {self.traced.start + self.first} to {self.traced.start + self.last - 1}"
 
     def panels(self, run: str) -> list[Panel]:
-        """The panel of the lists and that of the measurements, over the same length of time."""
+        """The panels of the lists and of the measurements, over the same length of time."""
         rules, start = self.traced.rules, self.traced.start
         expected = [
             list(boxes(row, rules.planned(w, self.traced.minibatches, start), start, rules.replicas.counts[r]))

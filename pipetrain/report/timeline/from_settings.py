@@ -27,7 +27,7 @@ class GivenTimes:
         update: of an optimizer step.
         link: latency of a message.
         message_bytes, link_bandwidth: what the transmission of a message follows from; None: it takes no time.
-        seconds: whether the unit is the second.
+        seconds: True if the unit is the second.
     """
 
     forward: Sequence[float] = (1.0,)
@@ -101,7 +101,7 @@ def timeline_of_settings(
 
 
 def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
-    """The phases that these overrides of `pipetrain run` choose, each with a title that says so."""
+    """The phases that these overrides of `pipetrain run` choose, each with its title."""
     phases = composed_phases(overrides)
     others = [word for word in overrides if not word.startswith((*_IN_TITLE, "hydra."))]
     for index, phase in enumerate(phases):

@@ -15,7 +15,7 @@ FILL = {
     Kind.RECOMPUTATION: ("#cfe8d5", "#a9d5b5"),
     Kind.BACKWARD: ("#fbdcb4", "#f4c285"),
 }
-"""By parity of the minibatch, so that neighbors can be told apart."""
+"""Colors by parity of the minibatch, so that neighbors are distinguishable."""
 WORDS = {
     Kind.FORWARD: "forward",
     Kind.RECOMPUTATION: "recomputation",

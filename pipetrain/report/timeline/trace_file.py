@@ -72,7 +72,7 @@ def _piece(event: dict[str, Any]) -> Box | Message:
 
 
 def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
-    """The median seconds of every stage's operations; messages take none, as waits do not tell how long one took."""
+    """Median seconds of every stage's operations; messages take none, as waits do not show how long a message took."""
 
     def medians(kind: Kind) -> list[float]:
         return [_median(row, kind, num_microbatches) for row in trace.rows]

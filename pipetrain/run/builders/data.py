@@ -26,11 +26,11 @@ class Data:
         return next(self.train.inputs(0, 0, 1))
 
     def pin(self) -> None:
-        """Has minibatches read into page-locked memory."""
+        """Makes minibatches be read into page-locked memory."""
         self.train.pinned = self.evaluation.pinned = True
 
     def expect(self, labels: LabelRange | None, tokens: TokenRange | None) -> None:
-        """Has each label and token that is read held against those that the model can learn and knows."""
+        """Checks each label and token that is read against those that the model can learn and knows."""
         self.train.labels = labels
         self.evaluation.labels = labels and labels.of("eval")
         self.train.tokens = tokens

@@ -27,7 +27,7 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
 
 
 def _check_makes_loss(target: Target) -> None:
-    """Refuses a function that is a loss in place of one that returns one."""
+    """Rejects a loss function where a function that returns a loss is expected."""
     missing = [name for name in target.parameters(required=True) if name not in target.options]
     if missing:
         raise ConfigError(
@@ -51,10 +51,10 @@ def _tensors(target: Target) -> dict[str, Tensor]:
 
 
 def build_metrics(settings: Settings) -> Metrics:
-    """The metrics of evaluations beside those of the loss.
+    """The metrics of evaluations in addition to those of the loss.
 
     Raises:
-        ConfigError: a target refuses an option, returns something else, or nobody says which of two values is better.
+        ConfigError: a target refuses an option, returns something else, or does not say which of two values is better.
     """
     fresh: dict[str, Metric] = {}
     lower: list[str] = []

@@ -25,7 +25,7 @@ def device_of(device: str) -> str:
 
 
 def device_at(kind: str, local_rank: int) -> torch.device:
-    """Where the process of this rank on its machine computes; processes share the devices in turn."""
+    """Device of the process of this rank on its machine; processes share the devices in turn."""
     if kind == "cpu":
         return torch.device("cpu")
     return torch.device(kind, local_rank % torch.get_device_module(kind).device_count())

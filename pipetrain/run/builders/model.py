@@ -32,7 +32,7 @@ def build_chain(
         model: what returns it.
         dataset: what fills in its open options.
         seed: of the run.
-        separate: whether each layer gets a weight of its own in place of one that it shares.
+        separate: True if each layer gets its own weight instead of a shared one.
         output: the entry of what the forward returns that goes to the loss; None: see `chain_of`.
 
     Raises:
@@ -58,7 +58,7 @@ def first_inputs(dataset: Any) -> Inputs:
     """The inputs of the first samples; by name where the data set gives dicts.
 
     Raises:
-        ConfigError: there are dicts inside of dicts, or tuples, for which nobody knows what each tensor is called.
+        ConfigError: there are dicts inside of dicts, or tuples, whose tensors have no known names.
     """
     fetch = Fetch(dataset.train, seed=0, inputs=True, targets=False)
     tensors, _ = fetch(0, range(min(len(dataset.train), _FIRST)))
@@ -81,7 +81,7 @@ _COLORS = (1, 3, 4)
 
 
 def from_data(model: Target, dataset: Any) -> dict[str, Any]:
-    """The options of a model's target that its data set has to fill in, once those that are given are held against it.
+    """The options of a model's target that its data set has to fill in, after a check of the options that are given.
 
     An attribute of the data set goes to the parameter of its name, unless the configuration has it. A parameter
     without a default is derived from the first sample, or from the labels, where the data set has no such attribute.
@@ -106,10 +106,10 @@ def _check_room(model: Target, dataset: Any) -> None:
 
 
 def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
-    """The options among them that samples and labels tell.
+    """The options among them that follow from samples and labels.
 
     Raises:
-        ConfigError: they do not tell one.
+        ConfigError: an option does not follow from them.
     """
     needed = _open(model, model.parameters(required=True))
     return {name: _derived(model, dataset, name) for name in needed if not hasattr(dataset, name)}
@@ -137,7 +137,7 @@ def _derived(model: Target, dataset: Any, name: str) -> Any:
 
 
 def _seen(name: str, dataset: Any) -> str:
-    """Why samples and labels do not tell it."""
+    """Reason why the option does not follow from samples and labels."""
     if name == "classes":
         return "its labels cannot be had without reading every sample"
     if name in _ONLY_TOLD:

@@ -64,7 +64,7 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
 
 @dataclass(frozen=True)
 class LearningRates:
-    """The rate of the learning-rate schedule, and that of each stage where a method or replicas scale it by stage.
+    """The rate of the learning-rate schedule, and each stage's rate if a method or replicas scale it by stage.
 
     Attributes:
         base: the schedule's rate of a step, counted from 0.

@@ -128,7 +128,7 @@ def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -
 
 
 def _check_pair(method: Method, schedule: Schedule, names: Mapping[str, str]) -> None:
-    """A method goes with the schedules of its family; says which those are."""
+    """Checks that method and schedule are of one family; the error lists the choices that fit."""
     if method.family == schedule.family:
         return
     raise ConfigError(
@@ -212,7 +212,7 @@ def phases_of_rule(
 
 _MISSING = "???"
 MOST_STAGES = 256
-_EPOCH = 10**9  # without data nobody knows how long one is: longer than any timeline
+_EPOCH = 10**9  # the length is unknown without data: longer than any timeline
 
 
 @dataclass(frozen=True)

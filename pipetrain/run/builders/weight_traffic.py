@@ -45,7 +45,7 @@ def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
 
 
 def passes_of_updates(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
-    """The same without those of more microbatches than one: of the optimizer's step and of the method."""
+    """The same without the passes for further microbatches: only those of the optimizer's step and of the method."""
     of_any, stages = update_passes(optimizer), range(rules.num_stages)
     if not isinstance(rules.schedule, ListSchedule):
         return [of_any for _ in stages]

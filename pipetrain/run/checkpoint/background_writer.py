@@ -1,4 +1,4 @@
-"""Writes checkpoints in a thread of its own, from copies in host memory, while the pipeline goes on."""
+"""Writes checkpoints in a separate thread, from copies in host memory, while the pipeline continues."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ class BackgroundWriter:
     def save(self, folder: Path, snapshot: Snapshot) -> None:
         """Copies what is to be saved, and has it written; first waits for the checkpoint before.
 
-        A device makes the copies later, but before the updates that are queued behind them; the thread waits for it.
+        A device makes the copies later, but before the updates queued after them; the thread waits for it.
 
         Raises:
             OSError: one process could not write its part of the checkpoint before.
@@ -81,7 +81,7 @@ class BackgroundWriter:
         self._start(folder, lambda: replace_progress(folder, copied))
 
     def check(self) -> None:
-        """Tells of a checkpoint that failed, without waiting for one that is being written.
+        """Reports a checkpoint that failed, without waiting for one that is being written.
 
         Raises:
             OSError: one process could not write its part.
@@ -122,7 +122,7 @@ class BackgroundWriter:
         try:
             write()
             self._published()
-        except BaseException as error:  # which is the main thread's to tell
+        except BaseException as error:  # which the main thread reports
             self._error = error
         finally:
             self._become(_State.IDLE)

@@ -16,7 +16,7 @@ from pipetrain.run.checkpoint.tensor_file import Kind
 
 
 def check_weights(folder: Path, chain: LayerChain) -> None:
-    """Checks that the checkpoint's weights and buffers are those of the chain.
+    """Checks that the checkpoint has the same weights and buffers as the chain.
 
     Raises:
         ConfigError: one is missing, or has another shape.
@@ -57,12 +57,12 @@ def _step(settings: OptimizerSettings, state: Mapping[str, Tensor], weight: Tens
 
 
 def vocabulary_sha256(dataset: Any) -> str | None:
-    """The `vocabulary_sha256` of a data object, which tells vocabularies apart; None where it has none."""
+    """The `vocabulary_sha256` of a data object, which identifies its vocabulary; None if it has none."""
     return getattr(dataset, "vocabulary_sha256", None)
 
 
 def check_vocabulary(folder: Path, dataset: Any) -> None:
-    """Checks that token ids mean what they meant, as far as checkpoint and data set tell.
+    """Checks that token ids have kept their meaning, as far as checkpoint and data set record it.
 
     Raises:
         ConfigError: they mean something else.

@@ -61,7 +61,7 @@ def names(folder: Path) -> list[str]:
 
 
 def problem(folder: Path) -> str | None:
-    """Why a checkpoint cannot be used, in one line that names the file; None where all files are as written."""
+    """Why a checkpoint cannot be used, in one line that names the file; None if all files are as written."""
     path = folder / _NAME
     if not path.is_file():
         if (folder / _OF_TORCH).is_file():

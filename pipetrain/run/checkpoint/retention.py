@@ -1,4 +1,4 @@
-"""Selection of checkpoints to use and to keep: the newest, that of a step, the best by a metric."""
+"""Selection of checkpoints to use and to keep: the newest, the checkpoint of a step, the best by a metric."""
 
 import contextlib
 import math
@@ -36,7 +36,7 @@ def metrics_of(folders: Sequence[Path]) -> list[str]:
 def expired_checkpoints(folders: Sequence[Path], keep: CheckpointConfig) -> list[Path]:
     """The checkpoints, of all `folders`, oldest first, that the settings do not keep.
 
-    The newest stays, as a run goes on from it, and step 0, which is only there when asked for.
+    The newest stays, as a run resumes from it, and step 0, which exists only on request.
     """
     if keep.keep_last is None and keep.keep_best is None:
         return []
@@ -69,7 +69,7 @@ class Selection:
     Attributes:
         path: a run directory, or a checkpoint in one.
         step: the checkpoint of this step; None: the newest.
-        best: whether the best one is meant.
+        best: True to select the best one.
         metric: what makes it the best; None: the run's own `checkpoint.metric`.
     """
 

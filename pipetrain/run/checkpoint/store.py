@@ -86,7 +86,7 @@ def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[Te
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
-    """Puts a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
+    """Loads a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
 
     Args:
         stage: where to.
@@ -130,7 +130,7 @@ def _carried(folder: Path, stage: BaseStage) -> dict[str, Tensors]:
 
 
 def _restore_scaler(scaler: LossScaler, folder: Path, layers: str) -> None:
-    """That of the same stage; of other stages the most cautious; none, where the loss was not scaled before."""
+    """Restores the same stage's scale, else the smallest of other stages; none if the loss was not scaled before."""
     saved = {name.of: state for name, state in load_tensors(folder, lambda n: n.kind is Kind.SCALER).items()}
     if saved:
         scaler.load_state(saved[layers] if layers in saved else min(saved.values(), key=lambda state: state[0].item()))
@@ -142,7 +142,7 @@ def load_history(folder: Path) -> dict[str, Tensor]:
 
 
 def problem(folder: Path) -> str | None:
-    """Why a checkpoint cannot be used, in one line that names the file; None where it can."""
+    """Why a checkpoint cannot be used, in one line that names the file; None if it can."""
     if fault := manifest.problem(folder):
         return fault
     for name in (PROGRESS, CONFIG):
@@ -172,7 +172,7 @@ class NewestWhole:
     """The newest checkpoint of a run that can be used.
 
     Attributes:
-        folder: where it is; None where there is none.
+        folder: of the checkpoint; None without one.
         faults: what is wrong with each newer one, in a line that names the file.
     """
 

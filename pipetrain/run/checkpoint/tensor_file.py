@@ -57,7 +57,7 @@ def takes(dtype: torch.dtype) -> bool:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as the library takes them: on the CPU, contiguous, each in a storage of its own."""
+    """The tensors as the library takes them: on the CPU, contiguous, each in its own storage."""
     apart: dict[str, Tensor] = {}
     storages: set[int] = set()
     for name, tensor in tensors.items():

@@ -16,7 +16,7 @@ from pipetrain.tracking.files import sync
 from pipetrain.tracking.run_directory import RunDirectory
 
 _PARTIAL, OLD = ".partial", ".old"
-"""The endings of a checkpoint that is being written, and of one that is going."""
+"""Suffixes of a checkpoint that is being written, and of one that is being removed."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Writer:
     Attributes:
         rank: its number.
         exchange: the value of each process, by rank, given its own; called in all processes together. They are JSON's.
-        coordinates: whether it writes what concerns them all.
+        coordinates: True if it writes the files that all processes share.
     """
 
     rank: int
@@ -67,7 +67,7 @@ class Snapshot:
 
 
 def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
-    """Writes one checkpoint under another name and then renames it, so that none is ever half there.
+    """Writes one checkpoint under a temporary name and then renames it, so that no partial one ever appears.
 
     Args:
         folder: `checkpoints/step-XXXXXXXX`.
@@ -107,7 +107,7 @@ def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
 
 
 def replace_progress(folder: Path, progress: Mapping[str, Any]) -> None:
-    """Writes the progress of a checkpoint anew, in a folder that takes its place; nothing where it has been removed.
+    """Rewrites the progress of a checkpoint, in a folder that replaces it; does nothing if it has been removed.
 
     Raises:
         OSError: it cannot be written; the checkpoint is as before.
@@ -158,7 +158,7 @@ def _put_in_place(partial: Path, folder: Path) -> None:
 
 
 def remove_leftovers(run: Path) -> None:
-    """Clears up after a run that was killed while it wrote a checkpoint; one that lacked only its name gets it."""
+    """Cleans up after a run that was killed while writing a checkpoint; one that lacks only its name is renamed."""
     for partial in RunDirectory(run).checkpoints.glob(f"step-*{_PARTIAL}"):
         folder = partial.with_suffix("")
         if not folder.exists() and store.problem(partial) is None:

@@ -31,7 +31,7 @@ class DryRun:
         outputs, targets: of two samples.
         indices: which samples the first minibatch has.
         all_targets: of that minibatch.
-        tokens: that the model knows; None where it looks none up.
+        tokens: that the model knows; None if it looks none up.
         inputs: of the two samples.
     """
 
@@ -58,7 +58,7 @@ def training_dry_run(data: Data, chain: LayerChain, arithmetic: ComputeOptions =
 
 
 def evaluation_dry_run(data: Data, chain: LayerChain, of_training: DryRun, arithmetic: ComputeOptions) -> DryRun | None:
-    """The same for samples of the evaluation set; None where they are of the form of those of the training set.
+    """The same for samples of the evaluation set; None if they are of the form of those of the training set.
 
     Raises:
         ConfigError: the model cannot compute them.
@@ -133,8 +133,8 @@ class EmbeddingIndexCheck(TorchFunctionMode):
 
     @property
     def tokens(self) -> TokenRange | None:
-        """The ids that the inputs may have that are looked up as they are; None where none is."""
-        alone = len(self._rows) == 1  # with several, nobody knows which of them has the data set's tokens
+        """The ids that the inputs may have that are looked up as they are; None if none is."""
+        alone = len(self._rows) == 1  # with several, it is unknown which of them has the data set's tokens
         return TokenRange("train", dict(self._rows), self._vocabulary if alone else None) if self._rows else None
 
     @override

@@ -30,7 +30,7 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
 
     Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
     the forward saved it. Each layer is run three times to find them: a saved tensor that is the same for other inputs
-    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing can be told. Casts
+    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing is known. Casts
     of weights that the arithmetic makes are none of them, as they are made again for the backward.
 
     Raises:
@@ -140,7 +140,7 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
         result = functional_call(layer, leaves, inputs)
     outputs = result if isinstance(result, tuple) else (result,)
     _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
-    # behind the first layer a gradient flows to the inputs as well, and autograd saves what that needs
+    # after the first layer a gradient flows to the inputs as well, and autograd saves what that needs
     return saved, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
 
 
@@ -234,7 +234,7 @@ def check_cut_trains_alike(chain: LayerChain, inputs: Inputs, output: str | None
     Raises:
         ConfigError: they differ.
     """
-    # as with the recording itself, modules of torch that nobody else needs
+    # as with the recording itself, modules of torch that nothing else needs
     from pipetrain.models.graph.equivalence import trains_like_eager
     from pipetrain.models.graph.example import Example
 
@@ -248,7 +248,7 @@ def check_cut_trains_alike(chain: LayerChain, inputs: Inputs, output: str | None
 
 
 def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmetic: ComputeOptions) -> None:
-    """Holds layers that were cut along a graph against the whole module, in the precision of the run.
+    """Compares layers that were cut along a graph with the whole module, in the precision of the run.
 
     Args:
         chain: the model, `recorded`; left as it is.
@@ -272,14 +272,14 @@ def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmet
 
 
 def check_stateful_data(chain: LayerChain, loaders: dict[str, Loader]) -> None:
-    """Checks that row b of each minibatch continues row b of the one before, where layers go on from there.
+    """Checks that row b of each minibatch continues row b of the one before, where layers continue from its state.
 
     Args:
         chain: the model.
         loaders: what reads each split, by its name.
 
     Raises:
-        ConfigError: the layers would go on with the state of other rows.
+        ConfigError: the layers would continue with the state of other rows.
     """
     labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
     if not labels:

@@ -25,7 +25,7 @@ def check_loss(
         settings: of the run.
         trial: what the model makes of two samples.
         loss: of the run.
-        further: metrics beside those of the loss.
+        further: metrics in addition to those of the loss.
         decoded: the metrics that evaluations take of the whole model beside.
 
     Returns:

@@ -16,7 +16,7 @@ from pipetrain.seeding import python_generators_kept
 
 
 def label_range(model: Target, dataset: Any, trial: DryRun, loss: Loss) -> LabelRange | None:
-    """The labels that the model can learn; None where the loss is not over classes."""
+    """The labels that the model can learn; None if the loss is not over classes."""
     scores = trial.outputs[0]
     if len(trial.outputs) > 1 or scores.ndim < 2 or not is_classification(loss, trial.targets):
         return None
@@ -43,7 +43,7 @@ def check_labels(settings: Settings, data: Data, trial: DryRun, labels: LabelRan
 
 
 def check_stored_labels(loader: Loader, labels: LabelRange) -> bool:
-    """Looks at all labels of a split where none must be read for that, and says whether that is so.
+    """Checks all labels of a split if no sample must be read for that; returns True if so.
 
     Raises:
         ConfigError: one is out of range.
@@ -60,7 +60,7 @@ def check_stored_labels(loader: Loader, labels: LabelRange) -> bool:
 
 
 def check_vocabulary(settings: Settings, tokens: TokenRange) -> None:
-    """Holds the data set's vocabulary, where it tells of one, against the model's.
+    """Compares the data set's vocabulary, if it declares one, with the model's.
 
     Raises:
         ConfigError: the model's is smaller.
@@ -78,7 +78,7 @@ _SECONDS = 0.5
 
 
 def check_samples(settings: Settings, data: Data, labels: LabelRange | None, tokens: TokenRange | None) -> None:
-    """Looks at all labels that can be had without reading samples, and reads some where only that can tell more.
+    """Checks all labels available without reading samples, and reads some samples only if that can show more.
 
     Files may be damaged, and the model may not know a label or a token id. Samples for which there is no time are
     checked when they are read.

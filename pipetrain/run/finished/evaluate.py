@@ -66,7 +66,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     Args:
         selection: which checkpoint.
         overrides: the changes.
-        trust: whether to call code that is not pipetrain's own.
+        trust: True to call code that is not pipetrain's own.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or a change is wrong.

@@ -49,12 +49,12 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Output:
-    """Where an export goes.
+    """Destination of an export.
 
     Attributes:
         path: the file.
         format: what it is for.
-        force: whether to replace a file that is there.
+        force: True to replace a file that is there.
     """
 
     path: Path
@@ -98,7 +98,7 @@ class Output:
 
 
 def export(selection: Selection, output: Output) -> str:
-    """Writes the file, which loads without pipetrain, and says what it holds. Nothing of the run is called.
+    """Writes the file, which loads without pipetrain, and describes its content. No code of the run is called.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or the file cannot go there.

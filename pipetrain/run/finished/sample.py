@@ -1,4 +1,4 @@
-"""`pipetrain sample RUN`: text that a language model goes on with, a token at a time."""
+"""`pipetrain sample RUN`: continues a text with a language model, a token at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,13 +54,13 @@ class Sampling:
 
 
 def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool = False) -> Iterator[str]:
-    """The prompt, then what the model goes on with, in pieces as they are found.
+    """The prompt, then the model's continuation, in pieces as they are generated.
 
     Args:
         selection: which checkpoint.
         prompt: how the text begins; where it is empty, as a line of the training text does.
         sampling: how tokens are chosen.
-        trust: whether to call code that is not pipetrain's own.
+        trust: True to call code that is not pipetrain's own.
 
     Raises:
         ConfigError: there is no such checkpoint, it is of no language model, or the prompt cannot be written in tokens.
@@ -122,7 +122,7 @@ def generated(model: LayerChain, begun: list[int], sampling: Sampling, window: W
 
     Args:
         model: token ids (1, positions) -> scores (1, positions, tokens).
-        begun: the tokens to go on from.
+        begun: the tokens to continue.
         sampling: how tokens are chosen.
         window: how many of them it takes, and which there are.
     """

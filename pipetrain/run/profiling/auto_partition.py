@@ -1,4 +1,4 @@
-"""`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept for as long as it goes on."""
+"""`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept whenever it resumes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -24,21 +24,21 @@ from pipetrain.run.resume import StartPoint
 from pipetrain.tracking import strict_json
 
 _DECIDING = ("partition", "planner", "topology", "profile")
-"""Sections and settings without whose change a run that goes on keeps its cuts."""
+"""Sections and settings whose change makes a resumed run plan its cuts again."""
 
 
 def plan_cuts(
     settings: Settings, wanted: AutoPartition, found: StartPoint, data: Data, chain: LayerChain, *, shares_weights: bool
 ) -> tuple[PlannedPartition, list[str]]:
-    """Where the model is cut, and what the user should know of it.
+    """Cuts of the model, with notes for the user.
 
     Args:
         settings: of the run.
         wanted: how many stages.
-        found: what the run goes on from: it keeps its cuts, and nothing is measured again.
+        found: the state that the run resumes from: it keeps its cuts, and nothing is measured again.
         data: what it is measured with.
         chain: the model.
-        shares_weights: whether stages may hold copies of one weight.
+        shares_weights: True if stages may hold copies of one weight.
 
     Raises:
         ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or the processes are
@@ -74,7 +74,7 @@ def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> Pipe
 
 
 def stored_cuts(settings: Settings, found: StartPoint) -> PlannedPartition | None:
-    """The cuts of the run that this one goes on with; None where it starts afresh, or asks for others.
+    """The cuts of the run that this run resumes; None if it starts from scratch, or asks for other cuts.
 
     Raises:
         ConfigError: the plan of that run cannot be read.
@@ -147,7 +147,7 @@ def _on_cuda(settings: Settings) -> bool:
 
 
 def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, straight: bool) -> PipelinePlan:
-    """The best pipeline on one of these numbers of devices; of equal ones that on fewest.
+    """The best pipeline on one of these numbers of devices; among equal ones, the one with fewest devices.
 
     Raises:
         ConfigError: none of them fits; says why the last does not.
@@ -165,7 +165,7 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
 
 
 def _plan_on(profile: Profile, settings: Settings, devices: int, *, straight: bool) -> PipelinePlan:
-    """The best on so many devices; with replicas of its own `Planner` counts these."""
+    """The best plan on so many devices; if the settings fix the replicas, `Planner` counts these."""
     if settings.replicas.counts is None:
         given = with_cores(settings, profile)
         section = given if given.workers else replace(given, devices=devices)
@@ -183,7 +183,7 @@ def _fullest_stage_bytes(plan: PipelinePlan) -> float:
 
 
 def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
-    """A line that says what was done."""
+    """One-line summary of the planning."""
     origin = f"profile={Path(settings.profile)}" if settings.profile else f"times {profile.occasion}"
     anew = f"; {HOW_TO_REFRESH}" if profile.remembered else ""
     number, replicated = len(best.stages), best.num_devices > len(best.stages)

@@ -29,7 +29,7 @@ _CPU = torch.device("cpu")
 
 
 Minibatch = tuple[Tensors, Tensors]
-"""Inputs and targets."""
+"""(inputs, targets) of a minibatch."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def measured_layers(
         tick: called after each pass.
 
     Raises:
-        ConfigError: the model does not fit on the device at once.
+        ConfigError: the whole model does not fit on the device.
     """
     devices = [how.device] if how.device.type == "cuda" else []
     try:
@@ -115,7 +115,7 @@ class _Model:
 
     def __init__(self, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> None:
         copied = copy.deepcopy(chain)
-        copied.module.to(how.device)  # at once, as layers may share weights
+        copied.module.to(how.device)  # in one step, as layers may share weights
         last = len(copied) - 1
         loss = on_device(how.loss, how.device)
         self._layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
@@ -124,7 +124,7 @@ class _Model:
             tuple(tensor.to(how.device) for tensor in split(tensors, how.num_microbatches)[0]) for tensors in minibatch
         )
         self._share = len(minibatch[0][0]) / len(self._inputs[0])
-        """Of a minibatch, in microbatches like the first."""
+        """Size of a minibatch relative to the first microbatch."""
 
     def measured(self, tick: Callable[[], object]) -> tuple[ProfiledLayer, ...]:
         for number in range(self._how.passes):
@@ -158,7 +158,7 @@ class _Model:
 
 
 class _Layer:
-    """A layer, computed as a stage of its own would compute it; the last one with the loss.
+    """A layer, computed as a separate stage would compute it; the last one with the loss.
 
     Attributes:
         forward_s, backward_s: of each pass.
@@ -230,7 +230,7 @@ class _Layer:
         return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in found]
 
     def costs(self, share: float) -> ProfiledLayer:
-        """Of a minibatch that is so many times what passed through."""
+        """Costs of a minibatch that is `share` times the measured inputs."""
         return ProfiledLayer(
             label=self._label,
             forward_s=share * statistics.median(self.forward_s[WARM_UPS:]),

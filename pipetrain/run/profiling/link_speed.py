@@ -44,7 +44,7 @@ class LinkSpeed:
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
-        """What `asdict` makes of it.
+        """Builds the value from its form as JSON (`asdict`).
 
         Raises:
             ConfigError: it is something else.
@@ -86,7 +86,7 @@ def _allowed_s() -> float:
 
 
 def _join(workers: ProcessContext, allowed_s: float) -> None:
-    """Waits for the workers, and ends them when their time is up: one that waits for the other would do so for ever."""
+    """Waits for the workers, and ends them when their time is up: a worker that waits for its peer would never end."""
     deadline = time.monotonic() + allowed_s
     while not workers.join(timeout=max(0.0, deadline - time.monotonic())):
         if time.monotonic() >= deadline:

@@ -44,7 +44,7 @@ class ProfiledRun:
     Attributes:
         settings: of the run.
         cut: the stages.
-        segments: which of them recompute together; None where none does.
+        segments: which of them recompute together; None if none does.
     """
 
     settings: Settings

@@ -247,7 +247,7 @@ def _of_target(target: Target) -> dict[str, Any]:
 
 
 def _code_of(path: str) -> str | None:
-    """The hash of the file of the innermost module on a path; None where there is none."""
+    """Hash of the file of the innermost module on a path; None if no module is found."""
     names = path.split(".")
     modules = (sys.modules.get(".".join(names[:count])) for count in range(len(names), 0, -1))
     file = next((module.__file__ for module in modules if module is not None), None)
