@@ -72,7 +72,7 @@ def test_links_inside_the_repository_lead_to_files(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_named_in_docs_exist(page):
     named = re.findall(
-        r"`((?:benchmarks|conf|docs|examples|pipetrain|scripts|tests)/[\w./-]*)`", page.read_text(encoding="utf-8")
+        r"`((?:benchmarks|conf|docs|examples|papers|pipetrain|scripts|tests)/[\w./-]*)`", page.read_text(encoding="utf-8")
     )
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
@@ -225,7 +225,7 @@ def measured_sentences():
         ("A run alone took {} s from Enter to its end, simulated {} s", whole),
         ("each further run of a sweep {} s, simulated {} s", later),
     ):
-        yield "architecture.md", words.format(*(f"{end[executor]:.1f}" for executor in ("distributed", "simulated")))
+        yield "runtime.md", words.format(*(f"{end[executor]:.1f}" for executor in ("distributed", "simulated")))
 
     planner = bench["planner"]
     yield "planner.md", f"predicts {len(planner['pipelines'])} pipelines"
