@@ -72,7 +72,8 @@ def test_links_inside_the_repository_lead_to_files(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_named_in_docs_exist(page):
     named = re.findall(
-        r"`((?:benchmarks|conf|docs|examples|papers|pipetrain|scripts|tests)/[\w./-]*)`", page.read_text(encoding="utf-8")
+        r"`((?:benchmarks|conf|docs|examples|papers|pipetrain|scripts|tests)/[\w./-]*)`",
+        page.read_text(encoding="utf-8"),
     )
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
