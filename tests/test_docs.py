@@ -72,7 +72,8 @@ def test_links_inside_the_repository_lead_to_files(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_named_in_docs_exist(page):
     named = re.findall(
-        r"`((?:benchmarks|conf|docs|examples|pipetrain|scripts|tests)/[\w./-]*)`", page.read_text(encoding="utf-8")
+        r"`((?:benchmarks|conf|docs|examples|papers|pipetrain|scripts|tests)/[\w./-]*)`",
+        page.read_text(encoding="utf-8"),
     )
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
@@ -156,10 +157,11 @@ def test_readme_counts_the_methods_and_schedules_that_there_are():
     assert f"| asynchronous methods | {len(asynchronous)} |" in page
 
 
-def test_results_in_readme_are_those_of_the_comparison():
+def test_results_on_the_methods_page_are_those_of_the_comparison():
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     cells = [
         [cell.strip(" `") for cell in line.split("|")[1:-1]]
-        for line in (ROOT / "README.md").read_text(encoding="utf-8").partition("## A result")[2].splitlines()
+        for line in page.partition("## Compared on the bundled images")[2].splitlines()
     ]
     table = itertools.takewhile(bool, itertools.dropwhile(lambda row: len(row) != 5, cells))
     rows = list(table)[2:]
@@ -225,7 +227,7 @@ def measured_sentences():
         ("A run alone took {} s from Enter to its end, simulated {} s", whole),
         ("each further run of a sweep {} s, simulated {} s", later),
     ):
-        yield "architecture.md", words.format(*(f"{end[executor]:.1f}" for executor in ("distributed", "simulated")))
+        yield "runtime.md", words.format(*(f"{end[executor]:.1f}" for executor in ("distributed", "simulated")))
 
     planner = bench["planner"]
     yield "planner.md", f"predicts {len(planner['pipelines'])} pipelines"
