@@ -23,7 +23,7 @@ def test_gpt2_has_the_published_number_of_parameters():
 
 
 @pytest.mark.slow
-def test_weights_load_into_transformers_gpt2_and_give_the_same_scores():
+def test_weights_load_into_transformers_gpt2_with_equal_scores():
     torchvision_import.install()
     transformers = pytest.importorskip("transformers")
     chain = small(tied=True, dropout=0.1)

@@ -70,7 +70,7 @@ def test_run_that_plans_for_itself_goes_on_with_its_cuts(tmp_path):
         (("~lr_schedule",), "~lr_schedule: every run needs a choice of lr_schedule: lr_schedule=NAME"),
     ],
 )
-def test_what_hydra_knows_and_no_run_takes_is_refused_in_one_line(capsys, words, message):
+def test_unsupported_hydra_options_are_refused(capsys, words, message):
     assert cli.carry_out(["run", *words]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"pipetrain: error: {message}")

@@ -74,7 +74,7 @@ def test_balanced_split_knows_what_a_layer_costs_at_each_stage(layers, data):
 
 
 @given(COSTS, st.data())
-def test_balanced_split_gives_every_stage_a_layer_with_weights_if_there_are_enough(costs, data):
+def test_balanced_split_gives_each_stage_weights_if_possible(costs, data):
     stages = data.draw(st.integers(1, len(costs)))
     weighted = data.draw(st.lists(st.booleans(), min_size=len(costs), max_size=len(costs)))
     rows, allowed = [costs] * stages, range(1, len(costs))
@@ -156,11 +156,11 @@ def test_even_stages_all_have_weights_while_there_are_enough(stages):
     assert all(any(list(layer.parameters()) for layer in LENET.layers[first:last]) for first, last in bounds)
 
 
-def test_even_stages_of_poolings_alone_are_made_where_more_stages_than_weight_layers_are_asked_for():
+def test_even_split_beyond_weight_layers_makes_pooling_stages():
     assert cuts(Even(7)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_ppv_counts_weight_layers_and_leaves_a_pooling_to_the_next_stage():
+def test_ppv_counts_weight_layers_and_passes_pooling_on():
     assert cuts(Ppv([1])) == [1]
     assert cuts(Ppv([1, 2, 3, 4])) == [1, 3, 5, 6]
     assert cuts(Ppv([2, 4], stages=3)) == [3, 6]

@@ -61,7 +61,7 @@ def test_a_written_profile_is_read_back_as_it_was(tmp_path):
     assert CHAIN.is_chain
 
 
-def test_a_published_graph_becomes_layers_in_the_order_of_computation(tmp_path):
+def test_published_graph_becomes_layers_in_computation_order(tmp_path):
     profile = read_profile(written(tmp_path, GRAPH))
     assert [layer.label for layer in profile.layers] == ["Conv2d(3, 32)", "ReLU(inplace)", "Add(inplace)"]
     assert profile.layers[0] == ProfiledLayer("Conv2d(3, 32)", 1.13e-3, 1.76e-3, 64, 3456, 64)
@@ -70,7 +70,7 @@ def test_a_published_graph_becomes_layers_in_the_order_of_computation(tmp_path):
     assert (profile.batch_size, profile.bytes_per_s) == (None, None)
 
 
-def test_weight_that_layers_share_counts_once_wherever_the_layers_stand(tmp_path):
+def test_shared_weight_counts_once_wherever_its_layers_are(tmp_path):
     shared = [{"layers": [2, 0], "weight_bytes": 12}]
     profile = read_profile(written(tmp_path, changed(shared_weights=shared, edges=[[2, 0], [0, 1]])))
     assert [layer.label for layer in profile.layers] == ["fc", "conv", "relu"]
@@ -80,7 +80,7 @@ def test_weight_that_layers_share_counts_once_wherever_the_layers_stand(tmp_path
     assert read_profile(written(tmp_path, profile.to_json())) == profile
 
 
-def test_time_of_reading_data_is_read_back_and_counts_on_one_device(tmp_path):
+def test_data_reading_time_is_stored_and_counts_on_one_device(tmp_path):
     read_one = read_profile(written(tmp_path, changed(reading={"inputs_s": 0.5, "targets_s": 0.25})))
     assert read_one.reading == LoaderTime(0.5, 0.25)
     assert read_one.single_device_s == 3 * 0.75 + 0.75
@@ -164,7 +164,7 @@ def test_published_profiles_have_the_sums_of_their_description(model, layers, ed
 
 
 @pytest.mark.parametrize("provenance", [{}, {"measured_at": 3}, {"measured_at": None, "load_average": 1}])
-def test_profile_that_does_not_say_when_it_was_measured_has_no_note(provenance):
+def test_profile_without_measurement_time_has_no_note(provenance):
     assert replace(CHAIN, provenance=provenance).notes == []
 
 

@@ -53,12 +53,12 @@ def test_partition_replicas_has_the_last_word(tmp_path, planned):
         ("pipedream", {"train": {"batch_size": 22}}, r"^the plan's partition\.replicas=\[2, 1\]: an epoch"),
     ],
 )
-def test_a_run_that_cannot_have_the_replicas_of_its_plan_is_refused(tmp_path, planned, case, changes, message):
+def test_run_that_cannot_have_planned_replicas_is_refused(tmp_path, planned, case, changes, message):
     with pytest.raises(ConfigError, match=message):
         prepared(tmp_path, case, planned, **changes)
 
 
-def test_what_is_wrong_beside_the_replicas_of_a_plan_is_told_alone(tmp_path, planned):
+def test_other_error_with_planned_replicas_is_reported_alone(tmp_path, planned):
     with pytest.raises(ConfigError, match=r"^train\.recompute_boundaries"):
         prepared(tmp_path, "pipedream", planned, train={"recompute_boundaries": [99]})
 
@@ -92,6 +92,6 @@ def test_boundaries_in_layers_are_segments_of_stages():
         (["partition=explicit"], r"partition.boundaries is not set; e.g. partition.boundaries=\[4,7\]"),
     ],
 )
-def test_number_of_stages_that_only_a_model_could_tell_is_refused(words, message):
+def test_stage_count_only_a_model_could_tell_is_refused(words, message):
     with pytest.raises(ConfigError, match=message):
         composed_phases(words)
