@@ -67,9 +67,9 @@ def test_predicted_stages_on_shared_cores_slow_each_other(tmp_path, profile, cap
 @pytest.mark.parametrize(
     ("words", "seconds", "note"),
     [
-        ("", 4 * 0.003 / 2, "assumed: 4 processes share 2 cores; topology.devices=4 gives each a device of its own"),
-        ("topology.devices=4", 0.003, "4 devices computes by itself; topology.cores=2 lets them share 2 cores"),
-        ("topology.gigabytes_per_s=[1e3]", 0.003, "topology.cores=2 lets them share 2 cores"),
+        ("", 4 * 0.003 / 2, "4 processes share 2 cores; topology.devices=4"),
+        ("topology.devices=4", 0.003, "4 devices computes by itself; topology.cores=2"),
+        ("topology.gigabytes_per_s=[1e3]", 0.003, "topology.cores=2"),
         ("topology.cores=4", 0.003, ""),
     ],
 )

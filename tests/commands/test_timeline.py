@@ -270,7 +270,7 @@ def test_timeline_takes_choices_of_a_users_folder(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["lr=0.1"], "lr=0.1: no such setting; did you mean optimizer.lr?"),
+        (["lr=0.1"], "lr=0.1: no such setting"),
         (["+model.nope=3"], "model.nope=3: pipetrain.models.resnet_cifar.build has no such parameter"),
         (["method=gpipe", "--config-dir", "/nowhere"], "--config-dir /nowhere: there is no such folder"),
     ],

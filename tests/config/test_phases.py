@@ -89,7 +89,7 @@ def test_phases_already_resolved_stay_as_they_are():
             [{"epoch": 2}],
             r"phases\[0\]=.*takes schedule, method, and steps or epochs; not epoch; did you mean epochs\?",
         ),
-        ([{"steps": 2}, {"steps": 0}], r"phases\[1\]\.steps=0: a whole number of at least 1"),
+        ([{"steps": 2}, {"steps": 0}], r"phases\[1\]\.steps=0: .*at least 1"),
         ([{"epochs": 1.5}], r"phases\[0\]\.epochs=1\.5: a whole number"),
         ([{"steps": True}], r"phases\[0\]\.steps=true: a whole number"),
         ([{"steps": "3"}], r"phases\[0\]\.steps=3: a whole number"),
@@ -99,8 +99,8 @@ def test_phases_already_resolved_stay_as_they_are():
         ([{"method": {"name": "pipemar"}}], r"phases\[0\]\.method=pipemar: no such method; did you mean pipemare"),
         ([{"method": "adagrad"}], r"phases\[0\]\.method=adagrad: no such method; choose from asp, "),
         ([{"method": "../schedule/gpipe"}], r"phases\[0\]\.method=.*no such method"),
-        ([{"method": ["stale"]}], r"phases\[0\]\.method=.*a name, or a mapping with `name`"),
-        ([{"method": {"decay": 0.1}}], r"phases\[0\]\.method=.*a name, or a mapping with `name`"),
+        ([{"method": ["stale"]}], r"phases\[0\]\.method=.*mapping with `name`"),
+        ([{"method": {"decay": 0.1}}], r"phases\[0\]\.method=.*mapping with `name`"),
     ],
 )
 def test_malformed_phases_are_refused_with_their_place(entries, message):

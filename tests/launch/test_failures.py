@@ -208,7 +208,7 @@ def test_torchrun_starts_the_workers_of_a_run(tmp_path):
 def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
     done = pipetrain("run", "model=lenet5", cwd=tmp_path, RANK="0", WORLD_SIZE="3")
     assert done.returncode == 2
-    assert "WORLD_SIZE=3: partition.stages=2 needs as many processes" in done.stderr
+    assert "WORLD_SIZE=3: partition.stages=2" in done.stderr
 
 
 @pytest.mark.parametrize("method", ["pipeoptim", "gpipe"])

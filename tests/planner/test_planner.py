@@ -121,7 +121,7 @@ def test_limited_memory_makes_another_plan_best():
 
 def test_each_device_may_have_memory_of_its_own():
     assert layers(planner(HEAVY_END, 6, memory_gigabytes=[1, 1, 1, 1, 1, 8.1]).best()) == [5, 1]
-    with pytest.raises(ConfigError, match=r"no plan fits; the one that needs least takes 8 times what a device has"):
+    with pytest.raises(ConfigError, match=r"no plan fits; .* 8 times"):
         planner(HEAVY_END, 2, memory_gigabytes=[8.1, 1]).best()
 
 
@@ -166,7 +166,7 @@ def test_shortage_of_memory_names_the_changes_that_would_fit():
     profile = chain(*[layer(1.0, output_bytes=10**6, weight_bytes=10**6, activation_bytes=10**9)] * 2)
     with pytest.raises(ConfigError) as error:
         planner(profile, 2, memory_gigabytes=1.5).best()
-    assert "the one that needs least takes 2.003 GB, 0.503 GB more than there is" in str(error.value)
+    assert "takes 2.003 GB, 0.503 GB more" in str(error.value)
     assert "these would fit: train.recompute=true (1.003 GB)" in str(error.value)
     planner(profile, 2, memory_gigabytes=1.5, train={"recompute": True}).best()
 
@@ -186,7 +186,7 @@ def test_replicas_that_are_given_are_planned_for():
     assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
     short = settings("pipedream", topology={"gigabytes_per_s": [1.0], "memory_gigabytes": 1e-6}, **asked)
     heavy = chain(*[layer(1.0, weight_bytes=1000)] * 8)
-    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits; the one that needs least"):
+    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits"):
         Planner.of(heavy, short).best()
 
 

@@ -235,7 +235,7 @@ def test_run_that_cannot_work_is_refused_before_it_starts(tmp_path, case, change
 
 def test_link_that_cannot_be_slowed_is_refused_before_start(tmp_path, monkeypatch):
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0")
-    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: a number above 0 is needed"):
+    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: .*above 0"):
         prepared(tmp_path, "gpipe", executor={"name": "distributed"})
 
 

@@ -52,7 +52,7 @@ def test_run_that_plans_for_itself_goes_on_with_its_cuts(tmp_path):
     (tmp_path / "profile.json").write_text(json.dumps(profile))
     words.append(f"profile={tmp_path / 'profile.json'}")
     done = run(tmp_path / "run", *words, "partition.stages=3")
-    assert "partition=auto: 3 stages, cut before layers 4, 5, by profile=" in done.stdout
+    assert "partition=auto: 3 stages, cut before layers 4, 5" in done.stdout
     (tmp_path / "profile.json").unlink()
     again = run(tmp_path / "run", *words, "partition.stages=3", "train.epochs=2", "resume=auto")
     assert "partition=auto: cut as" in again.stdout

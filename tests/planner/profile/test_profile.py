@@ -110,10 +110,10 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(layers=[{"label": "conv"}]), r"layer 0 \(conv\) has no forward_s: a number of at least 0"),
         (
             changed(layers=[{**CHAIN.to_json()["layers"][0], "weight_bytes": 1.5}]),
-            r"layer 0 \(conv\) has weight_bytes=1.5: a whole number of at least 0",
+            r"layer 0 \(conv\) has weight_bytes=1.5: .*at least 0",
         ),
-        (changed(reading={"inputs_s": 1.0}), "inputs_s and targets_s are needed, numbers of at least 0"),
-        (changed(reading={"inputs_s": -1, "targets_s": 0}), "inputs_s and targets_s are needed, numbers of at least 0"),
+        (changed(reading={"inputs_s": 1.0}), r"inputs_s and targets_s .*at least 0"),
+        (changed(reading={"inputs_s": -1, "targets_s": 0}), r"inputs_s and targets_s .*at least 0"),
         (
             changed(message_work=1e-4),
             "message_work=0.0001: seconds and seconds_per_byte are needed",
@@ -123,11 +123,11 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(shared_weights=[{"layers": [0, 3]}]), r"has layers=\[0, 3\]: two or more of the 3 layers"),
         (
             changed(shared_weights=[{"layers": [0, 2], "weight_bytes": 17}]),
-            r"that layers \[0, 2\] share has weight_bytes=17: a whole number of at most 16",
+            r"that layers \[0, 2\] share has weight_bytes=17: .*at most 16",
         ),
         (changed(edges=[[0, 3]]), r"edge \[0, 3\]: two indices of its 3 layers"),
         (changed(edges=[[0, 1], [1, 0]]), "a cycle of layers: (conv -> relu -> conv|relu -> conv -> relu)$"),
-        (changed(batch_size=0), "batch_size=0: a whole number of at least 1"),
+        (changed(batch_size=0), r"batch_size=0: .*at least 1"),
         (changed(bytes_per_s=-1), "bytes_per_s=-1: a number above 0"),
         ("node1 -- ReLU\n", "line 1: 'node1 -- ReLU' is neither a layer nor an edge"),
     ],
@@ -140,7 +140,7 @@ def test_a_wrong_profile_is_refused_in_one_line_with_its_path(tmp_path, content,
 
 
 def test_a_missing_profile_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"profile=.*none\.json: cannot be read: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"profile=.*none\.json: cannot be read"):
         read_profile(tmp_path / "none.json")
 
 

@@ -71,7 +71,7 @@ class HitLoss(nn.CrossEntropyLoss):
 @pytest.mark.parametrize(
     ("measured", "message"),
     [
-        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 is not a number of hits out of 1"),
+        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 .*out of 1"),
         (
             lambda *_: torch.tensor(1),
             r"found is 1 for 2 samples together, but 1, 1 for each alone, so it is not a number",
@@ -80,8 +80,8 @@ class HitLoss(nn.CrossEntropyLoss):
             lambda _outputs, targets: -len(targets),
             r"found=-2 is not a number of hits out of 2; a metric .* docs/metrics.md",
         ),
-        (lambda _outputs, targets: 2 * len(targets), r"found=4 is not a number of hits out of 2"),
-        (lambda *_: torch.tensor(float("nan")), r"found=nan is not a number of hits out of 2"),
+        (lambda _outputs, targets: 2 * len(targets), r"found=4 .*out of 2"),
+        (lambda *_: torch.tensor(float("nan")), r"found=nan .*out of 2"),
         (lambda _outputs, targets: targets * 0, r"found is a tensor of shape \(2,\), not a number of hits"),
     ],
 )
@@ -99,7 +99,7 @@ def test_whole_numbers_are_hits_whatever_their_type():
     ("loss", "message"),
     [
         (nn.CrossEntropyLoss(reduction="none"), r"the mean, a tensor of one element, not a tensor of shape \(2,\)"),
-        (lambda *_: 1.0, r"the mean, a tensor of one element, not a float"),
+        (lambda *_: 1.0, r"the mean, .*not a float"),
         (
             lambda outputs, _targets: outputs.detach().sum(),
             r"_target_=.*: no gradient flows from the loss to the outputs",

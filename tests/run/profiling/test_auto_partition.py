@@ -140,7 +140,7 @@ def test_a_slow_link_moves_the_cut(tmp_path, stored):
 @pytest.mark.parametrize(
     ("stages", "changes", "message"),
     [
-        (9, {}, r"partition\.stages=9: the model has 7 parts that can be cut apart; at most 7 stages"),
+        (9, {}, r"partition\.stages=9: .*at most 7 stages"),
         (3, {"topology": {"devices": 2}}, r"partition\.stages=3: `topology` has 2 devices, and each stage takes one"),
         (
             2,
