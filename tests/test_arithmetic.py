@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
-def test_mixed_precision_computes_in_sixteen_bits_and_returns_float32(precision, dtype):
+def test_mixed_precision_computes_in_16_bits_returning_float32(precision, dtype):
     arithmetic, layer = ComputeOptions(precision), nn.Linear(3, 2)
     with arithmetic.computing(CPU):
         output = layer(torch.randn(4, 3))
@@ -74,7 +74,7 @@ def test_switches_of_a_run_are_the_callers_again_afterwards(monkeypatch, kind, o
     assert switches() == before
 
 
-def test_deterministic_run_sets_all_switches_and_keeps_the_users_workspace(monkeypatch):
+def test_deterministic_run_sets_switches_and_keeps_workspace(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     with switched("cuda", deterministic=True):
@@ -97,7 +97,7 @@ def test_switches_in_effect_are_those_of_torch(monkeypatch, tf32, convolutions, 
         assert switches_in_effect("cpu") == {"deterministic": True}
 
 
-def test_operation_without_a_deterministic_form_ends_in_an_error_that_names_the_setting():
+def test_nondeterministic_operation_error_names_the_setting():
     message = r"^deterministic=true: put_.* does not have a deterministic implementation"
     with pytest.raises(RuntimeError, match=message), switched("cpu", deterministic=True):
         torch.ones(4).put_(torch.tensor([0, 0]), torch.ones(2), accumulate=False)

@@ -49,7 +49,7 @@ def test_run_in_two_processes_writes_all_its_files(tmp_path):
 
 
 @pytest.mark.slow
-def test_simulated_and_distributed_commands_give_the_same_bits_and_metrics(tmp_path):
+def test_simulated_and_distributed_commands_agree(tmp_path):
     run(tmp_path / "a", *TINY)
     run(tmp_path / "b", *TINY, "executor=simulated")
     one, other = summary(tmp_path / "a"), summary(tmp_path / "b")
@@ -90,8 +90,8 @@ WRONG = [
     (["dataset=cifar10", "dataset.root=/nowhere"], r"dataset.root=/nowhere.*dataset.download=true"),
     (["train.epochs=many"], r"train.epochs=many"),
     (["resume=/nowhere"], r"resume=/nowhere: no such folder"),
-    (["lr=0.1"], r"lr=0.1: no such setting; did you mean optimizer.lr\?$"),
-    (["+train.eopchs=3"], r"train.eopchs=3: no such setting; did you mean train.epochs\?$"),
+    (["lr=0.1"], r"lr=0.1: .*optimizer.lr\?$"),
+    (["+train.eopchs=3"], r"train.eopchs=3: .*train.epochs\?$"),
 ]
 WRONG_IN_OTHER_WAYS = [
     (["method=gpipe", "schedule=1f1b"], r"method=gpipe does not work with schedule=1f1b"),
@@ -110,14 +110,14 @@ WRONG_IN_OTHER_WAYS = [
     (["schedule.depth=0"], r"schedule.depth=0"),
     (["dataset.limit=0"], r"dataset.limit=0"),
     (["threads=0"], r"threads=0"),
-    (["dataset.workers=50000"], r"dataset.workers=50000: at most \d+ here, 16 for each of \d+ cores"),
+    (["dataset.workers=50000"], r"dataset.workers=50000: at most \d+ here"),
     (["train.target=66"], r"train.target=66.*top1"),
     (["log.every_steps=0"], r"log.every_steps=0"),
-    (["method=pipoptim"], r"method=pipoptim: no such method; did you mean pipeoptim\?$"),
-    (["+methd=gpipe"], r"methd=gpipe: no such setting; did you mean method\?$"),
+    (["method=pipoptim"], r"method=pipoptim: .*pipeoptim\?$"),
+    (["+methd=gpipe"], r"methd=gpipe: .*method\?$"),
     (["+hydra.run.dri=here"], r"hydra.run.dri: no such setting"),
     (["optimizer.clip_norm=-1"], r"optimizer.clip_norm=-1: a number above 0"),
-    (["partition.stages=0"], r"partition.stages=0: a whole number of at least 1"),
+    (["partition.stages=0"], r"partition.stages=0: .*at least 1"),
     (["dataset.limit=32", "train.batch_size=64"], r"train.batch_size=64: more than the 32 samples .*dataset.limit=32"),
 ]
 
@@ -144,7 +144,7 @@ def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_signal_after_the_command_is_carried_out_leaves_the_exit_code_as_it_is(monkeypatch, main, number):
+def test_signal_after_command_keeps_exit_code(monkeypatch, main, number):
     monkeypatch.setattr(cli, "carry_out", lambda *_: ExitCode.DIVERGED)
     monkeypatch.setattr(process_exit, "exit_despite_user_threads", lambda _code: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as end:
@@ -178,7 +178,7 @@ def test_version_and_help_are_printed(tmp_path):
     assert "doctor" in pipetrain("--help", cwd=tmp_path).stdout
 
 
-def test_configuration_is_shown_and_a_wrong_value_refused_without_importing_torch(tmp_path):
+def test_configuration_is_shown_or_refused_without_torch(tmp_path):
     code = (
         "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); "
         "c.carry_out(['run', 'optimizer.clip_norm=-1']); sys.exit('torch' in sys.modules)"
@@ -258,7 +258,7 @@ def test_divergence_names_the_step_and_is_exit_code_3(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_divergence_in_several_processes_names_the_step_and_is_exit_code_3(tmp_path):
+def test_distributed_divergence_names_step_and_exits_with_3(tmp_path):
     check_divergence(tmp_path / "run", run(tmp_path / "run", *TINY, *DIVERGING, code=3).stderr)
 
 
@@ -329,16 +329,14 @@ def test_help_describes_every_command_without_torch_or_hydra(tmp_path):
         assert re.search(rf"^    {command}\s+\w+", done.stdout, re.MULTILINE), command
 
 
-def test_settings_of_timeline_may_stand_on_either_side_of_an_option(tmp_path, capsys):
+def test_timeline_settings_may_surround_an_option(tmp_path, capsys):
     words = ["method=gpipe", "--minibatches", "2", "partition.stages=3", "-o", str(tmp_path / "out")]
     assert cli.carry_out(["timeline", *words]) == 0
     assert "method=gpipe, schedule=gpipe, D = 3, N = 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("setting", ["hydra.run.dir=file/run", "hydra.run.dir=${new_folder:file/run}"])
-def test_run_directory_that_cannot_be_made_is_one_line_that_says_how_to_name_another(
-    tmp_path, monkeypatch, capsys, setting
-):
+def test_impossible_run_directory_is_refused_in_one_line(tmp_path, monkeypatch, capsys, setting):
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pipetrain"])
@@ -348,7 +346,7 @@ def test_run_directory_that_cannot_be_made_is_one_line_that_says_how_to_name_ano
     assert shown.count("\n") == 1
 
 
-def test_process_of_an_outer_launcher_ends_without_the_last_rites_that_would_abort_it(tmp_path):
+def test_process_of_outer_launcher_exits_without_abort(tmp_path):
     code = (
         "import atexit, sys; from pipetrain import cli; atexit.register(print, 'rites'); "
         "sys.argv = ['pipetrain', 'list', 'methods']; cli.main()"

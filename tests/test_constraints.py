@@ -28,7 +28,7 @@ def lower_bound(requirement):
 
 
 @pytest.mark.parametrize("requirement", LOWEST, ids=lambda requirement: requirement.name)
-def test_lower_constraints_pin_the_lowest_version_that_is_allowed(requirement):
+def test_lower_constraints_pin_lowest_allowed_versions(requirement):
     assert pinned("constraints-lower.txt")[requirement.name] == lower_bound(requirement)
 
 

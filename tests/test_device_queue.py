@@ -35,7 +35,7 @@ def test_cpu_queues_nothing():
         assert HostCopies([torch.ones(2)]).ready
 
 
-def test_copies_keep_values_and_memory_order_of_what_changes_later():
+def test_copies_keep_values_and_memory_order():
     tensors = [torch.arange(6.0).reshape(2, 3).t(), torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)]
     expected = [tensor.clone() for tensor in tensors]
     copies = HostCopies(tensors)
@@ -46,7 +46,7 @@ def test_copies_keep_values_and_memory_order_of_what_changes_later():
         assert copy.stride() == before.stride()
 
 
-def test_copies_go_into_the_memory_of_earlier_ones_of_the_same_form():
+def test_copies_reuse_memory_of_earlier_ones_of_same_form():
     earlier = HostCopies([torch.zeros(3), torch.zeros(2, 2), torch.zeros(2)]).take()
     tensors = [torch.ones(3), torch.ones(2, 2).t(), torch.ones(2, dtype=torch.float64), torch.ones(1)]
     again = HostCopies(tensors, [*earlier, None]).take()
@@ -74,7 +74,7 @@ def test_numbers_keep_their_kind_and_order(on_device, monkeypatch):
 
 
 @pytest.mark.usefixtures("waits")
-def test_numbers_of_a_device_are_read_together_with_those_of_their_type(monkeypatch):
+def test_device_numbers_are_read_together_by_type(monkeypatch):
     read, tolist = [], torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda each: read.append(each.shape) or tolist(each))
     numbers(SCALARS)

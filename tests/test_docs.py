@@ -78,7 +78,7 @@ def test_paths_named_in_docs_exist(page):
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
 
-def test_architecture_page_shows_the_layers_of_the_import_contract():
+def test_architecture_page_shows_import_contract_layers():
     content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = next(each["layers"] for each in content["tool"]["importlinter"]["contracts"] if "layers" in each)
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -280,7 +280,7 @@ def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path)
         ("stage 0 is idle\ncompleted after 11 steps, 1 min 2 s, 98.5 samples/s\n", False),
     ],
 )
-def test_measured_numbers_of_a_transcript_may_vary_and_nothing_else(output, equal):
+def test_only_measured_numbers_of_transcript_may_vary(output, equal):
     shown = ("...", "stage 0  is idle", "completed after 10 steps, 0.5 s, 2,607 samples/s")
     assert Command("pipetrain run model=lenet5", shown).shows(output) == equal
 
@@ -293,7 +293,7 @@ def test_measured_numbers_of_a_transcript_may_vary_and_nothing_else(output, equa
         ("final  loss 0.41  top1 86.1\n", False),
     ],
 )
-def test_last_evaluation_of_a_transcript_may_be_the_best_or_be_followed_by_it(output, equal):
+def test_last_transcript_evaluation_may_be_best_or_precede_it(output, equal):
     shown = ("final  loss 0.3834  top1 86.65  (also the best)",)
     assert Command("make demo", shown).shows(output) == equal
 

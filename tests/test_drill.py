@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, needs_proc]
 DRILL = Path(__file__).resolve().parents[1] / "benchmarks" / "drill.py"
 
 
-def test_runs_in_which_something_fails_end_with_the_bits_of_an_undisturbed_one():
+def test_runs_with_failures_end_with_undisturbed_bits():
     words = [sys.executable, str(DRILL), "--seed", "7", "--only", "0", "1", "2", "12"]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -31,7 +31,7 @@ def example(monkeypatch):
     return importlib.import_module
 
 
-def test_example_of_a_language_model_relays_its_embedding_and_scores_letters(example):
+def test_language_model_example_relays_embedding_and_scores(example):
     module = example("next_letter")
     data, loss = module.Letters(), module.NextLetter(first=8)
     letters, target = default_collate([data.train[index] for index in range(3)])
@@ -53,7 +53,7 @@ def test_example_of_a_regression_takes_dicts_of_numpy_arrays(example):
 
 
 @pytest.mark.slow
-def test_example_of_a_transformers_model_is_cut_and_counts_only_answers(example):
+def test_transformers_example_is_cut_and_counts_answers_only(example):
     pytest.importorskip("transformers")
     module = example("sorting")
     split = module.Digits(samples=8).train

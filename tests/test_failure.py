@@ -55,7 +55,7 @@ def test_error_without_code_of_the_users_names_no_place():
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, InvariantError])
-def test_error_in_our_own_words_is_told_without_its_type_and_place(kind):
+def test_own_error_is_shown_without_type_and_place(kind):
     def breaks():
         raise kind("stage 1 held 3 weight versions")
 

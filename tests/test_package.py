@@ -14,7 +14,7 @@ def test_every_name_of_the_package_is_found_where_it_is_defined(name):
     assert getattr(pipetrain, name).__module__.startswith("pipetrain") if name != "__version__" else True
 
 
-def test_name_that_the_package_does_not_have_is_an_attribute_error():
+def test_unknown_package_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         pipetrain.nothing  # noqa: B018
 

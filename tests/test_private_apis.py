@@ -146,7 +146,7 @@ def test_storage_of_a_view_has_the_identity_of_its_base():
     assert x.untyped_storage()._cdata != x.clone().untyped_storage()._cdata
 
 
-def test_weak_reference_to_a_storage_expires_with_its_last_tensor():
+def test_weak_storage_reference_expires_with_last_tensor():
     x = torch.ones(3)
     view, ref = x[1:], StorageWeakRef(x.untyped_storage())
     assert ref.cdata == x.untyped_storage()._cdata
@@ -156,7 +156,7 @@ def test_weak_reference_to_a_storage_expires_with_its_last_tensor():
     assert ref.expired()
 
 
-def test_change_in_place_raises_the_version_of_all_that_share_the_memory():
+def test_in_place_change_raises_version_of_all_views():
     x = torch.ones(3)
     view, detached, before = x[1:], x.detach(), x._version
     x.add_(1)

@@ -61,7 +61,7 @@ def test_disk_with_little_room_is_limited(capsys, monkeypatch):
     assert found(capsys)["disk"][0] == "limited"
 
 
-def test_optional_packages_are_listed_with_what_they_are_for_and_missing_ones_fail(capsys, monkeypatch):
+def test_optional_packages_are_listed_and_missing_ones_fail(capsys, monkeypatch):
     def version_of(name):
         if name in ("h5py", "safetensors"):
             raise PackageNotFoundError(name)

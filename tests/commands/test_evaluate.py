@@ -38,7 +38,7 @@ def test_table_or_json_of_a_run_that_is_trusted(run, capsys):
     assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(final, rel=1e-6)
 
 
-def test_texts_go_to_a_new_file_where_an_evaluation_generates_any(run, capsys, tmp_path):
+def test_generated_texts_go_to_a_new_file(run, capsys, tmp_path):
     words = ["eval", str(run[0]), "--trust", "device=cpu", "--texts"]
     assert cli.carry_out([*words, str(tmp_path)]) == 2
     assert f"--texts {tmp_path}: exists; name a new file" in capsys.readouterr().err
@@ -53,7 +53,7 @@ def test_run_that_is_not_trusted_is_refused_in_one_line(run, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_error_of_the_users_own_data_set_is_one_line_with_its_type(run, capsys, monkeypatch):
+def test_custom_dataset_error_is_one_line_with_type(run, capsys, monkeypatch):
     module = ModuleType("failing_data")
     module.build = lambda: SimpleNamespace(train=Failing(), eval=Failing(), channels=1, classes=4)
     monkeypatch.setitem(sys.modules, "failing_data", module)

@@ -42,7 +42,7 @@ def python(folder, code):
     return Child([sys.executable, "-c", code], folder / "printed.log", {})
 
 
-def test_machine_without_a_gpu_fails_in_nothing_and_verifies_nothing(capsys, monkeypatch):
+def test_machine_without_gpu_fails_no_check_and_verifies_none(capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert cli.carry_out(["doctor", "--gpu"]) == 0
     text = capsys.readouterr().out
@@ -63,7 +63,7 @@ def test_step_that_fails_is_reported_and_the_next_part_goes_on(monkeypatch, caps
     assert found["lines"][2] == "ok: done"
 
 
-def test_child_that_hangs_is_killed_with_those_that_it_started_and_its_last_words_are_told(tmp_path):
+def test_hanging_child_tree_is_killed_and_its_output_shown(tmp_path):
     child = python(
         tmp_path, "import os, time; print('begun', flush=True); print(os.fork(), flush=True); time.sleep(60)"
     )
@@ -95,7 +95,7 @@ def test_runs_with_other_bits_or_another_end_differ():
     )
 
 
-def test_operation_without_a_deterministic_form_is_compared_by_loss(monkeypatch, tmp_path):
+def test_nondeterministic_operation_is_compared_by_loss(monkeypatch, tmp_path):
     refused = {"status": "failed", "reason": "deterministic=true: max_pool has none", "folder": str(tmp_path)}
 
     def swept(_machine, settings, _varied, **_options):

@@ -38,7 +38,7 @@ def test_group_that_does_not_exist_is_answered_with_the_nearest(capsys):
     assert capsys.readouterr().err == f"pipetrain: error: {error}\n"
 
 
-def test_models_are_listed_with_task_data_set_and_the_settings_of_their_paper(capsys):
+def test_models_are_listed_with_task_dataset_and_paper_settings(capsys):
     rows = {row["name"]: row for row in listed(capsys)["models"]}
     assert rows["alexnet"]["task"] == "image classification"
     assert rows["alexnet"]["dataset"] == "fashion_mnist_mini"
@@ -63,7 +63,7 @@ def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_sizes_stand_behind_the_summary_and_in_the_rows_of_models(capsys, monkeypatch):
+def test_sizes_follow_summary_and_model_rows(capsys, monkeypatch):
     monkeypatch.setattr("pipetrain.commands.list._Sizes", lambda: lambda _model: {"parameters": 61_706, "layers": 7})
     assert cli.carry_out(["list", "models", "--sizes"]) == 0
     assert "linear layers (Krizhevsky 2014)  [7 layers, 61,706 parameters]" in capsys.readouterr().out
@@ -75,7 +75,7 @@ def test_sizes_of_what_has_none_are_refused(capsys):
     assert "pipetrain list models --sizes" in capsys.readouterr().err
 
 
-def test_choices_in_a_folder_of_ones_own_are_listed_behind_the_others(tmp_path, capsys):
+def test_choices_in_user_folder_are_listed_last(tmp_path, capsys):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("# A model of mine\n_target_: mylib.build\n")
     rows = listed(capsys, "models", f"--config-dir={tmp_path}")

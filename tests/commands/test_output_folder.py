@@ -12,7 +12,7 @@ def test_folder_that_can_be_made_is_accepted_and_not_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folder_below_a_file_is_refused_with_the_setting_and_the_reason(tmp_path):
+def test_folder_below_file_is_refused_with_setting_and_reason(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"^-o x: no file can be written to .*file: Not a directory$"):
         check_writable("-o x", tmp_path / "file" / "folder")
@@ -30,7 +30,7 @@ def test_file_in_the_place_of_the_folder_is_refused(tmp_path):
         ["timeline", "method=gpipe"], ["report", "staleness"], ["report", "runs", "."],
     ],
 )  # fmt: skip
-def test_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, capsys, words):
+def test_unwritable_output_is_refused_before_the_work(tmp_path, capsys, words):
     (tmp_path / "file").touch()
     assert carry_out([*words, "-o", str(tmp_path / "file" / "folder" / "x")]) is ExitCode.WRONG_USAGE
     shown = capsys.readouterr()

@@ -35,7 +35,7 @@ def test_plan_of_vgg16_replicates_its_convolutions_15_times(tmp_path, capsys):
     assert best.split()[1:6] == ["15-1", "42.34", "ms", "15.88", "3,023"]
 
 
-def test_plan_has_no_replicas_where_straight_pipelines_are_asked_for(tmp_path):
+def test_straight_plan_has_no_replicas(tmp_path):
     plan = planned(tmp_path, f"profile={VGG16}", "topology.devices=4", GIGABYTE, "planner.straight=true")
     assert [stage["replicas"] for stage in plan["stages"]] == [1] * 4
 
@@ -93,7 +93,7 @@ def test_plan_of_a_stored_profile_needs_no_torch(tmp_path):
 
 
 @pytest.mark.slow
-def test_run_trains_the_stages_of_a_plan_and_refuses_one_for_another_model(tmp_path):
+def test_run_trains_plan_and_refuses_plan_of_other_model(tmp_path):
     layers = [
         {"label": label, "forward_s": 1, "backward_s": 2, "output_bytes": 3, "weight_bytes": 4, "activation_bytes": 5}
         for label in LENET5

@@ -26,7 +26,7 @@ def predicted(tmp_path, *words):
     return json.loads((tmp_path / "out" / "prediction.json").read_text())
 
 
-def test_prediction_compares_methods_and_stages_and_marks_the_fastest(tmp_path, profile, capsys):
+def test_prediction_compares_methods_and_marks_fastest(tmp_path, profile, capsys):
     cases = predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2,4", "train.microbatches=4")
     periods = {(case["method"], case["D"]): case["time_per_minibatch_s"] for case in cases}
     assert periods["gpipe", "2"] == pytest.approx(0.006 * (4 + 1) / 4, rel=1e-4)
@@ -52,7 +52,7 @@ def test_prediction_with_recomputation_shows_its_time(tmp_path, profile, capsys)
     assert "forward  recompute  backward" in capsys.readouterr().out
 
 
-def test_prediction_on_shared_cores_lets_stages_slow_each_other_down(tmp_path, profile, capsys):
+def test_predicted_stages_on_shared_cores_slow_each_other(tmp_path, profile, capsys):
     words = ["method=pipedream", "partition.stages=4", "optimizer=sgd", "topology.cores=2"]
     (case,) = predicted(tmp_path, profile, *words)
     assert case["time_per_minibatch_s"] == pytest.approx(4 * 0.003 / 2, rel=1e-4)
@@ -67,13 +67,13 @@ def test_prediction_on_shared_cores_lets_stages_slow_each_other_down(tmp_path, p
 @pytest.mark.parametrize(
     ("words", "seconds", "note"),
     [
-        ("", 4 * 0.003 / 2, "assumed: 4 processes share 2 cores; topology.devices=4 gives each a device of its own"),
-        ("topology.devices=4", 0.003, "4 devices computes by itself; topology.cores=2 lets them share 2 cores"),
-        ("topology.gigabytes_per_s=[1e3]", 0.003, "topology.cores=2 lets them share 2 cores"),
+        ("", 4 * 0.003 / 2, "4 processes share 2 cores; topology.devices=4"),
+        ("topology.devices=4", 0.003, "4 devices computes by itself; topology.cores=2"),
+        ("topology.gigabytes_per_s=[1e3]", 0.003, "topology.cores=2"),
         ("topology.cores=4", 0.003, ""),
     ],
 )
-def test_stages_on_a_cpu_share_its_cores_unless_devices_are_described(tmp_path, capsys, words, seconds, note):
+def test_cpu_stages_share_cores_unless_devices_are_described(tmp_path, capsys, words, seconds, note):
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 1, "cores": 2}).to_json()))
     words = ["method=pipedream", "partition.stages=4", "topology.update_gigabytes_per_s=1e6", *words.split()]
@@ -84,7 +84,7 @@ def test_stages_on_a_cpu_share_its_cores_unless_devices_are_described(tmp_path, 
     assert ("assumed" in shown) == bool(note)
 
 
-def test_prediction_warns_of_a_pipeline_that_only_microbatches_fill(tmp_path, profile, capsys):
+def test_prediction_warns_if_one_microbatch_cannot_fill_pipeline(tmp_path, profile, capsys):
     predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2")
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "microbatches=1: under schedule=gpipe only one of the 2 stages" in line]
@@ -118,7 +118,7 @@ def test_plan_with_replicas_is_predicted_from_its_file(tmp_path, profile):
     assert case["time_per_minibatch_s"] == pytest.approx(plan["time_per_minibatch_s"], rel=1e-4)
 
 
-def test_prediction_of_replicas_takes_minibatches_in_turn_and_averages_gradients(tmp_path, profile):
+def test_predicted_replicas_take_turns_and_average_gradients(tmp_path, profile):
     words = ["method=pipedream", "partition=explicit", "partition.boundaries=[2]", "partition.replicas=[2,1]"]
     (case,) = predicted(tmp_path, profile, *words, "topology.gigabytes_per_s=[1e3]", "optimizer=sgd")
     assert [stage["replicas"] for stage in case["stages"]] == [2, 1]
@@ -131,14 +131,14 @@ def test_prediction_of_replicas_takes_minibatches_in_turn_and_averages_gradients
 
 
 @pytest.mark.parametrize(("overlap", "seconds"), [("true", (0.004 + 0.048) / 3), ("false", (0.012 + 0.048) / 3)])
-def test_replicas_over_slow_links_wait_for_the_mean_of_their_gradients(tmp_path, profile, overlap, seconds):
+def test_replicas_over_slow_links_wait_for_gradient_mean(tmp_path, profile, overlap, seconds):
     words = ["method=data_parallel", "partition.stages=1", "partition.replicas=[3]", f"planner.overlap={overlap}"]
     speed = 4 / 3 * 32000 / 0.048 / 1e9
     (case,) = predicted(tmp_path, profile, *words, f"topology.gigabytes_per_s=[{speed}]")
     assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
 
 
-def test_largest_batch_that_fits_keeps_the_versions_of_the_method_in_mind(profile, capsys):
+def test_largest_fitting_batch_counts_weight_versions_of_method(profile, capsys):
     words = ["partition.stages=4", "topology.memory_gigabytes=0.000256", "optimizer=sgd"]
     assert cli.carry_out(["predict", "--fit", profile, "method=naive_async,pipedream", *words]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]

@@ -67,7 +67,7 @@ def test_what_cannot_work_is_refused_in_one_line(words, message, tmp_path, capsy
 @pytest.mark.parametrize(
     ("words", "cache"), [([], "renew"), (["planner.cache=use"], "use"), (["++planner.cache=ignore"], "ignore")]
 )
-def test_a_profile_is_measured_anew_unless_settings_say_otherwise(words, cache, tmp_path, monkeypatch):
+def test_profile_is_remeasured_by_default(words, cache, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(plan, "chosen_profile", lambda settings: asked.append(settings.planner.cache) or MEASURED)
     assert cli.carry_out(["profile", "model=lenet5", *words, "-o", str(tmp_path / "profile.json")]) == 0

@@ -18,7 +18,7 @@ def test_wrong_use_of_the_report_is_one_line(words, monkeypatch, capsys, main):
     assert "error: " in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_report_of_damaged_runs_alone_is_an_error_that_names_one_and_overwrites_nothing(tmp_path, capsys):
+def test_report_of_damaged_runs_only_fails_and_keeps_files(tmp_path, capsys):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_text("{")

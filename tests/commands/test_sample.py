@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_language_model_trains_alike_in_both_executors_and_tells_tokens_and_text(folder):
+def test_language_model_trains_alike_in_both_executors(folder):
     hashes = {}
     for method, stages in (("pipedream", 2), ("pipeoptim", 4)):
         for executor in ("distributed", "simulated"):
@@ -53,11 +53,11 @@ def test_language_model_trains_alike_in_both_executors_and_tells_tokens_and_text
 def _refusals(folder, trained):
     refused = pipetrain("eval", str(trained), f"dataset.path={folder / 'other.txt'}", cwd=folder)
     assert refused.returncode == 2
-    assert "dataset: its vocabulary is another than that of" in refused.stderr
+    assert "dataset: its vocabulary" in refused.stderr
     (folder / "novel.txt").write_text(prose(400, seed=2).upper(), encoding="utf-8")
     on = (*TINY, f"dataset.path={folder / 'novel.txt'}", "method=pipedream", "partition.stages=2", "executor=simulated")
     refused = run(folder / "resumed", *on, f"resume={trained}", "train.max_steps=30", code=2)
-    assert "dataset: its vocabulary is another than that of" in refused.stderr
+    assert "dataset: its vocabulary" in refused.stderr
 
 
 def _export(folder, trained):

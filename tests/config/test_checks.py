@@ -70,9 +70,7 @@ def test_value_out_of_range_is_refused_with_what_works(override, message):
 @pytest.mark.parametrize(
     ("batch", "microbatches", "nearest"), [(10, 3, "1, 2, 5"), (64, 5, "2, 4, 8"), (7, 2, "1, 7"), (6, 9, "2, 3, 6")]
 )
-def test_microbatches_that_do_not_divide_the_minibatch_are_refused_with_the_nearest_that_do(
-    batch, microbatches, nearest
-):
+def test_nondividing_microbatches_are_refused_with_nearest(batch, microbatches, nearest):
     with pytest.raises(ConfigError, match=f"the nearest that divide it are {nearest}$"):
         checked(f"train.batch_size={batch}", f"train.microbatches={microbatches}")
 

@@ -57,6 +57,6 @@ def test_names_of_a_family_are_those_of_its_classes():
         ("pipemare_w", None, "pipemare_w"),
     ],
 )
-def test_class_of_the_users_own_goes_by_its_name_and_a_file_by_its_own(name, path, called):
+def test_custom_class_is_named_by_class_and_file_by_file_name(name, path, called):
     config = {"method": {} if path is None else {"_target_": path}, "model": {"_target_": "mylib.Net"}}
     assert with_own_names({"method": name, "model": "custom"}, config) == {"method": called, "model": "custom"}

@@ -63,19 +63,19 @@ def test_model_brings_choices_and_values(folder):
     assert set(settings.choices) == {*groups()}
 
 
-def test_choice_of_the_command_line_wins_over_the_models_and_loses_its_values(folder):
+def test_command_line_choice_replaces_model_choice_and_values(folder):
     settings = chosen(folder, "dataset=mnist", "model=mine", "train.batch_size=5", "optimizer=adam")
     assert (settings.choices["dataset"], settings.dataset.limit) == ("mnist", None)
     assert (settings.choices["optimizer"], settings.optimizer.lr) == ("adam", 0.001)
     assert (settings.train.batch_size, settings.train.epochs) == (5, 3)
 
 
-def test_value_of_the_command_line_wins_over_what_the_model_changes_of_its_choice(folder):
+def test_command_line_value_overrides_model_value(folder):
     settings = chosen(folder, "model=mine", "optimizer.lr=0.5", "dataset.size=16")
     assert (settings.optimizer.lr, settings.dataset.target.options["size"]) == (0.5, 16)
 
 
-def test_experiment_wins_over_the_model_and_loses_to_the_command_line(folder):
+def test_experiment_overrides_model_but_not_command_line(folder):
     settings = chosen(folder, "experiment=mine", "dataset=mnist")
     assert {group: settings.choices[group] for group in ("model", "dataset", "optimizer", "lr_schedule")} == {
         "model": "mine",
@@ -86,7 +86,7 @@ def test_experiment_wins_over_the_model_and_loses_to_the_command_line(folder):
     assert (settings.train.epochs, settings.train.batch_size) == (4, 8)
 
 
-def test_every_run_of_a_sweep_over_models_has_what_its_model_brings(folder):
+def test_each_run_of_model_sweep_has_its_model_settings(folder):
     swept = [chosen(folder, *words) for words in combinations(["model=lenet5,mine"])]
     assert [settings.choices["dataset"] for settings in swept] == ["fashion_mnist_mini", "synthetic_images"]
     assert [settings.train.batch_size for settings in swept] == [64, 8]
@@ -121,7 +121,7 @@ def test_models_change_settings_that_the_choices_have():
     assert files == set(), "of no model and choice"
 
 
-def test_settings_of_every_models_paper_are_choices_and_settings_that_there_are():
+def test_model_paper_settings_name_existing_choices_and_settings():
     for choice in choices_of("model"):
         words = shlex.split(choice.remarks.get("paper", ""))
         for name, _, value in (word.partition("=") for word in words):

@@ -46,7 +46,7 @@ def test_target_is_built_with_its_options_and_extra_ones_on_top(here):
     assert Target.of("model", {"_target_": f"{here}.counted"}).build(7) == (7, 0)
 
 
-def test_option_that_is_not_given_is_told_by_its_full_name_and_what_it_is():
+def test_missing_option_is_named_with_full_path_and_meaning():
     rule = Target.of("partition", {"_target_": "pipetrain.planner.partition.rules.Explicit", "boundaries": "???"})
     with pytest.raises(MissingMandatoryValue) as caught:
         rule.build()
@@ -80,7 +80,7 @@ def test_options_that_a_target_refuses_are_told_in_one_line(here, options, messa
         ({"count": 1, "pace": None}, r"model\.pace=null: .* has no such parameter; it takes count, least"),
     ],
 )
-def test_option_that_the_target_does_not_take_is_refused_with_what_it_takes(here, options, message):
+def test_unknown_target_option_is_refused_with_known_ones(here, options, message):
     with pytest.raises(ConfigError, match=message):
         Target("model", f"{here}.counted", options).check()
 
@@ -90,7 +90,7 @@ def test_target_with_open_keywords_takes_every_option(here):
     assert Target("model", f"{here}.open_to_all", {"pace": 3}).build() == {"fast": False, "pace": 3}
 
 
-def test_value_that_its_annotation_excludes_is_refused_also_where_other_keywords_are_open(here):
+def test_wrongly_typed_value_is_refused_despite_open_keywords(here):
     with pytest.raises(ConfigError, match=r"^model\.fast=maybe: true or false is needed$"):
         Target("model", f"{here}.open_to_all", {"pace": 3, "fast": "maybe"}).check()
 
@@ -105,7 +105,7 @@ def test_value_that_its_annotation_excludes_is_refused_also_where_other_keywords
         (".thing", "ValueError: Empty module name"),
     ],
 )
-def test_target_that_cannot_be_imported_is_refused_with_the_reason(path, message, tmp_path, monkeypatch):
+def test_unimportable_target_is_refused_with_reason(path, message, tmp_path, monkeypatch):
     (tmp_path / "broken_of_tests.py").write_text("\nimport not_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -170,7 +170,7 @@ def test_values_that_fit_or_of_which_nobody_can_tell_pass(annotation, value):
     assert told(annotation, value) is None
 
 
-def test_annotation_that_its_own_default_contradicts_says_nothing():
+def test_annotation_contradicting_its_default_is_ignored():
     assert told(int, "same", default="valid") is None
     assert told(bool, 1, default=0) is None
 
@@ -190,7 +190,7 @@ def test_annotation_that_its_own_default_contradicts_says_nothing():
         (Literal["words", "characters"], "word", "one of words, characters is needed; did you mean words?"),
     ],
 )
-def test_value_that_does_not_fit_is_told_with_what_would_and_the_nearest(annotation, value, message):
+def test_unfit_value_is_refused_with_choices_and_nearest(annotation, value, message):
     assert told(annotation, value) == message
 
 

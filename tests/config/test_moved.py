@@ -43,7 +43,7 @@ def write_former_paths(folder):
 
 
 @pytest.mark.slow
-def test_run_of_former_paths_is_evaluated_and_resumed_with_the_same_bits(tmp_path):
+def test_run_with_former_paths_evaluates_and_resumes_equally(tmp_path):
     whole, older = tmp_path / "whole", tmp_path / "older"
     run(whole, *TINY, "executor=simulated")
     shutil.copytree(whole, older)

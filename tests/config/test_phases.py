@@ -89,7 +89,7 @@ def test_phases_already_resolved_stay_as_they_are():
             [{"epoch": 2}],
             r"phases\[0\]=.*takes schedule, method, and steps or epochs; not epoch; did you mean epochs\?",
         ),
-        ([{"steps": 2}, {"steps": 0}], r"phases\[1\]\.steps=0: a whole number of at least 1"),
+        ([{"steps": 2}, {"steps": 0}], r"phases\[1\]\.steps=0: .*at least 1"),
         ([{"epochs": 1.5}], r"phases\[0\]\.epochs=1\.5: a whole number"),
         ([{"steps": True}], r"phases\[0\]\.steps=true: a whole number"),
         ([{"steps": "3"}], r"phases\[0\]\.steps=3: a whole number"),
@@ -99,8 +99,8 @@ def test_phases_already_resolved_stay_as_they_are():
         ([{"method": {"name": "pipemar"}}], r"phases\[0\]\.method=pipemar: no such method; did you mean pipemare"),
         ([{"method": "adagrad"}], r"phases\[0\]\.method=adagrad: no such method; choose from asp, "),
         ([{"method": "../schedule/gpipe"}], r"phases\[0\]\.method=.*no such method"),
-        ([{"method": ["stale"]}], r"phases\[0\]\.method=.*a name, or a mapping with `name`"),
-        ([{"method": {"decay": 0.1}}], r"phases\[0\]\.method=.*a name, or a mapping with `name`"),
+        ([{"method": ["stale"]}], r"phases\[0\]\.method=.*mapping with `name`"),
+        ([{"method": {"decay": 0.1}}], r"phases\[0\]\.method=.*mapping with `name`"),
     ],
 )
 def test_malformed_phases_are_refused_with_their_place(entries, message):
@@ -176,7 +176,7 @@ def test_phases_equal_the_reference(name, N):
     assert difference(pipe.state(), state) < 1e-11
 
 
-def test_reference_of_two_phases_of_one_method_differs_from_one_phase():
+def test_two_phases_of_one_method_differ_from_one_phase():
     one = run_by_hand([("pipemare", None)], 1, 3)[1]
     assert difference(run_by_hand(PHASES["the counters of pipemare begin anew"], 1, 3)[1], one) > 1e-3
 
@@ -191,7 +191,7 @@ def resumed(folder, source, **changes):
 
 
 @pytest.mark.slow
-def test_phases_have_equal_bits_in_both_executors_and_when_resumed(tmp_path):
+def test_phases_are_bitwise_equal_in_executors_and_on_resume(tmp_path):
     cases = {
         "gpipe, pipemare": SWITCHING,
         "stale, sequential": {"phases": [phase("stale", epochs=1), phase("sequential")]},
@@ -210,14 +210,14 @@ def test_phases_have_equal_bits_in_both_executors_and_when_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("step", [2, 4, 6, 10])
-def test_run_resumed_around_a_change_of_phase_has_the_bits_of_one_never_stopped(tmp_path, step):
+def test_resume_around_phase_change_keeps_bits(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
     again = simulated(resumed(tmp_path / "again", store.at_step(tmp_path / "whole", step)))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
 
 
-def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(tmp_path):
+def test_weight_change_average_is_saved_in_its_phase_only(tmp_path):
     simulated(job(tmp_path / "run", "pipemare", 2, **SWITCHING))
     found = {
         step: store.load_tensors(store.at_step(tmp_path / "run", step), lambda name: name.kind is Kind.STATISTIC)
@@ -232,7 +232,7 @@ def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(t
         assert all(value.abs().sum() > 0 for value in named.values())
 
 
-def test_run_resumed_without_its_average_of_weight_changes_differs(tmp_path, monkeypatch):
+def test_resume_without_weight_change_average_differs(tmp_path, monkeypatch):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
     monkeypatch.setattr(UpdateAverage, "load_state", lambda _self, _state: None)
     again = simulated(resumed(tmp_path / "again", store.at_step(tmp_path / "whole", 6)))

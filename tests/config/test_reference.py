@@ -19,7 +19,7 @@ def defaults(section, prefix=""):
             yield f"{prefix}{field.name}", value
 
 
-def test_every_setting_of_the_schema_is_listed_with_its_default_and_a_meaning():
+def test_every_schema_setting_is_listed_with_default_and_meaning():
     listed = [setting for section in sections() for setting in section.settings]
     assert {setting.name: setting.default for setting in listed} == dict(defaults(Config()))
     assert [setting.name for setting in listed if not setting.meaning.endswith(".")] == []
@@ -43,7 +43,7 @@ def test_settings_of_a_choice_have_the_comments_of_its_file():
     assert list(settings_of_choice("method", "gpipe")) == []
 
 
-def test_settings_that_a_model_changes_have_its_values_and_comments():
+def test_model_changed_settings_show_model_values_and_comments():
     found = {setting.name: setting for setting in settings_of_choice("optimizer", "sgdm", "alexnet")}
     assert (found["optimizer.lr"].default, found["optimizer.momentum"].default) == (0.01, 0.9)
     assert found["optimizer.lr"].meaning.startswith("as Krizhevsky's")
@@ -55,7 +55,7 @@ def test_settings_of_a_preset_of_phases_are_those_of_its_group():
     assert found["method.anneal_steps"].meaning.startswith("K of T1")
 
 
-def test_every_setting_of_every_choice_has_a_meaning_but_the_depth_that_its_name_says():
+def test_every_choice_setting_has_a_meaning():
     settings = (
         setting
         for group in groups()

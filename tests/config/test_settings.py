@@ -26,7 +26,7 @@ def test_settings_cannot_be_changed():
         settings.train.epochs = 3
 
 
-def test_loader_settings_are_taken_for_a_data_set_of_the_users_own():
+def test_loader_settings_apply_to_custom_dataset():
     words = ["dataset=custom", "dataset._target_=mylib.Data", "+dataset.root=here", "dataset.shuffle=false"]
     settings = composed([*words, "dataset.limit=20", "dataset.workers=2"])
     assert (settings.dataset.shuffle, settings.dataset.limit, settings.dataset.workers) == (False, 20, 2)
@@ -34,7 +34,7 @@ def test_loader_settings_are_taken_for_a_data_set_of_the_users_own():
     assert (settings.dataset.target.path, settings.dataset.target.options) == ("mylib.Data", {"root": "here"})
 
 
-def test_rate_and_clipping_are_taken_for_an_optimizer_of_the_users_own():
+def test_rate_and_clipping_apply_to_custom_optimizer():
     words = ["optimizer=custom", "optimizer._target_=mylib.Lamb", "optimizer.lr=0.1", "optimizer.clip_norm=2"]
     settings = composed(words)
     assert (settings.optimizer.lr, settings.optimizer.clip_norm) == (0.1, 2)
@@ -53,11 +53,11 @@ def test_stored_settings_read_back_are_equal():
     [
         ("dataset.shuffle=3", "dataset.shuffle=3: true or false"),
         ("optimizer.lr=fast", "optimizer.lr=fast: a number above 0"),
-        ("optimizer.clip_norm=true", "optimizer.clip_norm=true: a number above 0 is needed, or null"),
+        ("optimizer.clip_norm=true", r"optimizer.clip_norm=true: .*above 0.*null"),
         ("executor.name=cloud", "executor.name=cloud: one of distributed, simulated"),
         ("device=tpu", "device=tpu: one of auto, cpu, cuda"),
         ("eval.every_epochs=-1", "eval.every_epochs=-1: at least 0"),
-        ("launch.hang_timeout=0", r"launch.hang_timeout=0.0: a number above 0 is needed, in seconds"),
+        ("launch.hang_timeout=0", r"launch.hang_timeout=0.0: .*above 0"),
     ],
 )
 def test_setting_that_cannot_work_is_refused(override, message):
@@ -73,18 +73,18 @@ def test_target_metric_of_a_run_that_never_evaluates_is_refused():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("+methd=gpipe", "methd=gpipe: no such setting; did you mean method?"),
-        ("+train.eopchs=3", "train.eopchs=3: no such setting; did you mean train.epochs?"),
-        ("+trian.epochs=3", "trian.epochs=3: no such setting; did you mean train.epochs?"),
-        ("++lr=0.1", "lr=0.1: no such setting; did you mean optimizer.lr?"),
+        ("+methd=gpipe", r"methd=gpipe: .* method\?"),
+        ("+train.eopchs=3", r"train.eopchs=3: .* train.epochs\?"),
+        ("+trian.epochs=3", r"trian.epochs=3: .* train.epochs\?"),
+        ("++lr=0.1", r"lr=0.1: .* optimizer.lr\?"),
     ],
 )
 def test_added_setting_that_nothing_reads_is_refused(override, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    with pytest.raises(ConfigError, match=message):
         composed([override])
 
 
-def test_added_setting_of_a_preset_that_no_phase_reads_is_refused():
+def test_preset_setting_added_but_read_by_no_phase_is_refused():
     with pytest.raises(ConfigError, match=r"method.decya=3: no phase reads it; did you mean method.decay\?"):
         composed(["method=pipemare_w", "+method.decya=3"])
     stored = composed(["method=pipemare_w", "method.decay=0.3"]).stored  # written out, the phases refer to nothing
@@ -102,12 +102,12 @@ def test_added_setting_of_a_preset_that_no_phase_reads_is_refused():
         ),
     ],
 )
-def test_options_that_no_target_takes_are_refused_with_their_section(overrides, message):
+def test_options_no_target_takes_are_refused_with_section(overrides, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         composed(overrides).check_targets()
 
 
-def test_setting_of_hydras_own_section_that_it_does_not_read_is_refused():
+def test_unread_setting_of_hydra_section_is_refused():
     check_hydra(OmegaConf.create({"run": {"dir": "here"}, "env": {}}))
     with pytest.raises(ConfigError, match=r"hydra\.run\.dri: no such setting"):
         check_hydra(OmegaConf.create({"run": {"dri": "here"}}))
@@ -119,7 +119,7 @@ def test_unknown_setting_of_a_stored_configuration_is_refused():
         settings_of(OmegaConf.create({**settings.stored, "pace": 3}), settings.choices)
 
 
-def test_what_a_model_must_know_of_the_data_is_an_option_of_its_target_only_where_it_is_given():
+def test_model_options_from_data_are_accepted_only_if_given():
     assert composed(["model=lenet5"]).model.target.options == {}
     settings = composed(["model=lenet5", "model.classes=5", "model.size=[28,32]"])
     assert settings.model.target.options == {"classes": 5, "size": [28, 32]}

@@ -62,5 +62,5 @@ def test_unknown_setting_is_answered_with_what_was_meant(name, given, message):
     assert unknown_setting(name, given) == message
 
 
-def test_settings_of_every_run_groups_and_settings_of_choices_are_known():
+def test_settings_of_runs_groups_and_choices_are_known():
     assert {"train.epochs", "dataset.limit", "seed", "experiment", "checkpoint", "method.decay"} <= set(known_names())

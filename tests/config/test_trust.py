@@ -36,7 +36,7 @@ def test_targets_that_the_choices_name_are_called_unasked():
         ({"phases": [{}, {"schedule": {"_target_": "mylib.S"}}]}, "phases[1].schedule._target_", "mylib.S"),
     ],
 )  # fmt: skip
-def test_target_of_anothers_is_named_with_the_flag_that_allows_it(change, setting, path):
+def test_untrusted_target_is_named_with_allowing_flag(change, setting, path):
     message = f"config.yaml: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, add"
     with pytest.raises(ConfigError) as caught:
         check_targets({**OWN, **change}, SECTIONS, asked=(), where="config.yaml")

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
-def test_stages_sharing_a_cuda_device_train_as_the_simulation_does(tmp_path, monkeypatch, stages):
+def test_stages_sharing_gpu_agree_with_simulation(tmp_path, monkeypatch, stages):
     monkeypatch.setattr(worker_pool, "_process", gpu_layers.sharing_one)
     cases = [(method, n) for method in DISTINCT for n in (1, 2) if fitting(method, stages, n)]
     jobs = [job(tmp_path / f"{m}-{n}-d", m, stages, train={"microbatches": n}) for m, n in cases]
@@ -41,7 +41,7 @@ def test_stages_sharing_a_cuda_device_train_as_the_simulation_does(tmp_path, mon
 
 
 @pytest.mark.parametrize("stages", [2, 3])
-def test_stages_sharing_a_cuda_device_have_the_bits_of_the_simulation_if_deterministic(tmp_path, monkeypatch, stages):
+def test_deterministic_stages_sharing_gpu_equal_simulation(tmp_path, monkeypatch, stages):
     monkeypatch.setattr(worker_pool, "_process", gpu_layers.sharing_one)
     methods = [method for method in DISTINCT if fitting(method, stages, 1)]
     exact = {"deterministic": True, "train": {"tf32": False, "epochs": 1}}
@@ -83,7 +83,7 @@ def test_synchronous_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, m
         (nn.RNN, {"num_layers": 2}),
     ],
 )
-def test_recurrent_layer_on_cuda_goes_back_through_the_newest_weights(recurrent, options, precision):
+def test_cuda_recurrent_backward_uses_newest_weights(recurrent, options, precision):
     found = []
     on_device = ComputeOptions(precision)
     for device, arithmetic in ((torch.device("cpu"), ComputeOptions()), (torch.device("cuda", 0), on_device)):
@@ -102,7 +102,7 @@ def test_recurrent_layer_on_cuda_goes_back_through_the_newest_weights(recurrent,
         torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
 
 
-def test_run_without_tf32_and_deterministic_says_so_and_has_the_bits_of_another(tmp_path):
+def test_deterministic_run_without_tf32_is_reproducible(tmp_path):
     words = [*TINY, "device=cuda", "executor=simulated", "deterministic=true", "train.tf32=false"]
     for name in ("one", "other"):
         run(tmp_path / name, *words)
@@ -114,7 +114,7 @@ def test_run_without_tf32_and_deterministic_says_so_and_has_the_bits_of_another(
 
 
 @pytest.mark.parametrize("planned", [["partition=auto"], ["executor=simulated"]])
-def test_launcher_holds_no_memory_of_a_device_once_it_has_measured_or_simulated(tmp_path, monkeypatch, planned):
+def test_launcher_holds_no_device_memory_after_measuring(tmp_path, monkeypatch, planned):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = torch.cuda.memory_reserved()
     assert cli.carry_out(["run", *TINY, "device=cuda", *planned, f"hydra.run.dir={tmp_path / 'run'}"]) == 0

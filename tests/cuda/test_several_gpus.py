@@ -70,7 +70,7 @@ def microbatches(count, **settings):
 
 
 @pytest.mark.parametrize("stages", each_on(2, 3, 4))
-def test_every_method_under_every_schedule_has_the_bits_of_the_simulation(tmp_path, stages):
+def test_every_method_and_schedule_equals_simulation(tmp_path, stages):
     """With an evaluation after each of two epochs; each pair of a method and a schedule with some numbers N."""
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
     check(
@@ -98,7 +98,7 @@ def test_replicas_have_the_bits_of_the_simulation(tmp_path, counts):
 
 
 @pytest.mark.parametrize("stages", each_on(2, 3))
-def test_ties_clipping_and_other_arithmetic_have_the_bits_of_the_simulation(tmp_path, stages):
+def test_ties_clipping_and_precision_equal_simulation(tmp_path, stages):
     adam = {"_target_": "torch.optim.Adam", "lr": 1e-2, "clip_norm": 0.5}
     two = {"microbatches": 2, "epochs": 1}
     cases = {
@@ -116,7 +116,7 @@ def test_ties_clipping_and_other_arithmetic_have_the_bits_of_the_simulation(tmp_
     check(tmp_path, cases)
 
 
-def test_text_whose_messages_announce_their_shapes_has_the_bits_of_the_simulation(tmp_path):
+def test_text_with_announced_shapes_equals_simulation(tmp_path):
     sections = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}}
     check(tmp_path, {m: (m, 2, {**sections, **microbatches(1)}) for m in ("pipedream", "gpipe", "pipemare")})
 
@@ -146,7 +146,7 @@ def test_compiled_layers_have_the_bits_of_the_simulation(tmp_path):
 
 
 @pytest.mark.parametrize("stages", each_on(2, 3))
-def test_wait_for_the_whole_device_in_every_forward_neither_deadlocks_nor_changes_bits(tmp_path, stages):
+def test_device_sync_in_each_forward_keeps_bits_without_deadlock(tmp_path, stages):
     """As loading a kernel, tuning one, and an allocator without free memory do."""
     waiting = {"model": {"_target_": "support.gpu_layers.waiting"}}
     methods = ("gpipe", "pipedream", "pipeoptim", "pipemare")
@@ -199,7 +199,7 @@ def start(folder, *words):
 # -- which devices there are -------------------------------------------------------------------------------------------
 
 
-def test_processes_that_see_one_device_each_exchange_messages_over_nccl(tmp_path):
+def test_processes_seeing_one_device_each_communicate_by_nccl(tmp_path):
     """As tasks of Slurm do with `--gpus-per-task=1`."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:2]
     words = (*TINY, "device=cuda", "partition.stages=2", "method=pipeoptim", *EXACT)
@@ -216,7 +216,7 @@ def test_processes_that_see_one_device_each_exchange_messages_over_nccl(tmp_path
     assert ours["weights_sha256"] == theirs["weights_sha256"]
 
 
-def test_more_processes_than_devices_exchange_messages_through_host_memory(tmp_path):
+def test_more_processes_than_devices_communicate_through_host(tmp_path):
     run(tmp_path / "run", *TINY, "device=cuda", f"partition.stages={COUNT + 1}", "model=resnet20", "train.epochs=1")
     found = summary(tmp_path / "run")
     assert (found["transport"], found["transport_reason"]) == ("gloo", f"processes 0 and {COUNT} share a GPU")
@@ -243,7 +243,7 @@ def test_killed_worker_ends_the_run_and_is_named(tmp_path, stage):
 
 
 @pytest.mark.parametrize("boundary", [4, 5])
-def test_memory_that_runs_out_in_a_forward_is_called_that_and_no_lost_stage(tmp_path, boundary):
+def test_out_of_memory_in_forward_is_not_reported_as_lost_stage(tmp_path, boundary):
     stage = 1 if boundary == 4 else 0
     fails(
         tmp_path / "run", "model=custom", "model._target_=support.gpu_layers.greedy", "partition=explicit",

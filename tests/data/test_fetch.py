@@ -38,7 +38,7 @@ def test_sample_is_drawn_alike_in_any_minibatch_of_its_epoch():
 
 
 @pytest.mark.parametrize(("dataset", "read"), [(Drawn, 2), (Telling, 0)])
-def test_targets_alone_are_read_without_their_inputs_where_the_data_set_can_tell(dataset, read):
+def test_targets_are_read_without_inputs_where_possible(dataset, read):
     fetch = Fetch(dataset(), 0, inputs=False, targets=True)
     assert fetch.decodes is (read > 0)
     inputs, (targets,) = fetch(0, [4, 2])
@@ -96,14 +96,14 @@ def raises(*_given):
         ("collate", True, "Asked.collate of samples 2 to 1"),
     ],
 )
-def test_exception_of_a_data_set_is_told_with_what_was_asked_and_the_line_in_its_code(asked, inputs, what):
+def test_dataset_exception_is_shown_with_request_and_line(asked, inputs, what):
     dataset = type("Asked", (Telling,), {asked: raises})()
     line = raises.__code__.co_firstlineno + 1
     with pytest.raises(DataError, match=rf"^dataset: {what}: KeyError: 'label' \(.*test_fetch.py:{line}\)$"):
         Fetch(dataset, 0, inputs=inputs, targets=True)(0, [2, 1])
 
 
-def test_memory_that_cannot_be_had_is_not_taken_for_wrong_samples(monkeypatch):
+def test_out_of_memory_is_not_reported_as_wrong_samples(monkeypatch):
     def no_memory(_values):
         raise RuntimeError("unable to allocate shared memory(shm)")
 

@@ -58,7 +58,7 @@ def equal(first, second):
     shuffle=st.booleans(),
     drop_short=st.booleans(),
 )
-def test_loader_gives_every_sample_once_and_drops_only_too_short_minibatches(
+def test_loader_gives_each_sample_once_and_drops_short_batches(
     samples, batch_size, microbatches, limit, shuffle, drop_short
 ):
     expected = min(samples, limit or samples)
@@ -174,7 +174,7 @@ def test_samples_may_hold_tuples_of_tensors_on_either_side():
     assert [tensor.dtype for tensor in targets] == [torch.int64, torch.float32]
 
 
-def test_samples_are_collated_as_torch_does_and_passed_on_in_their_order():
+def test_samples_are_collated_as_torch_does_in_order():
     values = {"ids": np.arange(3), "more": {"mask": [True, False]}, "scale": 0.5}
     samples = [(values, {"label": np.int64(1)}), (values, {"label": 2})]
     ((inputs, targets),) = Loader(Listed(samples), batch_size=2, shuffle=False).samples(0)
@@ -294,7 +294,7 @@ def test_exception_in_a_worker_is_told_as_it_was_there():
 
 
 @pytest.mark.parametrize("refused", [OSError(30, "Read-only file system"), RuntimeError("unable to open shm")])
-def test_shared_memory_that_workers_cannot_have_is_named_with_what_does_without(monkeypatch, refused):
+def test_missing_shared_memory_is_named_with_a_way_around(monkeypatch, refused):
     def lock(_context):
         raise refused
 

@@ -34,7 +34,7 @@ class Ordered(Bucketed):
     ordered = True
 
 
-def test_minibatches_of_a_data_sets_own_are_read_whole_in_an_order_of_seed_and_epoch():
+def test_own_minibatches_are_read_whole_in_seeded_order():
     loader = Loader(Bucketed(), batch_size=3, seed=4)
     whole = {(0, 1, 2), (3, 4, 5), (6, 7, 8), (9,), (10,)}
     seen = [[tuple(targets.tolist()) for (targets,) in loader.targets(epoch)] for epoch in range(4)]
@@ -55,7 +55,7 @@ def test_minibatches_of_the_first_samples_alone_are_made_of_them():
     assert [list(each) for each in loader.minibatches(0)] == [[0, 1, 2], [3], [4]]
 
 
-def test_own_minibatches_with_fewer_samples_than_microbatches_are_dropped():
+def test_own_minibatches_smaller_than_microbatches_are_dropped():
     loader = Loader(Bucketed(), batch_size=3, microbatches=3)
     assert (len(loader), loader.dropped) == (3, 2)
     with pytest.raises(ConfigError, match=r"4 samples make no minibatch of 4 microbatches with train.batch_size=4"):
@@ -63,13 +63,13 @@ def test_own_minibatches_with_fewer_samples_than_microbatches_are_dropped():
 
 
 @pytest.mark.parametrize("made", [None, [0, 1, 2]])
-def test_own_minibatches_that_are_no_lists_are_refused_in_one_line(monkeypatch, made):
+def test_own_minibatches_that_are_not_lists_are_refused(monkeypatch, made):
     monkeypatch.setattr(Bucketed, "batches", lambda *_: made)
     with pytest.raises(ConfigError, match=r"batches\(3, 11\) must return lists of samples, such as \[\[0, 1\], "):
         Loader(Bucketed(), batch_size=3)
 
 
-def test_own_minibatches_of_samples_that_there_are_not_are_refused(monkeypatch):
+def test_own_minibatches_of_unknown_samples_are_refused(monkeypatch):
     monkeypatch.setattr(Bucketed, "batches", lambda *_: [[0, 1], [2, 11]])
     with pytest.raises(ConfigError, match=r"batches\(3, 11\) returned the sample 11; samples are 0 to 10"):
         Loader(Bucketed(), batch_size=3)
@@ -79,7 +79,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 10), batch_tokens=st.none() | st.integers(1, 100))
-def test_minibatches_hold_each_sample_once_within_the_limits_from_short_to_long(lengths, batch_size, batch_tokens):
+def test_minibatches_hold_each_sample_once_sorted_by_length(lengths, batch_size, batch_tokens):
     batches = length_buckets(lengths, batch_size, batch_tokens)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     longest = [max(max(lengths[index]) for index in batch) for batch in batches]

@@ -86,7 +86,7 @@ def test_ids_of_the_vocabulary_pass():
         (-IDS, 9, "sample 7 of `eval` has the token id -3; .*, and the data set's 9; correct the id$"),
     ],
 )
-def test_id_without_a_row_is_told_with_its_sample_and_both_vocabularies(ids, known, message):
+def test_id_without_row_is_named_with_sample_and_vocabularies(ids, known, message):
     tokens = TokenRange("train", {0: 4}, known).of("eval")
     with pytest.raises(ConfigError, match=re.compile(message)):
         tokens.check((ids,), [7, 8])

@@ -58,7 +58,7 @@ def reading(tmp_path):
     process.communicate()
 
 
-def test_processes_that_read_samples_end_with_their_parent_even_if_they_are_stopped(reading):
+def test_reader_processes_end_with_parent_even_if_stopped(reading):
     process, readers = reading
     assert len(readers) == 2
     os.kill(readers[0], signal.SIGSTOP)
@@ -67,7 +67,7 @@ def test_processes_that_read_samples_end_with_their_parent_even_if_they_are_stop
 
 
 @pytest.mark.slow
-def test_signals_that_all_processes_get_leave_the_readers_at_work_until_their_parent_is_done(reading):
+def test_group_signals_do_not_stop_readers_before_parent(reading):
     process, readers = reading
     for number in ENDING:
         for reader in readers:

@@ -82,7 +82,7 @@ def test_run_reads_the_samples_by_their_names():
     assert (inputs.shape, sorted(labels.tolist()), data.dataset.channels) == ((2, 3), [0, 1], 1)
 
 
-def test_dict_without_a_named_target_is_refused_wherever_it_is_read_first():
+def test_dict_without_named_target_is_refused_at_first_read():
     message = r"sample \d must be .* not a dict of pixels, mask, labels; dataset.target_key=labels makes labels"
     with pytest.raises(ConfigError, match=message):
         Fetch(Dicts(), 0, inputs=True, targets=True)(0, [0])

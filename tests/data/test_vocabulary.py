@@ -57,7 +57,7 @@ def test_words_are_ranked_by_frequency_and_the_rest_is_unknown():
     assert WordVocabulary.of("b a b\nc c b").size == 5
 
 
-def test_lines_of_words_end_in_a_token_and_empty_ones_are_left_out():
+def test_word_lines_end_in_token_and_empty_ones_are_dropped():
     vocabulary = WordVocabulary.of("a b\n")
     end = vocabulary.encode("a\n").tolist()[1]
     assert vocabulary.encode(" a b \n\n \nb").tolist().count(end) == 1
@@ -93,7 +93,7 @@ def test_vocabulary_too_small_for_all_bytes_is_refused(size, given):
         byte_pairs(PROSE, size)
 
 
-def test_vocabulary_and_tokens_are_made_once_for_each_text_and_size(cache, monkeypatch):
+def test_vocabulary_is_built_once_per_text_and_size(cache, monkeypatch):
     asked = [(PROSE, 290), (PROSE, 280), (PROSE + "more", 290)]
     made = [byte_pairs(text, size).sha256 for text, size in asked]
     ids = byte_pairs(PROSE, 290).encode_once(PROSE)
@@ -144,7 +144,7 @@ def test_subwords_are_learned_from_the_text_up_to_the_size():
     assert len(frequent) < len(unseen)
 
 
-def test_words_are_what_white_space_separates_and_the_rarest_are_unknown():
+def test_words_split_at_white_space_and_rarest_are_unknown():
     vocabulary = learned(lambda: SENTENCES, "words", len(SPECIAL_TOKENS) + 3)
     (ids,) = vocabulary.encode_lines(["Hund im  Park läuft"])
     assert [i == UNKNOWN for i in ids] == [False, False, False, True]
@@ -178,7 +178,7 @@ def test_damaged_vocabulary_in_the_cache_is_replaced(cache):
     assert len(file.read_text()) > 50
 
 
-def test_vocabulary_without_a_place_for_the_cache_is_trained_all_the_same(tmp_path, monkeypatch):
+def test_vocabulary_is_trained_without_a_cache(tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))

@@ -78,7 +78,7 @@ def test_text_of_a_sample_does_not_depend_on_its_neighbors():
     assert together == [searched(model, [source], beam_width=3)[0] for source in (0, 1, 2, 0)]
 
 
-def test_text_that_would_not_end_is_cut_at_the_longest_of_its_sample():
+def test_endless_text_is_cut_at_its_sample_limit():
     model = Table()
     model.logits[..., MARKS.end] = -50.0
     assert [len(text) for text in searched(model, [0, 1, 2], longest=[7, 0, 3], beam_width=2)] == [7, 0, 3]

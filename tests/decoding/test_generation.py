@@ -63,7 +63,7 @@ def test_limit_leaves_the_later_samples_out():
     assert GENERATION.texts(MODEL, DecodingOptions(limit=2)) == TEXTS[:2]
 
 
-def test_bleu_of_texts_equal_to_their_references_is_100_and_signed():
+def test_bleu_of_identical_texts_is_100_with_signature():
     found = GENERATION.measure(MODEL, DecodingOptions(beam_width=2, length_penalty=0.6))
     assert found["bleu"].value == pytest.approx(100.0)
     assert "nrefs:1|case:mixed" in found["bleu"].signature
@@ -96,7 +96,7 @@ def test_model_that_cannot_generate_is_named_with_what_it_lacks():
     assert GENERATION.problem(MODEL) is None
 
 
-def test_missing_package_of_a_metric_is_named_with_the_extra_that_brings_it(monkeypatch):
+def test_missing_metric_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "nltk", None)
     assert GENERATION.problem(MODEL) is None
     with pytest.raises(ConfigError, match=r"METEOR needs nltk.*pip install \"pipetrain\[video\]\"; or .*decode=false"):

@@ -9,7 +9,7 @@ import pytest
 from pipetrain.decoding.metrics import bleu, meteor
 
 
-def test_bleu_is_the_geometric_mean_of_the_precisions_and_a_brevity_penalty():
+def test_bleu_is_geometric_mean_of_precisions_with_brevity():
     # 1-grams 5 of 6, 2-grams 3 of 5, 3-grams 1 of 4, 4-grams smoothed to 1 / (2 · 3); as long as the reference
     value, signature = bleu(["the cat sat on a mat"], [["the cat is on a mat"]])
     assert value == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 1 / 6) ** 0.25)
@@ -34,7 +34,7 @@ def test_meteor_weighs_recall_nine_times_and_punishes_fragments():
     assert value == pytest.approx(mean * (1 - 0.5 * (1 / 3) ** 3))
 
 
-def test_best_reference_of_each_text_counts_and_texts_are_averaged():
+def test_best_reference_counts_and_texts_are_averaged():
     alone, _ = meteor(["a cat"], [["a cat"]])
     value, _ = meteor(["a cat", "no match"], [["a dog", "a cat"], ["something else"]])
     assert value == pytest.approx(alone / 2)

@@ -20,7 +20,7 @@ def test_open_gate_lets_everything_through():
     assert gate.ended_after is None
 
 
-def test_shut_gate_lets_through_what_has_begun_elsewhere_and_no_more():
+def test_shut_gate_admits_only_what_began_elsewhere():
     gate = AdmissionGate()
     assert gate.admits()
     assert gate.hold() == 1
@@ -44,7 +44,7 @@ def test_held_gate_waits_for_the_decision():
     assert (answers, gate.ended_after) == ([False], 1)
 
 
-def test_gate_that_pauses_lets_the_minibatch_through_once_it_is_open_again():
+def test_paused_gate_admits_minibatch_once_reopened():
     gate = AdmissionGate(alone=True)
     assert gate.admits()
     gate.pause()
@@ -55,7 +55,7 @@ def test_gate_that_pauses_lets_the_minibatch_through_once_it_is_open_again():
     assert gate.admits()
 
 
-def test_end_that_is_wanted_during_a_pause_comes_when_the_gate_is_opened():
+def test_end_requested_during_pause_comes_at_reopening():
     gate = AdmissionGate(alone=True)
     gate.admits()
     gate.pause()
@@ -83,7 +83,7 @@ def test_list_that_ends_early_is_the_beginning_of_the_longer_one(case):
 
 
 @pytest.mark.parametrize("case", ["gpipe", "pipedream", "pipeoptim"])
-def test_list_of_a_replica_that_ends_early_goes_on_where_the_longer_one_is_broken_off(case):
+def test_shorter_replica_list_goes_on_where_longer_one_stops(case):
     """It is broken off where an operation is of a minibatch that no worker has begun, or of a round that has one."""
     method, schedule = METHODS[case]
     rules = PipelineRules(RoundRobin(schedule, Replicas((2, 3, 1))), method, 3, 2)
@@ -95,7 +95,7 @@ def test_list_of_a_replica_that_ends_early_goes_on_where_the_longer_one_is_broke
             assert [(each.operation, each.read) for each in begun] == [(each.operation, each.read) for each in shorter]
 
 
-def test_parts_of_an_evaluation_are_counted_but_are_no_minibatches():
+def test_evaluation_parts_are_counted_but_are_not_minibatches():
     gate, before = AdmissionGate(), []
     gate.before = lambda: before.append(None)
     gate.admits()
@@ -110,7 +110,7 @@ def test_run_that_all_end_here_has_ended_after_what_has_begun():
     assert (gate.ended_after, gate.ends) == (3, True)
 
 
-def test_gate_counts_the_minibatches_of_other_replicas_that_come_before():
+def test_gate_counts_earlier_minibatches_of_other_replicas():
     gate = AdmissionGate()
     assert gate.admits(2)  # the second minibatch, which is this replica's first
     assert gate.begun == 2

@@ -13,7 +13,7 @@ def gradients(step):
 
 
 @pytest.mark.parametrize("limit", [0.1, 1.0, 100.0])
-def test_clipping_over_several_stages_is_torchs_own_over_the_whole_model(limit):
+def test_clipping_over_stages_equals_torch_on_whole_model(limit):
     torch.manual_seed(3)
     whole = {f"{s}.{name}": value for s in range(3) for name, value in gradients(s).items()}
     stages = [{n: v for n, v in whole.items() if n.startswith(f"{s}.")} for s in range(3)]
@@ -63,7 +63,7 @@ def test_norm_is_that_of_all_stages_only_where_all_are_asked(over_all_stages):
 
 
 @pytest.mark.parametrize("limit", [0.1, 100.0])
-def test_stage_on_a_device_is_clipped_by_its_own_norm_without_a_look_at_it(monkeypatch, limit):
+def test_device_stage_is_clipped_by_own_norm_without_sync(monkeypatch, limit):
     expected = clipped(gradients(0), [squared_norm(gradients(0))], limit)
     monkeypatch.setattr("pipetrain.executors.clipping.queues", lambda _device: True)
     monkeypatch.setattr(torch.Tensor, "item", lambda _: pytest.fail("the host waits"))

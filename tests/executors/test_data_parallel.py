@@ -45,7 +45,7 @@ def theirs(rank, port, path):
 
 
 @pytest.mark.slow
-def test_data_parallelism_has_the_numbers_of_distributed_data_parallel(tmp_path):
+def test_data_parallelism_equals_distributed_data_parallel(tmp_path):
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     port = store.port
     del store

@@ -63,7 +63,7 @@ SELECTION = {
 }
 
 
-def test_stages_on_gpus_of_their_own_have_the_bits_of_the_simulation(tmp_path):
+def test_stages_on_separate_gpus_equal_simulation(tmp_path):
     check(tmp_path, SELECTION)
 
 
@@ -83,7 +83,7 @@ def run_mutant(monkeypatch, folder, name, case="pipedream"):
     return on_gpus([unfused(folder / name, *SELECTION[case])])[0]
 
 
-def test_receives_posted_ahead_deadlock_with_a_wait_for_the_whole_device(tmp_path, monkeypatch):
+def test_posted_receives_deadlock_with_device_wide_wait(tmp_path, monkeypatch):
     with pytest.raises(ProcessExitedException):
         run_mutant(monkeypatch, tmp_path, "receives_posted_ahead_and_full_memory")
     assert "stuck on the host" in logged_errors(tmp_path / "waits")
@@ -171,7 +171,7 @@ def test_one_more_wait_in_a_step_is_over_the_budget(tmp_path, monkeypatch, mutan
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stages", [2, 3])
-def test_every_method_under_every_schedule_has_equal_bits_on_gpus(tmp_path, monkeypatch, stages):
+def test_every_method_and_schedule_has_equal_bits_on_gpus(tmp_path, monkeypatch, stages):
     monkeypatch.setenv("STRICT_NCCL_LATE_MS", "0")
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
     cases = {
@@ -192,7 +192,7 @@ def test_replicas_have_equal_bits_on_gpus(tmp_path):
 
 
 @pytest.mark.slow
-def test_other_arithmetic_clipping_and_recomputation_have_equal_bits_on_gpus(tmp_path):
+def test_precision_clipping_and_recomputation_match_on_gpus(tmp_path):
     adam = {"_target_": "torch.optim.Adam", "lr": 1e-2, "clip_norm": 0.5}
     cases = {
         "clipped": ("gpipe", 3, microbatches(2, optimizer={"clip_norm": 0.5})),
@@ -205,13 +205,13 @@ def test_other_arithmetic_clipping_and_recomputation_have_equal_bits_on_gpus(tmp
 
 
 @pytest.mark.slow
-def test_text_of_varying_lengths_and_carried_state_have_equal_bits_on_gpus(tmp_path):
+def test_varying_text_and_carried_state_match_on_gpus(tmp_path):
     sections = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}}
     check(tmp_path, {m: (m, 2, {**sections, **microbatches(1)}) for m in ("pipedream", "gpipe", "pipemare")})
 
 
 @pytest.mark.slow
-def test_run_on_gpus_goes_on_from_its_checkpoint_with_the_same_bits(tmp_path):
+def test_gpu_run_resumes_with_equal_bits(tmp_path):
     saving = {"checkpoint": {"every_epochs": 1}}
     first = job(tmp_path / "whole", "pipeoptim", 2, **saving)
     whole = on_gpus([first])[0]

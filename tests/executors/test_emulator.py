@@ -440,7 +440,7 @@ def device_wide(rank, folder):
     time.sleep(3)
 
 
-def test_wait_for_the_whole_device_blocks_behind_a_posted_receive(refused, tmp_path):
+def test_device_wide_wait_blocks_behind_posted_receive(refused, tmp_path):
     found = refused(device_wide, tmp_path, count=2)
     assert "whole device, behind receive of 4 bytes 0 -> 1" in found
 
@@ -523,7 +523,7 @@ def waits_for_a_lost_peer(rank, folder):
     gpu().current_stream(DEVICE).synchronize()
 
 
-def test_without_an_end_of_patience_a_host_waits_for_its_watchdog(emulated, tmp_path):
+def test_host_without_timeout_waits_for_watchdog(emulated, tmp_path):
     with pytest.raises(ProcessExitedException) as caught:
         emulated(waits_for_a_lost_peer, tmp_path, count=2, STRICT_NCCL_SECONDS="0.5", PIPETRAIN_EMULATED_PATIENCE="inf")
     assert caught.value.exit_code == 7

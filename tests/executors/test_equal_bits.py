@@ -19,7 +19,7 @@ ARITHMETIC = {
 }
 
 
-def test_methods_of_each_kind_on_two_stages_have_equal_bits_in_both_executors(tmp_path):
+def test_each_kind_of_method_has_equal_bits_in_both_executors(tmp_path):
     """One epoch, one number of microbatches each, and the default schedule; the others are slower."""
     kinds = {"gpipe": 3, "pipedream": 1, "pipedream_2bw": 2, "pipeoptim": 4, "pipemare": 1, "i_timeprest": 2}
     cases = {method: (method, {"train": {"microbatches": n, "epochs": 1}}) for method, n in kinds.items()}
@@ -27,7 +27,7 @@ def test_methods_of_each_kind_on_two_stages_have_equal_bits_in_both_executors(tm
 
 
 @pytest.mark.slow
-def test_tied_weights_and_other_arithmetic_have_equal_bits_in_both_executors(tmp_path):
+def test_tied_weights_and_precision_have_equal_bits(tmp_path):
     cases = {}
     for method in ("gpipe", "pipedream_flush"):
         cases[f"{method}-tied"] = (method, {**TIED, "train": {"microbatches": 2}})
@@ -39,7 +39,7 @@ def test_tied_weights_and_other_arithmetic_have_equal_bits_in_both_executors(tmp
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
-def test_every_method_under_every_schedule_has_equal_bits_in_both_executors(tmp_path, stages):
+def test_every_method_and_schedule_has_equal_bits(tmp_path, stages):
     """Each pair of a method and a schedule on a diagonal of (D, N), so with every D and with every N."""
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
     cases = {
@@ -68,7 +68,7 @@ def test_recomputation_keeps_equal_bits_across_executors(tmp_path):
 
 
 @pytest.mark.slow
-def test_state_carried_from_minibatch_to_minibatch_keeps_equal_bits_under_every_method(tmp_path):
+def test_carried_state_keeps_equal_bits_under_every_method(tmp_path):
     """Interrupted in the middle of each epoch by a drain, and by an evaluation at its end."""
     cases, stages = {}, 4
     for k, method in enumerate(DISTINCT):
@@ -87,7 +87,7 @@ COMPILED = {
 
 
 @pytest.mark.slow
-def test_compiled_layers_have_equal_bits_in_both_executors_and_learn_what_plain_ones_do(tmp_path):
+def test_compiled_layers_have_equal_bits_and_learn_as_plain_ones(tmp_path):
     train = {"compile": True, "precision": "bf16"}
     found = check(tmp_path, 2, {"compiled": ("pipeoptim", {**COMPILED, "train": train})})
     plain = simulated(job(tmp_path / "plain", "pipeoptim", 2, **COMPILED, train={**train, "compile": False}))
@@ -108,14 +108,14 @@ def check(folder, stages, cases):
     return results
 
 
-def test_runs_have_equal_bits_under_one_seed_and_other_bits_under_another(tmp_path):
+def test_equal_seeds_give_equal_bits_and_others_do_not(tmp_path):
     first, second = (simulated(job(tmp_path / name, "pipeoptim", 3)) for name in ("a", "b"))
     other = simulated(job(tmp_path / "c", "pipeoptim", 3, seed=4))
     assert first["weights_sha256"] == second["weights_sha256"]
     assert first["weights_sha256"] != other["weights_sha256"]
 
 
-def test_asynchronous_methods_end_with_weights_that_differ_from_each_other(tmp_path):
+def test_asynchronous_methods_end_with_different_weights(tmp_path):
     train = {"microbatches": 3}  # with one, nf1b is 1f1b
     hashes = {
         method: simulated(job(tmp_path / method, method, 3, train=train))["weights_sha256"] for method in DISTINCT
@@ -150,7 +150,7 @@ def test_replicated_stages_have_equal_bits_in_both_executors(tmp_path):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
-def test_every_method_on_all_replicas_has_equal_bits_in_both_executors(tmp_path):
+def test_every_method_has_equal_bits_on_all_replicas(tmp_path):
     check_replicas(tmp_path, {case: replicated(*case) for case in REPLICATED})
 
 

@@ -18,7 +18,7 @@ from pipetrain.run.checkpoint import store
 CPU = torch.device("cpu")
 
 
-def test_evaluation_of_a_ragged_set_is_that_of_all_samples_at_once():
+def test_ragged_evaluation_equals_all_samples_at_once():
     torch.manual_seed(0)
     x, y = torch.randn(10, 4), torch.arange(10) % 3
     model = nn.Linear(4, 3)
@@ -50,7 +50,7 @@ def test_evaluation_asks_for_targets_when_it_has_the_outputs():
     assert asked == ["outputs", "targets"] * 2
 
 
-def test_evaluation_of_sequences_gives_the_perplexity_of_all_positions_together():
+def test_sequence_perplexity_is_over_all_positions():
     parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 4, (n, 5)),)) for n in (3, 1)]
     targets = iter([target for _, target in parts])
     metrics = evaluate([output for output, _ in parts], lambda: next(targets), CrossEntropy())
@@ -66,7 +66,7 @@ def test_evaluation_of_sequences_gives_the_perplexity_of_all_positions_together(
         pytest.param(lambda made: distributed([made])[0], id="distributed", marks=pytest.mark.slow),
     ],
 )
-def test_run_weighs_every_sample_of_a_ragged_evaluation_set_alike(tmp_path, carry_out):
+def test_run_weighs_all_samples_of_ragged_evaluation_equally(tmp_path, carry_out):
     made = job(tmp_path / "run", "pipedream", 2, eval={"batch_size": 7})  # of ten samples
     final = carry_out(made)["final"]
     samples = build_data(made.settings).dataset.eval
@@ -93,7 +93,7 @@ class Counting(TokenCrossEntropy):
         return super().count(targets)
 
 
-def test_evaluation_on_a_device_counts_on_the_host_and_reads_its_numbers_together(monkeypatch):
+def test_device_evaluation_counts_on_host_and_reads_once(monkeypatch):
     torch.manual_seed(0)
     parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 5, (n, 4)),)) for n in (3, 1, 2)]
     expected = evaluate([output for output, _ in parts], iter([target for _, target in parts]).__next__, Counting())

@@ -21,7 +21,7 @@ norm over so few samples multiply what has changed between the forward of a mini
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])
 @pytest.mark.parametrize("model", names_of("model"))
-def test_model_at_its_default_size_has_equal_bits_in_both_executors(tmp_path, model, method, stages):
+def test_model_at_default_size_has_equal_bits(tmp_path, model, method, stages):
     results = {}
     for executor in ("distributed", "simulated"):
         run(

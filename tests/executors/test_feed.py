@@ -27,7 +27,7 @@ def feed(inputs, targets, interval=DrainInterval(0, 1, 4, 1)):  # noqa: B008
     return Feed(loader, interval, torch.device("cpu"), inputs=inputs, targets=targets), numbers
 
 
-def test_feed_reads_one_minibatch_ahead_however_often_it_is_asked():
+def test_feed_reads_one_minibatch_ahead():
     ahead, numbers = feed(inputs=True, targets=False)
     for _ in range(3):
         ahead.prepare()
@@ -45,7 +45,7 @@ def test_feed_reads_nothing_beyond_the_drain_interval():
     assert numbers.read == [2, 3, 4, 5, 6, 7]
 
 
-def test_feed_of_one_stage_reads_inputs_and_targets_together_and_once():
+def test_one_stage_feed_reads_inputs_and_targets_once():
     ahead, numbers = feed(inputs=True, targets=True)
     inputs = [ahead.inputs()[0] for _ in range(2)]
     ahead.prepare()  # targets are still there
@@ -63,7 +63,7 @@ def test_feed_of_a_middle_stage_reads_nothing():
         ahead.inputs()
 
 
-def test_feed_of_a_device_copies_from_page_locked_memory_and_keeps_targets_on_the_host(monkeypatch):
+def test_device_feed_copies_pinned_inputs_and_keeps_targets(monkeypatch):
     pinned = []
     monkeypatch.setattr("pipetrain.executors.feed.queues", lambda device: device.type == "meta")
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda each: pinned.append(id(each)) or each)

@@ -63,7 +63,7 @@ def assert_equal(rule, N, segments=None, clip_norm=None):
 
 @pytest.mark.parametrize("N", [1, 4])
 @pytest.mark.parametrize("rule", METHODS)
-def test_fine_grained_stages_equal_a_pipeline_with_a_unit_a_stage(rule, N):
+def test_fine_grained_stages_equal_pipeline_of_units(rule, N):
     if fitting(rule, STAGES, N):
         assert_equal(rule, N)
 
@@ -79,7 +79,7 @@ def test_fine_grained_clipping_equals_that_of_a_pipeline(rule):
     assert_equal(rule, 2, clip_norm=0.3)
 
 
-def test_fine_grained_recomputation_changes_the_weights_of_stale_methods_alone():
+def test_fine_grained_recomputation_changes_stale_methods_only():
     x, y = data()
 
     def state(rule, segments):
@@ -104,7 +104,7 @@ def test_fine_grained_stages_without_a_unit_add_only_delay(stages):
     assert [stage.index for stage in pipe.stages if stage.weights.newest.tensors] == sorted(filled)
 
 
-def test_fine_grained_stages_hold_as_many_weight_versions_as_their_delay_needs():
+def test_fine_grained_stages_hold_versions_for_their_delay():
     x, y = data()
     for stages in (4, 8, 16):
         loader = batches(x.repeat(2, 1), y.repeat(2), 2)
@@ -117,7 +117,7 @@ def test_fine_grained_stages_hold_as_many_weight_versions_as_their_delay_needs()
                 assert stage.report()["weight_bytes_peak"] == size * (delay + 1)
 
 
-def test_fine_grained_stages_that_are_broken_off_keep_the_newest_weights_alone():
+def test_stopped_fine_grained_stages_keep_newest_weights_only():
     x, y = data()
     pipe = finegrained(*METHODS["pipedream"], STAGES)
     gate = pipe.executor.hooks.gate
@@ -129,7 +129,7 @@ def test_fine_grained_stages_that_are_broken_off_keep_the_newest_weights_alone()
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_evaluation_ends_where_the_gate_is_shut_and_goes_on_where_the_run_only_pauses(ends):
+def test_evaluation_stops_at_shut_gate_and_survives_a_pause(ends):
     x, y = data()
     pipe = finegrained(*METHODS["pipedream"], STAGES)
     told = []

@@ -62,7 +62,7 @@ def test_f1_and_auc_are_those_of_all_samples_by_hand(tmp_path):
     assert final["auc"] == pytest.approx(sum(auc) / len(auc))
 
 
-def test_metrics_with_a_state_leave_the_run_as_it_is_without_them(tmp_path):
+def test_stateful_metrics_do_not_change_the_run(tmp_path):
     own = {"ordered": METRICS["ordered"]}
     with_metrics = simulated(made(tmp_path / "with", metrics=own))
     without = simulated(made(tmp_path / "without", metrics={}, checkpoint={}))
@@ -73,7 +73,7 @@ def test_metrics_with_a_state_leave_the_run_as_it_is_without_them(tmp_path):
 
 
 @pytest.mark.slow
-def test_metrics_have_equal_bits_on_processes_with_replicas_and_under_torchs_library(tmp_path):
+def test_metrics_have_equal_bits_in_every_executor(tmp_path):
     torchs = {"_target_": "pipetrain.schedules.torch_library.ZBVZeroBubble"}
     cases = [
         ("pipedream", 2, {}),
@@ -107,7 +107,7 @@ def noting_the_gate(rank, jobs, ports):
     run_jobs(rank, jobs, ports)
 
 
-def test_replicas_pass_the_gate_for_a_round_of_an_evaluation_before_they_wait_for_each_other(tmp_path):
+def test_replicas_pass_evaluation_gate_before_waiting(tmp_path):
     method, stages, changes = replicated((1, 2), "gpipe", 1)
     run = made(tmp_path, method, stages, metrics={"ordered": METRICS["ordered"]}, **changes)
     distributed([run], noting_the_gate)

@@ -32,12 +32,12 @@ from pipetrain.weights.transforms import Predicted
         (NF1B(), [0, 0, 0]),
     ],
 )
-def test_schedule_leaves_room_for_early_recomputation_by_what_it_has_in_flight(schedule, rooms):
+def test_room_for_early_recomputation_follows_in_flight_count(schedule, rooms):
     assert [schedule.recompute_room(r, 3, 2) for r in range(3)] == rooms
 
 
 @pytest.mark.parametrize(("schedule", "method"), [(OneFOneB(), NaiveAsync()), (NF1B(), TiMePReSt())])
-def test_segments_that_start_earlier_than_the_schedule_allows_are_refused(schedule, method):
+def test_segments_starting_before_schedule_allows_are_refused(schedule, method):
     with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage \d would start recomputing"):
         PipelineRules(schedule, method, 4, 1, RecomputeSegments((0,), 4))
 
@@ -54,7 +54,7 @@ def test_phase_without_bounds_is_the_whole_run():
     assert phase.end > 10**9
 
 
-def test_1f1b_2bw_with_fewer_microbatches_than_stages_is_refused_by_the_rules():
+def test_1f1b_2bw_with_too_few_microbatches_is_refused():
     method, schedule = METHODS["pipedream_2bw"]
     with pytest.raises(ConfigError, match=r"train\.microbatches=2 .*partition\.stages=3"):
         PipelineRules(schedule, method, 3, 2)
@@ -62,7 +62,7 @@ def test_1f1b_2bw_with_fewer_microbatches_than_stages_is_refused_by_the_rules():
 
 
 @pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
-def test_segments_that_do_not_fit_a_schedule_are_refused_with_what_would_fit(rule):
+def test_segments_not_fitting_schedule_are_refused_with_options(rule):
     method, schedule = METHODS[rule]
     with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .* leaves room for \d .*in flight"):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments((0,), 4))
@@ -70,7 +70,7 @@ def test_segments_that_do_not_fit_a_schedule_are_refused_with_what_would_fit(rul
 
 
 @pytest.mark.parametrize("rule", ["pipemare", "stale", "gpipe", "pipedream_flush", "sequential"])
-def test_segments_fit_schedules_with_enough_in_flight_or_one_version(rule):
+def test_segments_fit_with_enough_in_flight_or_one_version(rule):
     method, schedule = METHODS[rule]
     for firsts in ((0,), (0, 2), (0, 1)):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments(firsts, 4)).lists(3)
@@ -119,7 +119,7 @@ class Whimsical(Method):
 @pytest.mark.parametrize(
     "lie", [lambda newest: WeightRead(newest - 1), lambda newest: WeightRead(newest, Predicted(1))]
 )
-def test_method_that_reads_other_versions_than_its_formula_is_an_error(kind, lie):
+def test_method_reading_other_versions_than_formula_is_an_error(kind, lie):
     message = broken_invariant(
         MethodCase(Whimsical(kind, lie), OneFOneB()), recompute=range(3) if kind == "R" else None
     )
@@ -132,7 +132,7 @@ def test_method_that_reads_other_versions_than_its_formula_is_an_error(kind, lie
     )
 
 
-def test_method_that_reads_what_its_formula_gives_passes_the_check():
+def test_method_reading_formula_versions_passes_check():
     trained(MethodCase(Whimsical("none", None), OneFOneB()))
 
 
@@ -144,7 +144,7 @@ class Late(OneFOneB):
 
 
 @pytest.mark.parametrize("N", [1, 3])
-def test_schedule_whose_lists_differ_from_its_formulas_is_an_error(N):
+def test_schedule_lists_differing_from_formulas_are_an_error(N):
     assert "by the formulas of 1f1b and naive_async" in broken_invariant(MethodCase(NaiveAsync(), Late()), N=N)
 
 
@@ -155,5 +155,5 @@ class Optimistic(NF1B):
         return max(0, super().newest_at_forward(r, D, N, t, j) + (t > 4))
 
 
-def test_schedule_whose_formula_is_wrong_from_some_minibatch_on_is_an_error():
+def test_schedule_formula_wrong_from_later_minibatch_is_an_error():
     assert "F5.0" in broken_invariant(MethodCase(TiMePReSt(), Optimistic()), N=2)

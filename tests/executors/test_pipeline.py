@@ -58,7 +58,7 @@ def test_optimizer_of_a_stage_has_its_parameters_alone():
     assert sum(of_stages) == whole
 
 
-def test_fine_grained_pipeline_holds_every_tensor_of_the_model_once():
+def test_fine_grained_pipeline_holds_every_tensor_once():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     executor = build_finegrained_pipeline(chain_of(model), [(0, 1), (1, 2), (2, 3)], RULES, TRAINING)
     assert isinstance(executor, FinegrainedExecutor)

@@ -67,7 +67,7 @@ def test_cursor_refuses_a_read_that_the_closed_forms_do_not_give():
 
 
 @pytest.mark.parametrize("end", range(1, 7))
-def test_list_of_a_replica_that_ends_within_a_round_opens_no_further_minibatch(end):
+def test_replica_list_ending_within_round_opens_no_minibatch(end):
     """Not even by the update that ends the round early: the gate, which refused one, would refuse it for ever."""
     rules = PipelineRules(RoundRobin(OneFOneB(), Replicas((3, 1))), PipeDream(), num_stages=2, num_microbatches=1)
     for replica in range(3):

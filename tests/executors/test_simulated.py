@@ -16,7 +16,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 
-def test_interval_that_pauses_is_traced_with_the_minibatches_that_it_had(tmp_path):
+def test_paused_interval_is_traced_with_its_minibatches(tmp_path):
     run, gate = RunDirectory(tmp_path), AdmissionGate(alone=True)
     hooks = RunHooks(trace=TraceFile(run, 0, 0), gate=gate)
     method, schedule = METHODS["pipedream"]

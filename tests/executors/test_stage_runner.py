@@ -38,7 +38,7 @@ def test_dropout_does_not_depend_on_where_the_pipeline_drains():
     assert drained.losses == whole.losses
 
 
-def test_last_microbatch_of_a_ragged_minibatch_weighs_what_it_holds():
+def test_last_microbatch_of_ragged_minibatch_weighs_its_size():
     torch.manual_seed(0)
     inputs, targets = torch.randn(7, 4), torch.arange(7) % 3
     model = nn.Linear(4, 3)

@@ -94,7 +94,7 @@ def plainly_trained(N):
 @pytest.mark.parametrize("N", [1, 4])
 @pytest.mark.parametrize("D", [1, 2, 3, 5])
 @pytest.mark.parametrize("rule", SYNCHRONOUS)
-def test_synchronous_methods_give_one_result_for_every_number_of_stages_and_schedule(rule, D, N):
+def test_synchronous_methods_agree_for_all_stages_and_schedules(rule, D, N):
     (losses, state), pipe = plainly_trained(N), run(rule, D, N)
     assert pipe.losses == pytest.approx(losses, rel=1e-6)
     assert difference(pipe.state(), state) < 1e-6
@@ -143,20 +143,20 @@ def test_another_seed_changes_the_weights_through_dropout():
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_asynchronous_methods_on_one_stage_equal_plain_training_unless_stale_alone(rule):
+def test_asynchronous_methods_on_one_stage_equal_plain_training(rule):
     found = difference(run(rule, 1, 2).state(), plainly_trained(2)[1])
     assert found > 1e-4 if rule in STALE_ALONE else found < 1e-6
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_asynchronous_methods_on_several_stages_differ_from_plain_training(rule):
+def test_asynchronous_methods_on_several_stages_differ(rule):
     N = 3 if rule == "pipedream_2bw" else 1
     assert difference(run(rule, 3, N).state(), plainly_trained(N)[1]) > 1e-4
 
 
 @pytest.mark.parametrize(("D", "N"), [(3, 4), (4, 1)])
 @pytest.mark.parametrize("rule", [*SYNCHRONOUS, *STASHING])
-def test_recomputation_with_the_weights_of_the_forward_keeps_all_bits(rule, D, N):
+def test_recomputation_with_forward_weights_keeps_all_bits(rule, D, N):
     N = max(N, D) if rule == "pipedream_2bw" else N
     plain, pipe = run(rule, D, N), run(rule, D, N, recompute=range(D))
     assert pipe.losses == plain.losses
@@ -165,14 +165,14 @@ def test_recomputation_with_the_weights_of_the_forward_keeps_all_bits(rule, D, N
 
 @pytest.mark.parametrize("firsts", [(0,), (0, 2), (0, 3)])
 @pytest.mark.parametrize("rule", [*SYNCHRONOUS, "pipedream_pipemare"])
-def test_recomputation_by_segments_of_several_stages_keeps_all_bits(rule, firsts):
+def test_recomputation_by_multistage_segments_keeps_all_bits(rule, firsts):
     plain, pipe = run(rule, 4, 2), run(rule, 4, 2, recompute=firsts)
     assert pipe.losses == plain.losses
     assert difference(pipe.state(), plain.state()) == 0.0
 
 
 @pytest.mark.parametrize("rule", ["naive_async", "pipemare", "spectrain", "v_timeprest"])
-def test_recomputation_with_other_weights_updates_buffers_once_for_each_forward(rule):
+def test_recomputation_updates_buffers_once_per_forward(rule):
     plain, pipe = run(rule, 3, 2), run(rule, 3, 2, recompute=(0, 1, 2))
     seen = {name: value for name, value in pipe.state().items() if name.endswith("num_batches_tracked")}
     assert set(map(int, seen.values())) == {2 * 3 * EPOCHS}
@@ -182,7 +182,7 @@ def test_recomputation_with_other_weights_updates_buffers_once_for_each_forward(
 
 @pytest.mark.parametrize("D", [2, 4])
 @pytest.mark.parametrize("rule", SYNCHRONOUS)
-def test_clipping_under_synchronous_methods_is_over_the_whole_model(rule, D):
+def test_synchronous_clipping_is_over_the_whole_model(rule, D):
     limit = 0.2
     reference, pipe = run("sequential", 1, 2, clip_norm=limit), run(rule, D, 2, clip_norm=limit)
     assert difference(pipe.state(), reference.state()) < 1e-6
@@ -209,7 +209,7 @@ def norm_of(gradients):
     return torch.stack([value.norm() for value in gradients.values()]).norm().item()
 
 
-def test_clipping_over_the_whole_model_gives_the_gradients_of_torchs_clip_grad_norm():
+def test_whole_model_clipping_equals_torch_clip_grad_norm():
     limit = 0.05
     unclipped = first_update(pipeline(model(), CUTS[3], "gpipe"))
     whole = [nn.Parameter(value) for r in range(3) for value in unclipped[r].values()]
@@ -225,7 +225,7 @@ def test_clipping_over_the_whole_model_gives_the_gradients_of_torchs_clip_grad_n
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_clipping_under_asynchronous_methods_is_over_each_stage_alone(rule):
+def test_asynchronous_clipping_is_per_stage(rule):
     limit, N = 0.02, 3 if rule == "pipedream_2bw" else 1
     unclipped = first_update(pipeline(model(), CUTS[3], rule, N), N)
     ours = first_update(pipeline(model(), CUTS[3], rule, N, clip_norm=limit), N)
@@ -253,7 +253,7 @@ def test_stage_without_weights_trains_and_clips(rule, recompute):
 
 
 @pytest.mark.parametrize("rule", ["pipemare", "spectrain", "i_timeprest", "pipedream_2bw"])
-def test_frozen_weights_stay_the_same_under_methods_that_transform_weights(rule):
+def test_frozen_weights_stay_under_weight_transforms(rule):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
     net[2].requires_grad_(requires_grad=False)

@@ -34,7 +34,7 @@ def adam(parameters):
 
 @pytest.mark.parametrize("clip_norm", [None, 0.05])
 @pytest.mark.parametrize("build", [sgd, adam])
-def test_stages_that_share_a_weight_train_it_as_the_plain_model_does(build, clip_norm):
+def test_stages_sharing_a_weight_train_as_plain_model(build, clip_norm):
     plain = trained([], build=build, clip_norm=clip_norm)
     for cuts, case in zip(CUTS, ("gpipe", "pipedream_flush", "sequential"), strict=True):
         pipe = trained(cuts, case, build=build, clip_norm=clip_norm)
@@ -42,7 +42,7 @@ def test_stages_that_share_a_weight_train_it_as_the_plain_model_does(build, clip
         assert pipe.losses == pytest.approx(plain.losses, rel=1e-5)
 
 
-def test_copies_and_their_optimizer_states_are_equal_on_all_stages():
+def test_copies_and_optimizer_states_are_equal_on_all_stages():
     pipe = trained([2, 6], build=adam)
     first, last = pipe.stages[0], pipe.stages[-1]
     assert torch.equal(first.state()[SHARED], last.state()[SHARED])
@@ -74,7 +74,7 @@ class Rarely(nn.Module):
         return x + self.weight if bool((x > 0).all()) else x
 
 
-def test_gradient_of_one_stage_alone_is_that_of_all_and_a_weight_that_none_touches_is_skipped():
+def test_tied_gradient_is_shared_and_untouched_weight_skipped():
     weight = nn.Parameter(torch.ones(3))
     first, last = Rarely(weight), Rarely(weight)
     middle = nn.Linear(3, 3)
@@ -105,7 +105,7 @@ def test_offers_are_forgotten_once_all_have_taken_the_sum():
     assert not gathered.complete(0)
 
 
-def test_asynchronous_pipeline_whose_stages_share_a_weight_is_refused_by_its_name():
+def test_asynchronous_pipeline_with_shared_weight_is_refused():
     with pytest.raises(ConfigError, match=rf"{SHARED} is in stages 0 and 1, and the asynchronous schedule 1f1b"):
         trained([2], "pipedream")
     shared = nn.Linear(4, 4)

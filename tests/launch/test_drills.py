@@ -41,9 +41,9 @@ LEAVE_GROUP = "torch.distributed.destroy_process_group"
         (model(UPDATE, "exit0", nth=3), "stage 1 failed: it ended with exit code 0 before the run did; logs in"),
         (model(WRITE, "sleep"), r"stage 1 hung: \d+ s in writing the checkpoint of step 8; logs in"),
         (model(WRITE, "SIGKILL"), "stage 1 failed: killed by SIGKILL; logs in"),
-        (model(WRITE, "SIGSTOP", rank=0), "stage 0 hung: no sign of life for 4 s; logs in"),
+        (model(WRITE, "SIGSTOP", rank=0), "stage 0 hung: no sign of life"),
         (model(SCORE, "sleep"), r"stage 1 hung: \d+ s in evaluation 1 of \d+; logs in"),
-        ((*model(UPDATE, "hold", rank=0), "partition.stages=1"), "stage 0 hung: no sign of life for 4 s; logs in"),
+        ((*model(UPDATE, "hold", rank=0), "partition.stages=1"), "stage 0 hung: no sign of life"),
         ((*data("sleep"), "launch.start_timeout=8"), "stage 1 hung: not started after launch.start_timeout=8 s"),
     ],
     ids=[
@@ -105,7 +105,7 @@ def test_no_process_outlives_its_launcher(tmp_path, when):
 
 
 @pytest.mark.parametrize("who", ["worker", "fork server"])
-def test_no_process_outlives_a_worker_or_a_fork_server_that_is_killed(tmp_path, who):
+def test_no_process_outlives_killed_worker_or_fork_server(tmp_path, who):
     process = started(tmp_path, "dataset.workers=1")
     try:
         readers = lambda: below(workers(process.pid)[0])  # noqa: E731
@@ -129,7 +129,7 @@ def test_run_ends_although_its_fork_server_is_stopped(tmp_path):
     assert (process.returncode, error) == (0, "")
 
 
-def test_run_that_was_stopped_and_goes_on_is_not_taken_for_one_that_hangs(tmp_path):
+def test_stopped_and_continued_run_is_not_a_hang(tmp_path):
     process = started(tmp_path, "launch.hang_timeout=3", "train.epochs=4")
     eventually(trains(tmp_path / "run"), _START_SECONDS)
     os.killpg(process.pid, signal.SIGSTOP)
@@ -160,7 +160,7 @@ def test_closed_terminal_does_not_end_what_nohup_started(tmp_path):
     assert summary(tmp_path / "run")["status"] == "completed"
 
 
-def test_run_of_torchrun_whose_worker_is_killed_goes_on_from_its_checkpoint(tmp_path):
+def test_torchrun_run_resumes_after_killed_worker(tmp_path):
     # the tenth update of a start: that from the checkpoint of step 4 has eight
     words = (*model(UPDATE, "SIGKILL", nth=10), *QUICK, "train.max_steps=12", "checkpoint.every_steps=4")
     torchrun = [*TORCHRUN, "--max-restarts", "1", "-m", "pipetrain", "run", "hydra.run.dir=run", *words]

@@ -37,7 +37,7 @@ def test_note_that_a_full_disk_has_cut_short_is_none(tmp_path):
         assert failure_notes(run) == {}
 
 
-def test_notes_and_tracebacks_of_an_earlier_attempt_are_forgotten(tmp_path):
+def test_notes_and_tracebacks_of_earlier_attempt_are_cleared(tmp_path):
     run = RunDirectory(tmp_path)
     FAILED.leave(run, 1)
     run.forget_failures()

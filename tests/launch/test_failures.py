@@ -126,7 +126,7 @@ SLOW_EVALUATION = (
     ],
     ids=["replicas", "torch"],
 )
-def test_signal_ends_an_evaluation_at_once_and_the_resumed_run_repeats_it(tmp_path, chosen, reference):
+def test_signal_ends_evaluation_and_resumed_run_repeats_it(tmp_path, chosen, reference):
     folder = tmp_path / "run"
     words = [*SLOW_EVALUATION, *chosen, f"hydra.run.dir={folder}"]
     long = arguments("run", *words, "+model.eval_s=0.5")
@@ -208,11 +208,11 @@ def test_torchrun_starts_the_workers_of_a_run(tmp_path):
 def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
     done = pipetrain("run", "model=lenet5", cwd=tmp_path, RANK="0", WORLD_SIZE="3")
     assert done.returncode == 2
-    assert "WORLD_SIZE=3: partition.stages=2 needs as many processes" in done.stderr
+    assert "WORLD_SIZE=3: partition.stages=2" in done.stderr
 
 
 @pytest.mark.parametrize("method", ["pipeoptim", "gpipe"])
-def test_samples_read_by_worker_processes_leave_the_bits_as_they_are(tmp_path, method):
+def test_reader_processes_do_not_change_bits(tmp_path, method):
     words = (f"method={method}", "model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
     for folder, more in (("read", ("dataset.workers=2",)), ("plain", ("executor=simulated",))):
         done = pipetrain("run", f"hydra.run.dir={folder}", *words, *more, cwd=tmp_path)

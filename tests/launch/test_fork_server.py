@@ -24,7 +24,7 @@ def test_fork_server_has_one_thread_and_leaves_cuda_alone():
     assert done.stdout == "1 False\n", done.stderr
 
 
-def test_fork_server_imports_what_is_ours_of_the_targets_and_nothing_of_a_user(monkeypatch):
+def test_fork_server_imports_only_pipetrain_targets(monkeypatch):
     seen = []
     monkeypatch.setattr(fork_server.forkserver, "ensure_running", lambda: seen.append(dict(os.environ)))
     fork_server.start(
@@ -36,7 +36,7 @@ def test_fork_server_imports_what_is_ours_of_the_targets_and_nothing_of_a_user(m
     assert fork_server.MODULES not in os.environ
 
 
-def test_fork_server_that_ended_is_noticed_without_taking_its_exit_code(monkeypatch):
+def test_ended_fork_server_is_noticed_without_reaping_it(monkeypatch):
     ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     server = type("Server", (), {"_forkserver_pid": ended.pid})
     monkeypatch.setattr(fork_server.forkserver, "_forkserver", server)
@@ -46,7 +46,7 @@ def test_fork_server_that_ended_is_noticed_without_taking_its_exit_code(monkeypa
     assert ended.wait() == 1  # EOFError
 
 
-def test_way_of_starting_processes_that_python_does_not_know_is_forgotten(monkeypatch):
+def test_unknown_start_method_is_dropped(monkeypatch):
     class Loky:
         _name = "loky"
 

@@ -44,7 +44,7 @@ def test_run_that_takes_too_long_to_stop_is_interrupted(capfd):
     assert "launch.stop_timeout=0.1 s" in capfd.readouterr().out
 
 
-def test_signal_interrupts_at_once_where_there_is_nothing_to_save_yet():
+def test_signal_interrupts_at_once_before_anything_to_save():
     with pytest.raises(KeyboardInterrupt), drain_on_signal(lambda: False, 60, Interruption()):
         kill()
 
@@ -66,7 +66,7 @@ def test_signal_is_known_after_a_run_that_completed_all_the_same():
         interruption.check()
 
 
-def test_handler_of_a_signal_starts_no_thread_as_it_may_have_interrupted_anything():
+def test_signal_handler_starts_no_thread():
     with drain_on_signal(lambda: True, 60, Interruption()):
         before = threading.active_count()
         kill()
@@ -74,13 +74,13 @@ def test_handler_of_a_signal_starts_no_thread_as_it_may_have_interrupted_anythin
     assert threading.active_count() == before - 1
 
 
-def test_signal_is_not_sent_once_more_to_a_run_that_has_ended_in_time():
+def test_signal_is_not_resent_to_run_that_ended_in_time():
     with drain_on_signal(lambda: True, 0.05, Interruption()):
         kill(then=0)
     time.sleep(0.1)
 
 
-def test_workers_shut_their_gates_behind_the_minibatch_of_the_one_ahead():
+def test_workers_shut_gates_behind_furthest_minibatch():
     store, gates = HashStore(), [AdmissionGate() for _ in range(3)]
     agreements = [DrainConsensus(p, 3, gate) for p, gate in enumerate(gates)]
     for gate, begun in zip(gates, (4, 3, 2), strict=True):
@@ -131,7 +131,7 @@ def reports(process, own):
     return made
 
 
-def test_worker_answers_once_it_is_asked_and_a_silent_one_gives_none():
+def test_worker_answers_when_asked_and_silent_one_gives_none():
     store = HashStore()
     first, second = reports(0, [{"stage": 0}]), reports(1, [{"stage": 1}])
     second.answer(store)

@@ -53,7 +53,7 @@ def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
         ({2: EXIT_LOST, 0: EXIT_LOST}, f"stage 2 failed: exit code {EXIT_LOST}"),
     ],
 )
-def test_worker_that_failed_first_is_named_and_not_one_that_lost_it(monkeypatch, made, failures, message):
+def test_first_failed_worker_is_named_and_not_its_victim(monkeypatch, made, failures, message):
     failing(monkeypatch, failures)
     with pytest.raises(WorkerError) as caught:
         launch(made, Interruption())
@@ -84,7 +84,7 @@ def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
     assert caught.value.__cause__.failure.traceback == "Traceback\n  in data.py"
 
 
-def test_lost_fork_server_is_named_and_not_a_worker_that_went_with_it(monkeypatch, made):
+def test_lost_fork_server_is_named_and_not_its_worker(monkeypatch, made):
     monkeypatch.setattr(fork_server, "has_ended", lambda: True)
     failing(monkeypatch, {0: fork_server.EXIT_UNKNOWN})
     with pytest.raises(WorkerError, match=r"^the process from which the workers are forked has ended; logs in "):
@@ -142,7 +142,7 @@ def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):
     assert launch(made, Interruption()) == {"status": "diverged"}
 
 
-def test_signal_that_comes_too_late_for_a_run_is_noted_for_its_sweep(monkeypatch, made):
+def test_late_signal_for_a_run_is_noted_for_its_sweep(monkeypatch, made):
     def workers(job):
         os.kill(os.getpid(), signal.SIGTERM)
         summary.write(job.run, {"status": "completed"})
@@ -171,7 +171,7 @@ def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
         launch(made, Interruption())
 
 
-def test_worker_has_the_environment_that_the_launcher_gives_it_and_writes_to_its_logs(tmp_path):
+def test_worker_has_launcher_environment_and_writes_logs(tmp_path):
     script = """
 import os, sys
 from pathlib import Path

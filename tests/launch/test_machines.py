@@ -38,7 +38,7 @@ def test_two_machines_train_with_the_bits_of_one(tmp_path):
         assert summary(tmp_path / "run")[name] == summary(tmp_path / "simulated")[name], name
 
 
-def test_both_sides_of_a_cut_link_end_and_say_whom_they_do_not_hear(tmp_path):
+def test_both_sides_of_cut_link_end_and_name_the_other(tmp_path):
     metrics = tmp_path / "run" / "metrics.jsonl"
     with machines() as both:
         nodes = start(both, tmp_path, "train.epochs=10000", "launch.hang_timeout=5")

@@ -46,7 +46,7 @@ def test_master_that_is_nowhere_is_named(monkeypatch, error, reason):
         master.wait_for_master("stage 1")
 
 
-def test_master_that_still_prepares_is_waited_for_and_that_is_said_once(monkeypatch, capsys):
+def test_wait_for_preparing_master_is_announced_once(monkeypatch, capsys):
     answers(monkeypatch, *[ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")] * 20)
     master.wait_for_master("stage 1")
     told = capsys.readouterr().err

@@ -48,7 +48,7 @@ def publish(watching, *beats):
         beat.publish(watching._store)
 
 
-def test_worker_is_silent_since_its_newest_heartbeat_and_idle_since_its_newest_change(tmp_path, monkeypatch):
+def test_silence_and_idleness_count_from_newest_heartbeat(tmp_path, monkeypatch):
     watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 60.0)
     assert watching.latest(1) is None
     for seconds, number, changes in ((1.0, 7, 5), (2.0, 7, 5), (3.0, 8, 6), (4.0, 9, 6)):
@@ -58,7 +58,7 @@ def test_worker_is_silent_since_its_newest_heartbeat_and_idle_since_its_newest_c
     assert (watching.silence(1), watching.idleness(1)) == (2.0, 3.0)
 
 
-def test_worker_is_gone_when_its_process_has_ended_and_not_when_it_is_on_another_machine():
+def test_local_worker_is_gone_when_its_process_has_ended():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert beat_of(1, ended.pid).is_gone
@@ -66,7 +66,7 @@ def test_worker_is_gone_when_its_process_has_ended_and_not_when_it_is_on_another
     assert not beat_of(1, os.getpid()).is_gone
 
 
-def test_worker_whose_number_is_that_of_another_users_process_is_gone(monkeypatch):
+def test_worker_whose_pid_was_reused_by_another_user_is_gone(monkeypatch):
     def refused(_pid, _number):
         raise PermissionError
 
@@ -83,7 +83,7 @@ def test_silent_worker_is_named_and_killed(tmp_path, monkeypatch):
     assert failure_notes(RunDirectory(tmp_path)) == {1: FailureNote(FailureKind.HUNG, "no sign of life for 1 s")}
 
 
-def test_silent_worker_of_another_machine_is_named_and_unreachable(tmp_path, monkeypatch):
+def test_silent_worker_of_other_machine_is_unreachable(tmp_path, monkeypatch):
     watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 1.0)
     look_at(monkeypatch, watching, 1.0, Heartbeat(1, os.getpid(), "elsewhere", 1))
     assert not watching.unreachable
@@ -134,7 +134,7 @@ def test_worker_that_never_starts_is_missed(monitoring):
     assert missing(watching) == (1, "did not start within launch.start_timeout=0.7 seconds")
 
 
-def test_worker_that_leaves_with_exit_code_0_is_missed_unless_it_has_finished(monitoring):
+def test_worker_leaving_with_0_before_finishing_is_missed(monitoring):
     watching = monitoring()
     publish(watching, beat_of(0, os.getpid(), finished=True), beat_of(1, os.getpid(), what="F3.0"))
     watching.check_finished(0)
@@ -172,7 +172,7 @@ def test_process_that_stays_after_the_end_of_the_run_is_ended(monitoring, monkey
         assert one.wait(timeout=20) == other.wait(timeout=20) == -signal.SIGKILL
 
 
-def test_order_to_break_off_reaches_workers_once_all_of_them_train(monitoring):
+def test_stop_order_reaches_workers_once_all_train(monitoring):
     watching = monitoring()
     assert not watching.break_off(), "nobody was heard of"
     publish(watching, beat_of(0, os.getpid()), beat_of(1, os.getpid(), starting=True))
@@ -183,7 +183,7 @@ def test_order_to_break_off_reaches_workers_once_all_of_them_train(monitoring):
     assert watching._store.check(["pipetrain/break-off"])
 
 
-def test_thread_that_can_no_longer_monitor_the_workers_ends_the_run(monitoring):
+def test_failing_monitor_thread_ends_the_run(monitoring):
     watching = monitoring()
     watching._store.set("pipetrain/beat/0", b"no heartbeat")
     watching._thread.join(timeout=20)
@@ -195,7 +195,7 @@ def peers(run, store, process=0):
     return PeerMonitor(process, 2, store, RunDirectory(run), 60.0)
 
 
-def test_worker_that_is_killed_after_the_first_meeting_is_known_to_be_lost(tmp_path):
+def test_worker_killed_after_first_meeting_is_lost(tmp_path):
     store = HashStore()
     one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
     with sleeper() as killed:
@@ -214,7 +214,7 @@ def named(process):
     return f"stage {process}"
 
 
-def test_failure_is_what_a_note_says_and_not_that_another_was_lost(tmp_path):
+def test_failure_note_outranks_a_lost_worker(tmp_path):
     one = peers(tmp_path, HashStore())
     assert one.failure(named) is None
     FailureNote(FailureKind.LOST, str(LostStageError(1))).leave(RunDirectory(tmp_path), 0)
@@ -228,7 +228,7 @@ def test_first_process_to_ask_is_told_so_and_no_other(tmp_path):
     assert [peers(tmp_path, store).is_first() for _ in range(3)] == [True, False, False]
 
 
-def test_last_word_of_a_worker_that_is_gone_counts_even_if_nobody_had_listened_yet(tmp_path):
+def test_last_word_of_gone_worker_counts_if_read_late(tmp_path):
     store = HashStore()
     one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
     with sleeper() as process:
@@ -239,7 +239,7 @@ def test_last_word_of_a_worker_that_is_gone_counts_even_if_nobody_had_listened_y
 
 
 @pytest.mark.parametrize(("activity", "lost"), [({}, [1]), ({"finished": True}, []), ({"told": True}, [])])
-def test_worker_that_ended_unasked_is_lost_and_not_one_that_was_done_or_told(tmp_path, activity, lost):
+def test_only_worker_that_ended_unasked_is_lost(tmp_path, activity, lost):
     store = HashStore()
     one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
     with sleeper() as process:
@@ -263,7 +263,7 @@ def ended(monkeypatch):
     return codes, told
 
 
-def test_worker_that_a_cut_link_leaves_without_answers_says_so_and_ends(tmp_path, ended, capsys):
+def test_worker_without_answers_after_cut_link_ends(tmp_path, ended, capsys):
     codes, told = ended
     monitor.StoreTimeout(1, RunDirectory(tmp_path), hang_timeout=0.1).start()
     assert told.wait(20)

@@ -78,7 +78,7 @@ def test_worker_of_an_outer_launcher_ends_when_that_is_killed():
     assert ends_with(["-c", OUTER])
 
 
-def test_worker_whose_outer_launcher_was_killed_before_its_first_line_ends():
+def test_worker_ends_if_outer_launcher_died_before_it_started():
     with socket.create_server(("127.0.0.1", 0)) as store:
         port = store.getsockname()[1]
     script = "from pipetrain.launch import process_exit; import time; process_exit.exit_with_parent(); time.sleep(60)"

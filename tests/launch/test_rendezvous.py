@@ -26,14 +26,14 @@ def names(store, ranks, num_processes=3):
 
 
 @pytest.mark.parametrize("ranks", [(0, 1, 2), (2, 1, 0)])
-def test_processes_of_each_start_have_a_name_of_their_own_though_the_store_stays(ranks):
+def test_processes_of_each_start_have_new_names_in_kept_store(ranks):
     store = HashStore()
     first, second = names(store, ranks), names(store, ranks)
     assert len({*first}) == len({*second}) == 1
     assert first[0] != second[0]
 
 
-def test_calls_of_processes_that_are_gone_keep_nobody_from_agreeing():
+def test_calls_of_gone_processes_do_not_block_agreement():
     store = HashStore()
     for rank in (1, 2):
         store.set(f"pipetrain/call/{rank}", "gone")
@@ -87,7 +87,7 @@ def listening(process: int) -> set[str]:
 
 
 @pytest.mark.slow
-def test_run_is_out_of_reach_needs_no_host_name_and_ends_with_its_fork_server(tmp_path):
+def test_local_run_listens_on_loopback_and_ends_with_fork_server(tmp_path):
     words = ("model=lenet5", "dataset.limit=160", "train.epochs=500", f"hydra.run.dir={tmp_path / 'run'}")
     run = subprocess.Popen(
         [*nameless(), *arguments("run", *words)], cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL,

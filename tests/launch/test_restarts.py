@@ -58,13 +58,13 @@ def test_run_whose_worker_failed_starts_anew_and_tells_why(made):
     assert (logs / "launcher.log").read_text() == "attempt 3"
 
 
-def test_run_whose_worker_fails_once_more_than_allowed_has_failed(made):
+def test_run_fails_after_one_failure_more_than_allowed(made):
     with pytest.raises(WorkerError):
         carried_out(made, workers := Workers(3))
     assert len(workers.resumed) == 3
 
 
-def test_run_goes_on_from_its_newest_whole_checkpoint_and_sets_damaged_ones_aside(made, monkeypatch):
+def test_run_resumes_newest_whole_checkpoint_past_damaged_ones(made, monkeypatch):
     whole = made.run.checkpoint(4)
 
     def left(run):
@@ -82,7 +82,7 @@ def test_run_goes_on_from_its_newest_whole_checkpoint_and_sets_damaged_ones_asid
     assert not made.run.checkpoint(8).exists()
 
 
-def test_run_that_continued_another_one_does_so_again_where_it_has_no_checkpoint_yet(made, tmp_path):
+def test_continued_run_without_checkpoint_continues_source_again(made, tmp_path):
     other = tmp_path / "other" / "checkpoints" / "step-00000003"
     workers = Workers(1)
     carried_out(replace(made, resume=other), workers)

@@ -13,7 +13,7 @@ from pipetrain.libraries.processes import ENDING
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_signal_raises_within_a_run_and_does_afterwards_what_it_did_before(number):
+def test_signal_raises_in_run_and_is_restored_afterwards(number):
     seen = []
     before = signal.signal(number, lambda *_: seen.append(number))
     try:
@@ -38,7 +38,7 @@ def test_signal_of_a_batch_system_is_told_from_one_of_a_user(number):
     assert (end.type is PreemptedError) == batch_system
 
 
-def test_signal_that_got_lost_in_an_import_ends_the_run_at_the_next_check():
+def test_signal_lost_in_import_ends_run_at_next_check():
     with interruptible() as interruption:
         interruption.check()
         with contextlib.suppress(BaseException):  # as libraries do around imports of their own
@@ -57,7 +57,7 @@ def test_signal_that_was_ignored_stays_so():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_signal_after_a_run_is_settled_breaks_nothing_off_and_ends_what_would_begin_next():
+def test_signal_after_settled_run_ends_only_what_comes_next():
     with interruptible() as interruption:
         interruption.settle()
         os.kill(os.getpid(), signal.SIGINT)
@@ -86,7 +86,7 @@ def test_run_in_another_thread_leaves_signals_alone():
     assert inside == before
 
 
-def test_signals_of_the_terminal_are_blocked_while_processes_start_and_sigterm_is_not():
+def test_start_blocks_terminal_signals_but_not_sigterm():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with blocked():
         inside = signal.pthread_sigmask(signal.SIG_BLOCK, [])
@@ -107,7 +107,7 @@ def test_wait_ends_with_the_signals_that_came():
         pipe.close()
 
 
-def test_warning_of_a_batch_system_is_read_unless_a_users_code_takes_it_for_itself():
+def test_batch_system_warning_is_read_unless_user_handles_it():
     pipe = SignalPipe()
     try:
         os.kill(os.getpid(), signal.SIGUSR1)

@@ -80,7 +80,7 @@ def test_watchdog_gives_the_signals_back_when_it_closes(tmp_path):
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_reports_of_workers_that_stop_are_collected_and_a_silent_one_gives_none(tmp_path):
+def test_reports_of_stopping_workers_are_collected(tmp_path):
     store = HashStore()
     with watch(tmp_path, store) as first:
         first.reports.own = lambda: [{"stage": 0}]
@@ -114,7 +114,7 @@ assert seen == [number]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGCHLD", "SIGUSR1"])
-def test_signal_that_has_another_handler_reaches_it_and_the_worker_lives(tmp_path, name):
+def test_signal_with_other_handler_reaches_it(tmp_path, name):
     done = subprocess.run([sys.executable, "-c", SIGNALED, str(tmp_path), name], timeout=60, check=False)
     assert done.returncode == 0
 
@@ -170,7 +170,7 @@ def test_worker_that_hangs_has_how_the_run_ended_told(tmp_path):
     assert process.returncode == watchdog.EXIT_HUNG
 
 
-def test_worker_that_hangs_before_it_knows_the_run_directory_says_so_itself(tmp_path):
+def test_worker_hanging_before_run_directory_reports_itself(tmp_path):
     error = hanging(tmp_path, "starts", "unknown").communicate(timeout=60)[1]
     assert error == ("pipetrain: error: process 0 hung: not started after launch.start_timeout=1.5 s; it was F3.0\n")
     assert list(tmp_path.iterdir()) == []
@@ -181,7 +181,7 @@ def test_worker_that_hangs_ends_though_it_cannot_leave_a_note(tmp_path):
     assert hanging(tmp_path).wait(timeout=60) == watchdog.EXIT_HUNG
 
 
-def test_worker_ends_by_a_signal_though_how_it_ended_cannot_be_told(tmp_path):
+def test_worker_ends_by_signal_though_report_fails(tmp_path):
     script = HANGING.replace('print("told", number, flush=True)', "1 / 0").replace("0.3, 1.5", "60.0, 60.0")
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
@@ -194,7 +194,7 @@ def test_worker_that_goes_on_in_small_steps_does_not_hang(tmp_path):
     assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
-def test_worker_that_starts_may_take_longer_than_the_hang_timeout_and_not_for_ever(tmp_path):
+def test_starting_worker_may_exceed_hang_timeout_within_limit(tmp_path):
     began = time.monotonic()
     process = hanging(tmp_path, "starts")
     process.stdout.readline()
@@ -203,7 +203,7 @@ def test_worker_that_starts_may_take_longer_than_the_hang_timeout_and_not_for_ev
     assert note(tmp_path) == "hung: not started after launch.start_timeout=1.5 s; it was F3.0"
 
 
-def test_worker_that_waits_for_one_that_starts_lets_that_one_name_itself(tmp_path):
+def test_worker_waiting_for_starting_one_leaves_report_to_it(tmp_path):
     process = hanging(tmp_path, "starts", "waits")
     process.stdout.readline()
     time.sleep(2.2)
@@ -212,7 +212,7 @@ def test_worker_that_waits_for_one_that_starts_lets_that_one_name_itself(tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_worker_that_waits_does_not_hang_and_ends_when_it_is_told_to(tmp_path, number):
+def test_waiting_worker_does_not_hang_and_ends_when_told(tmp_path, number):
     process = hanging(tmp_path, "waits")
     assert process.stdout.readline() == "ready\n"
     time.sleep(1.0)  # by now it would have hung
@@ -235,7 +235,7 @@ def test_worker_that_was_stopped_and_goes_on_does_not_hang(tmp_path):
     assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
-def test_signal_to_a_process_that_the_worker_has_forked_does_not_end_the_worker(tmp_path):
+def test_signal_to_forked_child_does_not_end_worker(tmp_path):
     with watch(tmp_path, HashStore()):
         child = os.fork()
         if child == 0:
@@ -263,7 +263,7 @@ def test_watchdog_tells_what_the_worker_does(tmp_path):
     assert [beat.number for beat in heard] == list(range(1, len(heard) + 1))
 
 
-def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_path):
+def test_launcher_order_holds_gate_and_shuts_it_on_agreement(tmp_path):
     store = HashStore()
     watchdog = Watchdog(watched(tmp_path), lambda _beat: None)
     watchdog.meet(store, RunDirectory(tmp_path))
@@ -297,7 +297,7 @@ with watch:
 
 
 @pytest.mark.parametrize(("launcher", "code"), [("ordered", 0), ("silent", 128 + signal.SIGINT)])
-def test_signal_ends_a_worker_unless_its_launcher_has_the_run_broken_off(tmp_path, launcher, code):
+def test_signal_ends_worker_unless_launcher_stops_the_run(tmp_path, launcher, code):
     done = subprocess.run([sys.executable, "-c", ORDERED, str(tmp_path), launcher], timeout=60, check=False)
     assert done.returncode == code
 
@@ -334,7 +334,7 @@ with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, f
     ("seconds", "when", "said", "code"),
     [("60", "soon", "drained\n", 0), ("1", "late", "drained\ntold 15\n", 75), ("0", "soon", "told 15\n", 75)],
 )
-def test_signal_of_an_outer_launcher_has_the_run_broken_off_in_good_time(tmp_path, seconds, when, said, code):
+def test_outer_launcher_signal_stops_the_run_in_time(tmp_path, seconds, when, said, code):
     words = [sys.executable, "-c", LEFT_TO_STOP, str(tmp_path), seconds, when]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"

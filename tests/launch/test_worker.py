@@ -54,7 +54,7 @@ LONG = {"train": {"epochs": 3}, "checkpoint": {"every_epochs": 1}}
 
 
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim", "vertical_sync"])
-def test_simulation_that_is_broken_off_goes_on_as_after_any_drain(tmp_path, method):
+def test_stopped_simulation_resumes_as_after_any_drain(tmp_path, method):
     stopped = broken_off(job(tmp_path / "stopped", method, 3, **LONG), 8)
     step = stopped["steps"]
     assert (stopped["status"], stopped["checkpoint"]) == ("interrupted", f"checkpoints/step-{step:08d}")
@@ -82,7 +82,7 @@ def evaluated_in_tensorboard(run):
 
 @pytest.mark.parametrize("step", [6, 18])
 @pytest.mark.parametrize("where", ["same", "other"])
-def test_simulation_that_is_broken_off_in_an_evaluation_repeats_that_alone(tmp_path, step, where):
+def test_simulation_stopped_in_evaluation_repeats_only_that(tmp_path, step, where):
     whole = simulated(job(tmp_path / "whole", "pipedream", 3, **LONG))
     made = job(tmp_path / "run", "pipedream", 3, **LONG)
     stopped = broken_off(made, step, kind="epoch")
@@ -108,7 +108,7 @@ def test_simulation_that_is_broken_off_in_an_evaluation_repeats_that_alone(tmp_p
         assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
 
 
-def test_evaluation_that_was_recorded_but_not_yet_saved_is_recorded_once(tmp_path, monkeypatch):
+def test_evaluation_recorded_but_not_saved_is_recorded_once(tmp_path, monkeypatch):
     made = job(tmp_path / "run", "pipedream", 3, **LONG)
     with monkeypatch.context() as patched:
         patched.setattr(BackgroundWriter, "save_progress", lambda *_: os.kill(os.getpid(), signal.SIGQUIT))
@@ -120,7 +120,7 @@ def test_evaluation_that_was_recorded_but_not_yet_saved_is_recorded_once(tmp_pat
     assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
 
 
-def test_best_checkpoints_are_kept_by_evaluations_that_come_after_them(tmp_path):
+def test_best_checkpoints_follow_later_evaluations(tmp_path):
     keep = {"keep_last": 1, "keep_best": 1, "metric": "loss"}
     made = job(tmp_path, "pipedream", 3, checkpoint={"every_epochs": 1, **keep}, train={"epochs": 4})
     result = simulated(made)
@@ -141,14 +141,14 @@ def test_checkpoint_that_is_saved_again_keeps_its_metrics(tmp_path):
     assert metrics.keys() >= {"loss", "top1"}
 
 
-def test_signals_end_a_simulation_at_once_where_it_may_take_no_time(tmp_path):
+def test_signal_ends_simulation_at_once_without_time_allowed(tmp_path):
     made = job(tmp_path / "run", "pipeoptim", 3, launch={"stop_timeout": 0.0}, **LONG)
     with pytest.raises(KeyboardInterrupt):
         broken_off(made, 8)
     assert summary.read(made.run) is None
 
 
-def test_signal_that_comes_too_late_for_a_simulation_is_noted_for_its_sweep(tmp_path):
+def test_late_signal_for_simulation_is_noted_for_its_sweep(tmp_path):
     made, interruption = job(tmp_path / "run", "pipeoptim", 3, eval={"every_epochs": 0}, **LONG), Interruption()
     assert broken_off(made, made.timetable.total_steps, interruption)["status"] == "completed"
     with pytest.raises(KeyboardInterrupt, match="SIGINT"):
@@ -161,7 +161,7 @@ def sleeping(folder):
     return job(folder, "naive_async", 2, dataset={"train": 40, "size": 4}, train={"epochs": 1}, **settings)
 
 
-def test_simulated_run_tells_its_own_speed_from_that_of_the_pipeline(tmp_path):
+def test_simulated_run_reports_own_and_pipeline_speed(tmp_path):
     found = simulated(sleeping(tmp_path))
     one, both = 4 / sleeping_model.SECONDS, 2 / sleeping_model.SECONDS
     assert found["samples_per_second"] is None
@@ -170,7 +170,7 @@ def test_simulated_run_tells_its_own_speed_from_that_of_the_pipeline(tmp_path):
     assert 1.4 * found["simulator_samples_per_second"] < found["predicted_samples_per_second"] <= 1.01 * one
 
 
-def test_checkpoint_after_training_names_a_tied_weight_by_all_its_names(tmp_path):
+def test_final_checkpoint_has_all_names_of_tied_weight(tmp_path):
     made = job(tmp_path, "gpipe", 2, model={"_target_": "support.tied_model.build"}, checkpoint={"every_epochs": 2})
     simulated(made)
     (folder,) = store.checkpoints(tmp_path)
@@ -179,7 +179,7 @@ def test_checkpoint_after_training_names_a_tied_weight_by_all_its_names(tmp_path
 
 
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
-def test_checkpoints_of_the_clock_drain_the_pipeline_and_another_run_repeats_that(tmp_path, method):
+def test_timed_checkpoints_drain_and_another_run_repeats_it(tmp_path, method):
     clocked = simulated(job(tmp_path / "clocked", method, 3, checkpoint={"every_minutes": 1e-9}))
     steps = [store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")]
     assert steps == [*range(1, 13)]
@@ -190,7 +190,7 @@ def test_checkpoints_of_the_clock_drain_the_pipeline_and_another_run_repeats_tha
     assert (clocked["weights_sha256"] == whole["weights_sha256"]) == (method == "gpipe")
 
 
-def test_checkpoints_of_the_clock_cut_the_rounds_of_replicas_short_and_another_run_repeats_that(tmp_path):
+def test_timed_checkpoints_cut_replica_rounds_repeatably(tmp_path):
     changes = {"partition": {"replicas": [3, 2]}, "train": {"epochs": 1}}
     clocked = simulated(job(tmp_path / "a", "pipedream", 2, checkpoint={"every_minutes": 1e-9}, **changes))
     again = simulated(job(tmp_path / "b", "pipedream", 2, replay_drains=str(tmp_path / "a"), **changes))
@@ -203,7 +203,7 @@ BITS = ("status", "steps", "weights_sha256", "loss_sha256")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", ["[1,1]", "[2,1]"])
-def test_processes_drain_when_the_clock_asks_and_a_simulation_repeats_that(tmp_path, replicas):
+def test_timed_drain_of_processes_is_repeated_by_simulation(tmp_path, replicas):
     tiny = [*TINY, "method=pipedream", "dataset.limit=3200", "eval.every_epochs=0", f"partition.replicas={replicas}"]
     run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.006")
     clocked = cli.summary(tmp_path / "clocked")

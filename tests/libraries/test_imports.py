@@ -15,7 +15,7 @@ def _collector_as_it_was():
     (gc.enable if enabled else gc.disable)()
 
 
-def test_collector_does_not_run_while_modules_are_imported_and_leaves_them_alone():
+def test_collector_is_paused_during_imports():
     gc.unfreeze()
     with gc_paused("no_such_library"):
         assert not gc.isenabled()
@@ -37,7 +37,7 @@ def test_collector_that_was_off_stays_off():
     assert not gc.isenabled()
 
 
-def test_collector_takes_what_an_earlier_run_left_where_the_library_is_imported():
+def test_collector_frees_earlier_run_at_library_import():
     gc.unfreeze()
     with gc_paused("pytest"):
         assert gc.isenabled()

@@ -84,7 +84,7 @@ optimizer.step()
 
 
 @pytest.mark.slow
-def test_layer_is_compiled_after_an_optimizer_went_without_the_compiler():
+def test_layer_compiles_after_optimizer_without_compiler():
     done = subprocess.run([sys.executable, "-c", COMPILES], env=os.environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 

@@ -19,7 +19,7 @@ def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_torchvision_is_imported_with_or_without_its_native_library():
+def test_torchvision_imports_without_native_library():
     assert python(AS_IT_IS).returncode == 0
 
 

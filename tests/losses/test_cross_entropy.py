@@ -9,7 +9,7 @@ from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
 
 
-def test_cross_entropy_counts_hits_among_the_first_and_the_first_five():
+def test_cross_entropy_counts_top_1_and_top_5_hits():
     scores = torch.tensor([[6.0, 5, 4, 3, 2, 1, 0], [6.0, 5, 4, 3, 2, 1, 0], [6.0, 5, 4, 3, 2, 1, 0]])
     targets = torch.tensor([0, 4, 6])
     hits = {name: value.item() for name, value in CrossEntropy().metrics(scores, targets).items()}
@@ -43,7 +43,7 @@ TARGETS = torch.tensor([[5, 4, 3, 0], [1, 0, 0, 0], [2, 2, 2, 2]])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_token_cross_entropy_is_torchs_mean_over_the_tokens_that_do_not_pad(smoothing):
+def test_token_cross_entropy_is_torch_mean_without_padding(smoothing):
     loss = TokenCrossEntropy(smoothing, ignore_index=0)
     expected = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=smoothing)(LOGITS.transpose(1, 2), TARGETS)
     assert loss(LOGITS, TARGETS).item() == pytest.approx(expected.item())
@@ -72,7 +72,7 @@ def test_padding_is_never_a_hit():
     assert TokenCrossEntropy(ignore_index=0).metrics(logits, torch.tensor([[0, 1]]))["top1"] == 0
 
 
-def test_perplexity_over_parts_of_any_length_is_that_of_all_tokens_without_smoothing():
+def test_perplexity_over_parts_is_unsmoothed_over_all_tokens():
     loss = TokenCrossEntropy(0.3, ignore_index=0)
     parts = [PartScore.of(loss, (LOGITS[rows],), (TARGETS[rows],)) for rows in (slice(1), slice(1, None))]
     plain = nn.CrossEntropyLoss(ignore_index=0)(LOGITS.transpose(1, 2), TARGETS)

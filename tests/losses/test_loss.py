@@ -19,13 +19,13 @@ from pipetrain.losses import (
 )
 
 
-def test_loss_with_buffers_moves_to_the_device_and_a_function_stays():
+def test_loss_with_buffers_moves_to_device_and_function_stays():
     weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
     assert on_device(weighted, torch.device("meta")).weight.device.type == "meta"
     assert on_device(torch.dist, torch.device("meta")) is torch.dist
 
 
-def test_loss_of_a_minibatch_weighs_microbatches_by_what_they_count():
+def test_minibatch_loss_weighs_microbatches_by_count():
     losses = [torch.tensor(1.0), torch.tensor(4.0, dtype=torch.float64)]
     loss = step_loss(losses, [3, 1])
     assert (loss.mean.item(), loss.mean.dtype, loss.count) == (1.75, torch.float32, 4)
@@ -40,7 +40,7 @@ def test_percent_is_of_a_hundred():
     assert percent(3, 8) == 37.5
 
 
-def test_loss_of_the_users_own_counts_samples_and_may_have_no_metrics():
+def test_custom_loss_counts_samples_and_needs_no_metrics():
     targets = (torch.zeros(3, 4), torch.zeros(3))
     assert count_of(nn.MSELoss(), targets[:1]) == 3
     assert correct_counts(nn.MSELoss(), (torch.zeros(3),), targets[1:]) == {}
@@ -48,7 +48,7 @@ def test_loss_of_the_users_own_counts_samples_and_may_have_no_metrics():
 
 
 @pytest.mark.parametrize("loss", [nn.NLLLoss(ignore_index=0), nn.CrossEntropyLoss(ignore_index=0)])
-def test_losses_of_torchs_own_count_and_hit_the_classes_that_they_do_not_ignore(loss):
+def test_torch_losses_skip_ignored_classes(loss):
     scores = torch.tensor([[[3.0, 1.0, 2.0], [2.0, 3.0, 1.0]], [[1.0, 3.0, 2.0], [1.0, 2.0, 3.0]]]).transpose(1, 2)
     targets = torch.tensor([[0, 1], [2, 2]])
     assert count_of(loss, (targets,)) == 3
@@ -56,7 +56,7 @@ def test_losses_of_torchs_own_count_and_hit_the_classes_that_they_do_not_ignore(
     assert count_of(loss, (torch.zeros_like(targets),)) == 1  # nothing to divide by is left out
 
 
-def test_losses_of_torchs_own_have_no_hits_where_targets_are_no_classes():
+def test_torch_losses_without_classes_have_no_hits():
     shares = torch.tensor([[0.5, 0.5]])
     assert correct_counts(nn.CrossEntropyLoss(), (shares,), (shares,)) == {}
     assert count_of(nn.CrossEntropyLoss(), (shares,)) == 1
@@ -75,12 +75,12 @@ def test_losses_of_torchs_own_have_no_hits_where_targets_are_no_classes():
         (nn.MSELoss(), (2, 5), False),
     ],
 )
-def test_perplexity_is_that_of_a_plain_cross_entropy_of_sequences(loss, shape, expected):
+def test_perplexity_is_that_of_plain_sequence_cross_entropy(loss, shape, expected):
     found = log_loss_of(loss, 1.5, (), (torch.zeros(shape, dtype=torch.long),))
     assert found == (1.5 if expected else None)
 
 
-def test_perplexity_of_a_loss_with_a_log_loss_of_its_own_is_of_that():
+def test_perplexity_uses_log_loss_of_the_loss():
     class Own:
         def log_loss(self, output, target):
             return (output * target).sum()
@@ -88,7 +88,7 @@ def test_perplexity_of_a_loss_with_a_log_loss_of_its_own_is_of_that():
     assert log_loss_of(Own(), 1.5, (torch.tensor([2.0]),), (torch.tensor([3.0]),)) == 6.0
 
 
-def test_classes_are_the_last_dimension_of_token_scores_and_the_second_of_others():
+def test_classes_are_last_for_token_scores_and_else_second():
     scores = torch.zeros(2, 5, 7)
     assert number_of_classes(TokenCrossEntropy(), scores) == 7
     assert number_of_classes(CrossEntropy(), scores) == 5

@@ -33,7 +33,7 @@ class Wrapper:
         return self.inner.compute()
 
 
-def test_metrics_of_torchmetrics_exchange_nothing_between_stages_nor_do_those_that_others_wrap():
+def test_torchmetrics_do_not_communicate_between_stages():
     metrics = Metrics({"own": Exchanging(), "wrapped": Wrapper()})
     evaluated = metrics.begin()
     evaluated.update((torch.zeros(2), torch.zeros(2)))

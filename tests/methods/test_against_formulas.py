@@ -85,7 +85,7 @@ def run_by_hand(rule, D, N, kind="momentum", recompute=None, tau=None):
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())
-def test_every_method_with_momentum_and_weight_decay_equals_the_reference(rule, D, N):
+def test_methods_with_momentum_and_decay_equal_reference(rule, D, N):
     ours, theirs = run_pipeline(rule, D, N), run_by_hand(rule, D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)  # a step's loss is kept in float32
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -128,14 +128,14 @@ def test_pipeoptim_with_further_optimizers_equals_the_reference(D, N, kind):
 
 
 @pytest.mark.parametrize("kind", REPEATING)
-def test_reference_differs_with_and_without_the_prediction_of_each_optimizer(kind):
+def test_reference_changes_with_each_optimizer_prediction(kind):
     predicted, none = run_by_hand("pipeoptim", 4, 1, kind)[1], run_by_hand("naive_async", 4, 1, kind)[1]
     assert difference(predicted, none) > 1e-3
 
 
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
-def test_stale_with_a_learning_rate_for_each_stage_equals_the_reference(D, N):
+def test_stale_with_rate_per_stage_equals_reference(D, N):
     scales = (0.5, 0.25, 1.5, 0.75)[:D]
     ours = run_pipeline(MethodCase(Stale(scales), PipelinedBackprop()), D, N)
     theirs = run_by_hand(replace(reference.FORMULAS["stale"], scales=scales), D, N)
@@ -146,7 +146,7 @@ def test_stale_with_a_learning_rate_for_each_stage_equals_the_reference(D, N):
 
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
-def test_i_timeprest_with_a_decay_that_flips_weights_equals_the_reference(D, N):
+def test_i_timeprest_with_sign_flipping_decay_equals_reference(D, N):
     ours = run_pipeline(MethodCase(ITiMePReSt(0.3), NF1B()), D, N)
     theirs = run_by_hand(replace(reference.FORMULAS["i_timeprest"], shrinkage=0.3), D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
@@ -187,7 +187,7 @@ def recomputed_quickly(_rule, D, N):
         [each for k, each in enumerate(fitting_cases()) if recomputed_quickly(*each) or k % 2],
     ),
 )
-def test_every_method_with_recomputation_by_single_stages_equals_the_reference(rule, D, N):
+def test_recomputation_by_single_stages_equals_reference(rule, D, N):
     ours, theirs = run_pipeline(rule, D, N, recompute=range(D)), run_by_hand(rule, D, N, recompute=range(D))
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -207,7 +207,7 @@ SEGMENTED = ("gpipe", "pipemare", "stale", "pipedream_pipemare", "pipeoptim_back
 @pytest.mark.parametrize(
     "rule", [*SEGMENTED, *(pytest.param(f"pipemare_{part}", marks=pytest.mark.slow) for part in ("plain", "t1", "t2"))]
 )
-def test_recomputation_by_segments_of_several_stages_equals_the_reference(rule, D, firsts, N):
+def test_recomputation_by_multistage_segments_equals_reference(rule, D, firsts, N):
     ours, theirs = run_pipeline(rule, D, N, recompute=firsts), run_by_hand(rule, D, N, recompute=firsts)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -216,7 +216,7 @@ def test_recomputation_by_segments_of_several_stages_equals_the_reference(rule, 
 
 
 @pytest.mark.parametrize("N", [1, 2])
-def test_spectrain_with_recomputation_by_segments_equals_the_reference(N):
+def test_spectrain_with_segment_recomputation_equals_reference(N):
     ours = run_pipeline(MethodCase(SpecTrain(), PipelinedBackprop()), 4, N, recompute=(0, 1))
     formulas = replace(reference.FORMULAS["spectrain"], in_flight=reference.pipelined_backprop)
     theirs = run_by_hand(formulas, 4, N, recompute=(0, 1))

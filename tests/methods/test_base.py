@@ -60,7 +60,7 @@ def test_method_reads_the_versions_of_its_formula_at_one_moment(rule, in_forward
         ("i_timeprest", WeightRead(2)),
     ],
 )
-def test_recomputation_just_before_the_backward_reads_what_the_backward_does(rule, in_recomputation):
+def test_recomputation_just_before_backward_reads_its_version(rule, in_recomputation):
     method = METHODS[rule][0]
     again = replace(LATER, operation=LATER.operation.like(Kind.RECOMPUTATION))
     assert method.recomputation(again, method.forward(MOMENT)) == in_recomputation
@@ -74,7 +74,7 @@ def test_method_and_its_default_schedule_are_of_one_family(rule):
     assert method.family is next((each for each, rules in FAMILIES.items() if rule in rules), Family.CONTINUOUS)
 
 
-def test_method_and_schedule_names_are_those_of_the_configuration():
+def test_method_and_schedule_names_match_configuration():
     own = {"naive_async", "pipedream", "pipeoptim", "pipedream_2bw", "spectrain", "stale", "pipemare"}
     own |= {"timeprest", "v_timeprest", "i_timeprest"}
     assert {method.name for method, _ in METHODS.values()} == {*own, "synchronous"}

@@ -58,7 +58,7 @@ def test_delays_of_two_stages_are_independent():
 
 
 @pytest.mark.parametrize("N", [1, 2, 4])
-def test_default_mean_delay_is_that_of_pipemare_and_the_limit_four_times_the_largest(N):
+def test_default_mean_delay_is_of_pipemare_and_limit_4_times_max(N):
     method, places = Hogwild(), [place(r, 4, N) for r in range(4)]
     means = [math.ceil((2 * (3 - r) + 1) / N) for r in range(4)]
     assert [method.mean(at) for at in places] == means
@@ -75,7 +75,7 @@ def test_mean_delay_is_one_for_all_stages_or_one_for_each():
 
 @pytest.mark.parametrize("schedule", [OneFOneB(depth=1), PipeMareSchedule()])
 @pytest.mark.parametrize("N", [1, 2])
-def test_hogwild_reads_no_version_older_than_the_drain_or_not_made_yet(schedule, N):
+def test_hogwild_reads_no_version_before_drain_or_future(schedule, N):
     method, start = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0), 30
     rules, seen = PipelineRules(schedule, method, 3, N), set()
     for r in range(3):
@@ -103,7 +103,7 @@ def test_delays_drawn_continue_across_drains():
 
 @pytest.mark.parametrize("N", [1, 2])
 @pytest.mark.parametrize("D", [1, 2, 3, 4])
-def test_hogwild_declares_as_many_versions_as_its_largest_delay_needs(D, N):
+def test_hogwild_declares_versions_for_its_largest_delay(D, N):
     method = Hogwild(mean_delay=2.0, max_delay=6.5)
     assert [method.weight_versions(place(r, D, N)) for r in range(D)] == [7] * D
 
@@ -133,7 +133,7 @@ def test_impossible_delays_are_refused_by_name(settings, named):
 
 
 @pytest.mark.parametrize("means", [[], [1.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
-def test_list_of_mean_delays_of_another_length_than_stages_is_refused(means):
+def test_mean_delays_of_wrong_length_are_refused(means):
     with pytest.raises(ConfigError, match=r"method\.mean_delay"):
         PipelineRules(OneFOneB(depth=1), Hogwild(mean_delay=means), 3, 1)
 

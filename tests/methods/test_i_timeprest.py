@@ -9,7 +9,7 @@ from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.program.weight_reads import StageContext
 
 
-def test_i_timeprest_says_how_much_it_changes_and_warns_where_that_is_much():
+def test_i_timeprest_reports_its_change_and_warns_if_large():
     contexts = [StageContext(r, 4, 1, 3 - r, 3) for r in range(4)]
     (line,) = ITiMePReSt(0.1).notes(contexts)
     assert "method.staleness_decay=0.1" in line

@@ -44,7 +44,7 @@ class Product(nn.Module):
         return self.w * x
 
 
-def test_lwp_forward_reads_weights_extrapolated_along_the_last_change():
+def test_lwp_forward_extrapolates_along_last_change():
     torch.manual_seed(0)
     x = torch.randn(48, dtype=torch.float64)
     start = [0.9, 1.1, 0.7]

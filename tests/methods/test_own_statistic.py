@@ -81,7 +81,7 @@ def polyak(folder, stages=2, resume=None):
     return job(folder, "naive_async", stages, resume=resume, method=method, **EPOCHS)
 
 
-def test_method_with_its_own_statistic_reads_it_and_no_more_versions_than_declared():
+def test_own_statistic_is_read_without_undeclared_versions():
     torch.manual_seed(0)
     layers = [nn.Linear(3, 3, bias=False).double() for _ in range(2)]
     x, y = torch.randn(24, 3).double(), torch.arange(24) % 3
@@ -115,7 +115,7 @@ def by_hand(weights, x, y):
     return [each[-1] for each in versions]
 
 
-def test_method_with_its_own_statistic_resumes_with_the_bits_of_one_never_stopped(tmp_path):
+def test_own_statistic_resumes_with_equal_bits(tmp_path):
     whole = simulated(polyak(tmp_path / "whole"))
     half = store.checkpoints(tmp_path / "whole")[1]
     again = simulated(polyak(tmp_path / "again", resume=half))
@@ -124,7 +124,7 @@ def test_method_with_its_own_statistic_resumes_with_the_bits_of_one_never_stoppe
     assert plain["weights_sha256"] != whole["weights_sha256"]
 
 
-def test_statistic_of_a_method_is_in_the_checkpoint_under_the_whole_models_names(tmp_path):
+def test_own_statistic_is_saved_under_whole_model_names(tmp_path):
     simulated(polyak(tmp_path / "run"))
     folder = store.checkpoints(tmp_path / "run")[-1]
     weights = store.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)

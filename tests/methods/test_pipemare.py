@@ -16,7 +16,7 @@ from pipetrain.weights.transforms import Corrected
 @pytest.mark.parametrize(
     ("lead", "N", "corrected"), [(0, 1, 5), (2, 1, 3), (4, 1, 1), (0, 2, 3), (2, 2, 2), (4, 2, 1), (4, 5, None)]
 )
-def test_recomputation_ahead_of_its_backward_is_corrected_by_fewer_steps(lead, N, corrected):
+def test_early_recomputation_is_corrected_by_fewer_steps(lead, N, corrected):
     context = replace(CONTEXT, num_microbatches=N)
     at = ReadContext(
         context, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, minibatch_of_run=4, lead=lead
@@ -27,7 +27,7 @@ def test_recomputation_ahead_of_its_backward_is_corrected_by_fewer_steps(lead, N
 @pytest.mark.parametrize(
     ("update", "scale"), [(0, 1 / 5), (1, 5 ** -(6 / 7)), (3, 5 ** -(4 / 7)), (6, 5 ** -(1 / 7)), (7, 1.0), (99, 1.0)]
 )
-def test_t1_divides_the_learning_rate_by_a_power_of_the_delay_that_fades(update, scale):
+def test_t1_divides_rate_by_fading_power_of_delay(update, scale):
     assert PipeMare(anneal_steps=7).learning_rate_scale(CONTEXT, update) == pytest.approx(scale)
     assert PipeMare(t1=False, anneal_steps=7).learning_rate_scale(CONTEXT, update) == 1.0
 

@@ -13,7 +13,7 @@ from pipetrain.weights.transforms import Predicted
 
 
 @pytest.mark.parametrize(("stage", "ahead"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (7, 3)])
-def test_spectrain_predicts_half_the_stage_further_than_pipeoptim(stage, ahead):
+def test_spectrain_predicts_half_the_stage_beyond_pipeoptim(stage, ahead):
     context = replace(CONTEXT, stage=stage, num_stages=8)
     there, back = replace(MOMENT, context=context), replace(LATER, context=context)
     assert SpecTrain().forward(there) == WeightRead(2, Predicted(ahead + 2))

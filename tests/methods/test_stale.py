@@ -25,7 +25,7 @@ def test_stale_refuses_a_scale_out_of_its_range_by_name(value):
 
 
 @pytest.mark.parametrize("scales", [[], [1.0], [1.0, 1.0, 1.0]])
-def test_stale_with_another_number_of_scales_than_stages_is_refused(scales):
+def test_stale_with_wrong_number_of_scales_is_refused(scales):
     with pytest.raises(ConfigError, match=rf"stage_lr_scale.*has {len(scales)} scales for 2 stages"):
         PipelineRules(PipelinedBackprop(), Stale(scales), 2, 1)
     PipelineRules(PipelinedBackprop(), Stale([1.0, 0.5]), 2, 1)

@@ -21,7 +21,7 @@ def test_chain_computes_what_the_module_does():
     assert len(chain) == 4
 
 
-def test_widths_of_pipedreams_model_give_the_weights_that_its_paper_says():
+def test_pipedream_widths_give_weight_count_of_its_paper():
     with torch.device("meta"):
         module = awd_lstm.build(10_000, embedding=400, hidden=1370, layers=6).module
     gigabytes = sum(parameter.nbytes for parameter in module.parameters()) / 1e9
@@ -78,7 +78,7 @@ def arguments():
     return gates, weight, mask, hidden, cell
 
 
-def test_recurrence_and_its_gradients_are_those_of_the_lstm_of_torch_with_the_masked_weights():
+def test_recurrence_and_gradients_equal_torch_lstm_when_masked():
     _, _, _, hidden, cell = arguments()
     lstm = nn.LSTM(2, WIDTH, batch_first=True, dtype=torch.float64)
     x = torch.randn(ROWS, POSITIONS, 2, dtype=torch.float64)

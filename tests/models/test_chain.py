@@ -23,7 +23,7 @@ def tied_chain():
     return LayerChain(model, [model.embedding, model.norm, model.decoder])
 
 
-def test_sequential_is_the_chain_of_its_children_and_computes_the_same():
+def test_sequential_equals_chain_of_its_children():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     chain = chain_of(model)
     x = torch.randn(5, 3)
@@ -53,7 +53,7 @@ def test_module_that_appears_twice_is_two_layers():
     assert torch.equal(chain(x), model(x))
 
 
-def test_children_that_exchange_a_tuple_get_it_as_one_argument_as_in_plain_torch():
+def test_tuple_between_children_is_one_argument():
     class Fork(nn.Module):
         def forward(self, x):
             return x, 2 * x
@@ -156,7 +156,7 @@ def test_empty_chain_and_wrong_labels_are_refused():
 CPU = torch.device("cpu")
 
 
-def test_assembled_model_computes_with_the_state_and_leaves_the_chain_as_it_is():
+def test_assembled_model_uses_state_and_leaves_chain_alone():
     torch.manual_seed(0)
     chain, other = small_model.build(1, 4), small_model.build(1, 4)
     before = {name: tensor.clone() for name, tensor in chain.module.state_dict().items()}
@@ -172,7 +172,7 @@ def test_assembled_model_computes_with_the_state_and_leaves_the_chain_as_it_is()
     assert all(torch.equal(before[name], tensor) for name, tensor in chain.module.named_parameters())
 
 
-def test_assembled_model_holds_the_tensors_of_the_state_and_no_copies():
+def test_assembled_model_shares_tensors_of_the_state():
     chain = small_model.build(1, 4)
     state = small_model.build(1, 4).module.state_dict()
     held = assemble(chain, state, CPU).module.state_dict()
@@ -181,7 +181,7 @@ def test_assembled_model_holds_the_tensors_of_the_state_and_no_copies():
     }
 
 
-def test_tied_weights_stay_tied_and_buffers_that_no_state_has_are_kept():
+def test_tied_weights_stay_tied_and_unsaved_buffers_are_kept():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     model[0].register_buffer("positions", torch.arange(3.0), persistent=False)

@@ -49,7 +49,7 @@ def test_every_model_takes_every_image_size(name, shape):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_weight_and_buffer_is_in_one_layer_under_its_own_name(name):
+def test_every_tensor_is_in_one_layer_under_its_own_name(name):
     with torch.device("meta"):
         chain = build(name)
     held = [full for i in range(len(chain)) for full in chain.names(i).values()]
@@ -130,7 +130,7 @@ def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
         *(pytest.param(*big, marks=pytest.mark.slow) for big in (("alexnet", 64), ("vgg16", 32))),
     ],
 )
-def test_torchvision_models_have_torchvisions_weights_and_outputs(name, size):
+def test_torchvision_models_match_in_weights_and_outputs(name, size):
     torch.manual_seed(3)
     theirs = getattr(tv, name)(weights=None, num_classes=10).eval()
     torch.manual_seed(3)
@@ -172,7 +172,7 @@ def test_sizes_of_torchvision_models_are_the_published_ones(name, parameters, la
     ("depth", "units", "parameters"),
     [(18, 41, 11_173_962), (50, 107, 23_520_842), (152, 311, 58_156_618)],
 )
-def test_torchvision_resnets_for_small_images_have_the_known_units_and_sizes(depth, units, parameters):
+def test_small_image_resnets_have_known_units_and_sizes(depth, units, parameters):
     with torch.device("meta"):
         chain = build(f"resnet{depth}_cifar")
         theirs = getattr(tv, f"resnet{depth}")(weights=None, num_classes=10)
@@ -185,7 +185,7 @@ def test_torchvision_resnets_for_small_images_have_the_known_units_and_sizes(dep
     assert [key for key in mine if mine[key].shape != other[key].shape] == ["conv1.weight"]
 
 
-def test_stem_for_small_images_keeps_their_size_and_the_other_initial_weights():
+def test_small_image_stem_keeps_size_and_other_initial_weights():
     torch.manual_seed(3)
     theirs = tv.resnet18(weights=None, num_classes=10).state_dict()
     torch.manual_seed(3)
@@ -221,9 +221,7 @@ def test_cifar_resnets_have_the_papers_layers_and_sizes(depth):
     ("name", "parameters", "layers", "weight_layers", "megabytes"),
     [("alexnet_cifar", 23_296_074, 12, 8, 88.87), ("vgg16_cifar", 15_253_578, 22, 16, 58.16)],
 )
-def test_models_of_zhang_and_abdelrahman_have_the_weight_memory_of_their_table_9(
-    name, parameters, layers, weight_layers, megabytes
-):
+def test_zhang_and_abdelrahman_weight_memory_matches_table_9(name, parameters, layers, weight_layers, megabytes):
     with torch.device("meta"):
         chain = build(name)
     assert sum(weight.numel() for weight in chain.module.parameters()) == parameters
@@ -240,7 +238,7 @@ def test_resnet20_has_the_known_number_of_parameters():
 
 
 @pytest.mark.parametrize(("build", "width"), [(partial(resnet_cifar.build, 20), 8), (small_images.vgg16_cifar, 32)])
-def test_half_the_width_leaves_about_a_quarter_of_the_weights_and_every_layer(build, width):
+def test_half_width_leaves_quarter_of_weights_and_every_layer(build, width):
     with torch.device("meta"):
         half, whole = build(3, 10, width=width), build(3, 10)
     weights = [sum(weight.numel() for weight in chain.module.parameters()) for chain in (half, whole)]
@@ -263,7 +261,7 @@ def test_lenet5_has_the_papers_layers():
     assert len(chain.weight_layers()) == 5
 
 
-def test_first_convolution_follows_the_number_of_channels_and_its_initialization():
+def test_first_convolution_follows_channels_and_initialization():
     torch.manual_seed(0)
     stem = torchvision_models.resnet(18, channels=1, classes=2).module.conv1
     assert stem.weight.shape == (64, 1, 7, 7)

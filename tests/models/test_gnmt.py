@@ -3,7 +3,7 @@ import torch
 from pipetrain.models.gnmt import Attention, build, encode_both_ways
 
 
-def test_gnmt8_has_the_parameters_of_nvidias_but_for_the_scale_of_its_attention():
+def test_gnmt8_has_nvidia_parameters_except_attention_scale():
     with torch.device("meta"):
         chain = build(31_800, 31_800, shared_embeddings=True)
     assert sum(weight.numel() for weight in chain.module.parameters()) == 159_605_817 - 1
@@ -18,13 +18,13 @@ def test_gnmt16_has_four_more_lstms_on_each_side():
     assert (len(eight), len(sixteen)) == (11, 19)
 
 
-def test_residual_connections_begin_at_the_third_lstm_of_each_side():
+def test_residual_connections_begin_at_third_lstm_of_each_side():
     chain = build(10, 10, layers=8, width=4)
     residual = [getattr(layer, "residual", None) for layer in chain.layers]
     assert residual == [None, False, False, True, True, None, False, False, True, True, None]
 
 
-def test_first_lstm_reads_backward_from_the_last_token_and_not_from_padding():
+def test_first_lstm_reads_backward_from_last_token():
     torch.manual_seed(0)
     lstm = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=True)
     x = torch.randn(2, 5, 3)

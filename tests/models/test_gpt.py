@@ -23,7 +23,7 @@ def test_gpt2_has_the_published_number_of_parameters():
 
 
 @pytest.mark.slow
-def test_weights_load_into_transformers_gpt2_and_give_the_same_scores():
+def test_weights_load_into_transformers_gpt2_with_equal_scores():
     torchvision_import.install()
     transformers = pytest.importorskip("transformers")
     chain = small(tied=True, dropout=0.1)
@@ -59,7 +59,7 @@ def test_tied_head_is_the_embedding():
     ("options", "message"),
     [
         ({"heads": 3}, r"model.heads=3: does not divide model.width=16"),
-        ({"layers": 0}, r"model.layers=0: a whole number of at least 1"),
+        ({"layers": 0}, r"model.layers=0: .*at least 1"),
         ({"dropout": 1.0}, r"model.dropout=1.0"),
     ],
 )

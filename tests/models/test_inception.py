@@ -37,7 +37,7 @@ def outputs(chain, theirs, x):
         pytest.param("inception_v3", True, 299, marks=pytest.mark.slow),
     ],
 )
-def test_scores_are_torchvisions_and_those_of_the_heads_come_in_training_alone(name, auxiliary, size):
+def test_scores_match_torchvision_and_heads_are_training_only(name, auxiliary, size):
     chain, theirs = pair(name, auxiliary)
     assert list(chain.module.state_dict()) == list(theirs.state_dict())
     x = torch.randn(2, 3, size, size)
@@ -55,7 +55,7 @@ def test_scores_are_torchvisions_and_those_of_the_heads_come_in_training_alone(n
     assert torch.equal(whole[0], other[0])
 
 
-def test_scores_of_the_heads_cross_every_cut_and_weights_of_the_heads_learn():
+def test_head_scores_cross_every_cut_and_heads_learn():
     chain = inception.googlenet(1, 4, auxiliary=True)
     tensors, counts = (torch.randn(2, 1, 32, 32),), []
     for layer in chain.layers:
@@ -67,7 +67,7 @@ def test_scores_of_the_heads_cross_every_cut_and_weights_of_the_heads_learn():
     assert all(weight.grad is not None for weight in chain.module.parameters())
 
 
-def test_first_convolution_follows_the_number_of_channels_and_its_initialization():
+def test_first_convolution_follows_channels_and_initialization():
     stem = inception.googlenet(1, 2).module.conv1.conv
     assert stem.weight.shape == (64, 1, 7, 7)
     assert stem.weight.std().item() == pytest.approx(0.01, rel=0.05)

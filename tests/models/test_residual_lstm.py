@@ -48,7 +48,7 @@ def test_setting_out_of_its_range_is_refused_by_name():
 
 
 @pytest.mark.slow
-def test_texts_of_many_lengths_train_with_equal_bits_in_both_executors(tmp_path):
+def test_texts_of_many_lengths_have_equal_bits_in_executors(tmp_path):
     stages, methods = 4, ("pipedream", "pipeoptim")
     words = [f"{'good' if i % 2 else 'bad'} {'very ' * (i % 7)}film" for i in range(44)]
     table = tmp_path / "reviews.tsv"

@@ -46,5 +46,5 @@ def test_parameters_are_those_of_the_papers_sizes():
 
 
 def test_size_of_zero_is_refused():
-    with pytest.raises(ConfigError, match=r"model.hidden=0: a whole number of at least 1"):
+    with pytest.raises(ConfigError, match=r"model.hidden=0: .*at least 1"):
         build(features=6, vocabulary_size=9, hidden=0)

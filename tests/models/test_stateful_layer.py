@@ -8,14 +8,14 @@ from pipetrain.models.stateful_layer import carrying_state, stateful_layers
 IDS = torch.randint(0, TOKENS, (4, 6), generator=torch.Generator().manual_seed(0))
 
 
-def test_carrying_model_computes_two_halves_of_a_text_as_the_whole():
+def test_carrying_model_computes_two_halves_as_the_whole():
     model = build().module.eval()
     with carrying_state(model):
         halves = [model(IDS[:, :2]), model(IDS[:, 2:])]
     torch.testing.assert_close(torch.cat(halves, dim=1), model(IDS))
 
 
-def test_model_that_nobody_tells_to_carry_begins_each_forward_anew():
+def test_model_not_told_to_carry_starts_each_forward_fresh():
     model = build().module.eval()
     with carrying_state(model):
         model(IDS)

@@ -17,7 +17,7 @@ def test_tied_weights_are_named_with_their_layers():
     assert tied_weights(tied_model.build(1, 4)) == {SHARED: [1, 6]}
 
 
-def test_weight_ties_the_stages_that_hold_it_and_none_where_one_holds_it_alone():
+def test_weight_ties_only_the_stages_that_hold_it():
     chain = tied_model.build(1, 4)
     (tie,) = ties_between(chain, [(0, 3), (3, 5), (5, 7)])
     assert (tie.name, tie.stages) == (SHARED, (0, 2))
@@ -25,7 +25,7 @@ def test_weight_ties_the_stages_that_hold_it_and_none_where_one_holds_it_alone()
     assert ties_between(chain, [(0, 1), (1, 7)]) == ()
 
 
-def test_layers_of_a_later_stage_have_a_copy_of_the_shared_weight_and_all_else_in_common():
+def test_later_stage_layers_copy_only_the_shared_weight():
     chain = tied_model.build(1, 4)
     *_, block, decoder = layers_of_stage(chain, (2, 7), {SHARED})
     assert decoder.weight is not chain.layers[6].weight
@@ -65,7 +65,7 @@ class Functional(nn.Module):
         return functional.linear(self.hidden(self.embedding(ids)), self.embedding.weight)
 
 
-def test_weight_that_a_layer_reads_without_a_module_cannot_be_untied():
+def test_weight_read_outside_a_module_cannot_be_untied():
     chain = chain_of(Functional(), [torch.zeros(4, 2, dtype=torch.int64)])
     with pytest.raises(ConfigError, match=r"layer 2 .* reads embedding.weight without its own module.* nn.Linear"):
         untie(chain)

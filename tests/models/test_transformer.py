@@ -30,14 +30,14 @@ def test_finegrained_units_are_as_many_as_pipemare_has_stages():
     assert len(weight_units(sized(8848, 8848, shared_embeddings="all"))) == 91
 
 
-def test_base_form_has_a_layer_for_every_sublayer_embedding_and_head():
+def test_base_form_has_one_layer_per_sublayer_embedding_and_head():
     chain = sized(100, 100)
     assert len(chain) == 1 + 6 * 2 + 1 + 6 * 3 + 1
     assert chain.labels[1:3] == ["encoder.layers.0.self_attn", "encoder.layers.0.linear1"]
 
 
 @torch.no_grad()
-def test_weights_load_into_torchs_transformer_which_then_computes_the_same():
+def test_weights_load_into_torch_transformer_with_equal_outputs():
     torch.manual_seed(0)
     ours = build(12, 14, layers=2, width=16, feedforward=24, heads=4).module.eval()
     theirs = nn.Transformer(
@@ -69,7 +69,7 @@ def test_shared_weights_are_one_under_several_names():
     assert module.head.weight is module.target_embedding.weight is module.source_embedding.weight
 
 
-def test_initial_weights_are_as_wide_as_fairseqs_and_padding_is_zero():
+def test_initial_weights_match_fairseq_widths_and_zero_padding():
     torch.manual_seed(0)
     module = build(400, 300, layers=1, width=64, feedforward=96, heads=4).module
     for weight in (module.source_embedding.weight, module.target_embedding.weight, module.head.weight):
@@ -78,7 +78,7 @@ def test_initial_weights_are_as_wide_as_fairseqs_and_padding_is_zero():
     assert module.encoder.layers[0].linear1.weight.abs().max().item() == pytest.approx((6 / 160) ** 0.5, rel=0.05)
 
 
-def test_positions_are_sines_and_cosines_of_geometric_frequencies():
+def test_positions_are_sinusoids_of_geometric_frequencies():
     table = sinusoids(7, torch.zeros(6))
     rates = [1, 10_000**-0.5, 10_000**-1.0]
     for position in range(7):

@@ -65,7 +65,7 @@ def cut_everywhere(chain):
         gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs if x.is_floating_point()]
 
 
-def test_scores_do_not_depend_on_padding_or_on_the_samples_beside(build):
+def test_scores_are_independent_of_padding_and_other_samples(build):
     chain = build()
     together = chain(SOURCE, TARGET)
     torch.testing.assert_close(chain(SOURCE[1:2, :3], TARGET[1:2, :2]), together[1:2, :2])
@@ -139,7 +139,7 @@ CUTS = {2: [5], 4: [1, 4, 6]}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stages", "method"), [(2, "pipedream"), (4, "pipeoptim")])
-def test_asynchronous_training_of_twenty_steps_has_equal_bits_in_both_executors(tmp_path, stages, method):
+def test_twenty_asynchronous_steps_have_equal_bits(tmp_path, stages, method):
     cases = [(model, method) for model in SMALL]
     jobs = [translating(tmp_path / f"{model}-{method}", model, method, stages) for model, method in cases]
     for each, result in zip(jobs, distributed(jobs), strict=True):

@@ -43,7 +43,7 @@ def test_number_out_of_range_is_refused():
         LARS([nn.Parameter(torch.ones(2))], momentum=1)
 
 
-def test_methods_that_predict_name_the_optimizers_that_they_predict_with():
+def test_predicting_methods_name_their_optimizers():
     with pytest.raises(ConfigError, match="LARS has no prediction rule; those that have one: SGD"):
         delta_rule(LARS([nn.Parameter(torch.ones(2))]))
 

@@ -39,7 +39,7 @@ def test_pipeoptim_keeps_the_last_gradients(optimizer):
     assert kept_after("pipeoptim", KEEPING[optimizer]) == [True, True]
 
 
-def test_last_gradients_are_kept_before_a_predicting_phase_and_dropped_after_it():
+def test_last_gradients_are_kept_only_for_predicting_phase():
     adagrad = KEEPING["adagrad"]
     assert kept_after([("gpipe", 20), ("pipeoptim", 20)], adagrad) == [True, True]
     assert kept_after([("pipeoptim", 6), ("gpipe", 20)], adagrad) == [False, False]
@@ -53,14 +53,14 @@ SWITCHING = {
 
 
 @pytest.mark.parametrize("step", [2, 4, 6])
-def test_run_resumed_around_the_start_of_a_predicting_phase_has_equal_bits(tmp_path, step):
+def test_resume_around_predicting_phase_start_keeps_bits(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 2, **SWITCHING))
     source = store.at_step(tmp_path / "whole", step)
     again = simulated(job(tmp_path / "again", "pipeoptim", 2, resume=source, **SWITCHING))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
-def test_first_prediction_of_a_phase_uses_the_last_gradient_of_the_phase_before():
+def test_first_prediction_uses_last_gradient_of_phase_before():
     torch.manual_seed(0)
     net, x, y = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(8, 4), torch.arange(8) % 4
     pipe = pipeline(net, [1], [("gpipe", 1), ("pipeoptim", 1)], build=KEEPING["sgd"], rate=lambda _k: 0.5)
@@ -73,7 +73,7 @@ def test_first_prediction_of_a_phase_uses_the_last_gradient_of_the_phase_before(
             torch.testing.assert_close(found, delta[stage.full_names[local]], rtol=1e-4, atol=1e-6)
 
 
-def test_checkpoints_of_a_method_that_predicts_nothing_hold_no_gradient(tmp_path):
+def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
     simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
     names = store.load_tensors(store.checkpoints(tmp_path / "run")[-1], lambda _name: True)
     assert {name.kind for name in names} == {Kind.MODEL, Kind.HISTORY}

@@ -59,7 +59,7 @@ def test_schedule_in_steps_gives_the_rates_of_torchs_scheduler(ours, theirs):
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=NAMES)
-def test_schedule_in_epochs_gives_every_step_the_rate_of_torchs_scheduler(ours, theirs):
+def test_schedule_in_epochs_matches_torch_scheduler(ours, theirs):
     schedule = ours("epoch", EPOCHS)
     found = [schedule.factor(k, STEPS, TOTAL) for k in range(TOTAL)]
     wanted = [rate for rate in rates_of_torch(lambda o: theirs(o, EPOCHS), EPOCHS) for _ in range(STEPS)]
@@ -95,7 +95,7 @@ def test_warm_up_equals_torchs_linear_scheduler():
     assert [schedule.factor(k, 1, 12) for k in range(12)] == pytest.approx(wanted)
 
 
-def test_warm_up_in_epochs_rises_at_every_step_and_may_be_a_fraction():
+def test_epoch_warm_up_rises_every_step_and_may_be_fractional():
     assert [Constant(warmup=2).factor(k, 3, 30) for k in range(7)] == pytest.approx(
         [1 / 6, 2 / 6, 0.5, 4 / 6, 5 / 6, 1, 1]
     )
@@ -103,7 +103,7 @@ def test_warm_up_in_epochs_rises_at_every_step_and_may_be_a_fraction():
 
 
 @pytest.mark.parametrize("warmup", [1, 7])
-def test_inverse_sqrt_is_the_schedule_of_the_transformer_with_lr_as_its_peak(warmup):
+def test_inverse_sqrt_is_transformer_schedule_peaking_at_lr(warmup):
     def vaswani(step):
         return min(step**-0.5, step * warmup**-1.5)
 
@@ -112,13 +112,13 @@ def test_inverse_sqrt_is_the_schedule_of_the_transformer_with_lr_as_its_peak(war
     assert found == pytest.approx([vaswani(k + 1) / vaswani(warmup) for k in range(TOTAL)])
 
 
-def test_inverse_sqrt_in_epochs_warms_up_at_every_step_and_decays_with_whole_epochs():
+def test_epoch_inverse_sqrt_warms_up_by_step_and_decays_by_epoch():
     schedule = InverseSqrt(unit="epoch", warmup=2)
     found = [schedule.factor(k, 2, 20) for k in range(10)]
     assert found == pytest.approx([0.25, 0.5, 0.75, 1.0, *[(2 / 3) ** 0.5] * 2, *[0.5**0.5] * 2, *[0.4**0.5] * 2])
 
 
-def test_warm_up_longer_than_the_run_is_refused_unless_the_schedule_is_made_of_it():
+def test_warm_up_longer_than_run_is_refused_unless_inherent():
     with pytest.raises(ConfigError, match=r"lr_schedule\.warmup=30: longer than the run"):
         Inv(warmup=30).check(STEPS, 20)
     InverseSqrt().check(STEPS, 20)

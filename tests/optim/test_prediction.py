@@ -122,7 +122,7 @@ def test_prediction_is_exact_once_the_moments_have_settled(name, data, ahead):
 
 
 @pytest.mark.parametrize("ahead", [1, 5])
-def test_centered_rmsprop_once_settled_steps_by_the_gradient_over_epsilon(ahead):
+def test_settled_centered_rmsprop_steps_by_gradient_over_epsilon(ahead):
     optimizer = stage_optimizer(torch.optim.RMSprop, alpha=0.5, eps=0.5, centered=True)
     gradients = {name: torch.full(shape, 2.0, dtype=torch.float64) for name, shape in SHAPES.items()}
     for _ in range(100):  # of powers of 2, so that the variance is 0 and not nearly so
@@ -141,7 +141,7 @@ def test_centered_rmsprop_counts_a_negative_variance_as_zero():
     assert delta.item() == pytest.approx(6.0)
 
 
-def test_nesterov_under_a_frozen_gradient_steps_by_the_next_momentum_buffer():
+def test_nesterov_on_frozen_gradient_steps_by_next_momentum():
     nesterov = stage_optimizer(torch.optim.SGD, momentum=0.9, nesterov=True)
     plain = stage_optimizer(torch.optim.SGD, momentum=0.9)
     freeze(plain, 1)
@@ -153,7 +153,7 @@ def test_nesterov_under_a_frozen_gradient_steps_by_the_next_momentum_buffer():
 
 @pytest.mark.parametrize("ahead", [1, 8])
 @pytest.mark.parametrize("before", [40, 400])
-def test_adagrad_under_a_frozen_gradient_is_predicted_within_a_quarter_of_s_over_t(before, ahead):
+def test_adagrad_on_frozen_gradient_is_predicted_in_tolerance(before, ahead):
     optimizer = stage_optimizer(torch.optim.Adagrad)
     freeze(optimizer, before)
     start, deltas = weights(optimizer), optimizer.deltas()
@@ -227,7 +227,7 @@ def test_last_gradient_is_kept_only_where_a_delta_rule_takes_it(kind, chosen, ke
 
 
 @pytest.mark.parametrize(("capturable", "place"), [(False, "cpu"), (True, "meta")])
-def test_loaded_state_goes_to_the_weights_device_except_torchs_host_counters(capturable, place):
+def test_loaded_state_moves_to_device_except_host_counters(capturable, place):
     source = stage_optimizer(torch.optim.NAdam)
     freeze(source, 2)
     target = stage_optimizer(torch.optim.NAdam, device="meta", capturable=capturable)
@@ -238,7 +238,7 @@ def test_loaded_state_goes_to_the_weights_device_except_torchs_host_counters(cap
         assert set(places.values()) == {"meta"}
 
 
-def test_optimizer_without_a_rule_is_refused_naming_all_that_have_one():
+def test_optimizer_without_rule_is_refused_naming_known_ones():
     known = ", ".join(kind.__name__ for kind in DELTA_RULES)
     assert known == "SGD, Adam, AdamW, NAdam, RMSprop, Adagrad"
     with pytest.raises(
@@ -309,7 +309,7 @@ def test_subclass_that_steps_as_its_parent_has_its_rule(first):
         (Confused, "Confused.delta_rule is not a pipetrain.DeltaRule"),
     ],
 )
-def test_optimizer_of_ones_own_whose_rule_does_not_hold_is_refused(kind, message):
+def test_custom_optimizer_violating_its_rule_is_refused(kind, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         delta_rule(optimizer_of(kind))
     assert known_rule(optimizer_of(kind)) is None
@@ -335,6 +335,6 @@ def test_rule_that_returns_other_numbers_of_tensors_is_told():
 
 
 @pytest.mark.parametrize("variant", ["amsgrad", "maximize"])
-def test_optimizer_variants_without_a_rule_are_refused_by_their_setting(variant):
+def test_variants_without_rule_are_refused_by_setting(variant):
     with pytest.raises(ConfigError, match=rf"optimizer\.{variant}=true .*optimizer\.{variant}=false"):
         delta_rule(torch.optim.Adam([nn.Parameter(torch.ones(1))], **{variant: True}))

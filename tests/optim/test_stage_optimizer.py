@@ -50,7 +50,7 @@ def run(optimizer, steps, first=0):
 
 
 @pytest.mark.parametrize("kind", BUILDS)
-def test_optimizer_steps_are_torchs_own_at_the_rate_of_each_update(kind):
+def test_optimizer_steps_equal_torch_at_each_update_rate(kind):
     ours, plain = parameters(), parameters()
     run(StageOptimizer(BUILDS[kind], ours, rate), 5)
     optimizer = BUILDS[kind](list(plain.values()))
@@ -90,7 +90,7 @@ def test_gradients_are_freed_after_the_step():
 
 
 @pytest.mark.parametrize("kind", BUILDS)
-def test_optimizer_state_loaded_into_a_new_optimizer_continues_with_the_same_bits(kind):
+def test_loaded_optimizer_state_continues_with_equal_bits(kind):
     whole, part = parameters(), parameters()
     run(StageOptimizer(BUILDS[kind], whole, rate), 6)
     first = predicting(BUILDS[kind], part)
@@ -107,7 +107,7 @@ def test_optimizer_state_loaded_into_a_new_optimizer_continues_with_the_same_bit
 
 @pytest.mark.parametrize(("beta1", "beta2", "eps"), [(0.9, 0.999, 1e-8), (0.5, 0.6, 0.1)])
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_delta_of_adam_is_the_corrected_mean_over_the_corrected_root_plus_epsilon(kind, beta1, beta2, eps):
+def test_adam_delta_is_corrected_mean_over_root_plus_epsilon(kind, beta1, beta2, eps):
     optimizer = StageOptimizer(lambda p: kind(p, betas=(beta1, beta2), eps=eps, weight_decay=0), parameters(), rate)
     run(optimizer, 3)
     m = v = torch.zeros(3, 2)
@@ -143,7 +143,7 @@ def test_delta_of_plain_sgd_is_the_last_gradient():
 
 
 @pytest.mark.parametrize("kind", ["adam", "nadam", "adagrad"])
-def test_delta_looks_at_no_count_of_updates_that_torch_may_keep_on_the_device(kind):
+def test_delta_reads_no_device_update_count(kind):
     optimizer = predicting(BUILDS[kind], parameters())
     run(optimizer, 1)
     optimizer.step({"weight": gradients(1)["weight"]})  # counts differ
@@ -204,7 +204,7 @@ def test_fused_steps_are_the_plain_ones_to_rounding(kind):
 
 
 @pytest.mark.parametrize("kind", FUSED)
-def test_fused_step_takes_a_weight_whose_first_gradient_comes_late(kind):
+def test_fused_step_accepts_weight_with_late_first_gradient(kind):
     optimizer, options = FUSED[kind]
     each = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
     fused, plain = (steps(lambda p, f=f: optimizer(p, lr=0.1, fused=f, **options), each) for f in (True, False))

@@ -44,7 +44,7 @@ def tells(first, other, metric="top1", **more):
         ((90.0, 70.0, 50.0), [None, None, None]),
     ],
 )
-def test_seeds_that_both_have_are_compared_one_by_one_and_their_scatter_cancels(ours, expected):
+def test_common_seeds_are_compared_in_pairs(ours, expected):
     other = trained("b", 80.0, 70.0, 60.0)  # the margin is 3 % of 70
     assert tells(trained("a", *ours), other) == expected
 
@@ -57,7 +57,7 @@ def test_more_seeds_narrow_the_interval_and_not_the_margin():
     assert [few.shows(Relation.WORSE), many.shows(Relation.WORSE)] == [None, True]
 
 
-def test_margin_that_the_paper_names_takes_the_place_of_three_percent():
+def test_margin_of_the_paper_replaces_three_percent():
     ours, other = trained("a", 79.0, 69.1, 59.0), trained("b", 80.0, 70.0, 60.0)
     assert tells(ours, other, within=0.5)[1] is False
     assert tells(ours, other, within=1.5)[1] is True
@@ -98,13 +98,13 @@ def test_runs_that_diverged_are_behind_those_that_did_not():
     assert tells(group("b"), lost) == [True, True, False]
 
 
-def test_method_of_which_a_part_diverged_is_worse_where_even_the_rest_is():
+def test_partly_diverged_method_is_worse_if_rest_is_worse():
     part, whole = group("a", 60.0, completed=2, diverged=1), group("b")
     assert tells(part, whole) == [False, False, True]
     assert Difference(part, group("c", completed=0, diverged=3), "top1").shows(Relation.BETTER)
 
 
-def test_where_some_runs_never_reached_the_target_their_epochs_tell_only_that_others_never_did():
+def test_epochs_of_partly_missed_target_only_beat_all_missed():
     some, all_ = (
         MeasuredGroup(name, 3, {"completed": 3}, {"target_epochs": epochs}, {"target_epochs": 0.1}, reached)
         for name, epochs, reached in (("some", 5.0, 2), ("all", 9.0, 3))
@@ -150,7 +150,7 @@ def test_bytes_do_not_scatter_but_a_small_difference_is_no_gain():
         (group("a", completed=0, diverged=3), group("b", completed=0, diverged=3), None, "against"),
     ],
 )
-def test_method_fails_where_none_of_its_runs_learned_and_all_of_the_others_did(ours, other, fails, word):
+def test_method_fails_if_none_of_its_runs_learned_but_all_others(ours, other, fails, word):
     found = Difference(ours, other, "top1")
     assert found.shows(Relation.FAILS) is fails
     assert found.word(Relation.FAILS) == word
@@ -162,6 +162,6 @@ def test_floor_says_up_to_which_value_nothing_was_learned():
     assert Difference(group("a", 0.4), group("b", 0.9), "top1", floor=1.0).shows(Relation.FAILS) is None
 
 
-def test_runs_that_have_not_learned_are_worse_than_those_that_have():
+def test_runs_that_have_not_learned_are_worse():
     assert Difference(group("a"), group("b", 10.0, loss=2.0), "top1").shows(Relation.BETTER)
     assert shown(group("c", completed=2, diverged=1), "top1") == "c 80.0 ± 1.0 (2 runs, 1 diverged)"

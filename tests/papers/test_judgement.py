@@ -75,14 +75,14 @@ def judged(folder, *rules, **more):
         (None, around(20.0), "not seen", "not seen", "seen"),
     ],
 )
-def test_verdict_of_trained_models_says_at_which_scale_it_is_seen(tmp_path, ours, other, better, like, worse):
+def test_verdict_of_trained_models_names_its_scale(tmp_path, ours, other, better, like, worse):
     write(tmp_path, "table4_vgg16", {"pipeoptim": ours, "gpipe": other})
     for relation, word in ((Relation.BETTER, better), (Relation.LIKE, like), (Relation.WORSE, worse)):
         expected = word if word == "undecided" else f"{word} at small scale"
         assert judged(tmp_path, order(relation, "gpipe")).verdict == expected
 
 
-def test_claim_is_seen_in_part_where_one_of_its_orders_is_and_companions_count(tmp_path):
+def test_claim_with_one_of_its_orders_is_partly_seen(tmp_path):
     write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0, 0.2), "pipedream": [69.9, 70.0, 70.2]})
     write(tmp_path, "table4_vgg16_2bw", {"pipedream_2bw": [89.9, 90.0, 90.2]})
     found = judged(tmp_path, order(Relation.BETTER, "pipedream", "pipedream_2bw"))
@@ -95,7 +95,7 @@ def test_claim_is_seen_in_part_where_one_of_its_orders_is_and_companions_count(t
     ]
 
 
-def test_verdict_says_how_many_of_the_experiments_of_a_claim_were_run(tmp_path):
+def test_verdict_counts_experiments_run_for_the_claim(tmp_path):
     write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)})
     found = judged(
         tmp_path, *(RankingClaim(name, "pipeoptim", Relation.BETTER, ("gpipe",)) for name in ("table4_vgg16", "x"))
@@ -104,7 +104,7 @@ def test_verdict_says_how_many_of_the_experiments_of_a_claim_were_run(tmp_path):
     assert found.why[-1] == "not run: x"
 
 
-def test_best_evaluations_are_compared_where_the_paper_prints_them(tmp_path):
+def test_best_evaluations_are_compared_if_paper_prints_them(tmp_path):
     write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)}, best=2.0)
     assert "best top1: pipeoptim 82.00" in judged(tmp_path, order(Relation.BETTER, "gpipe"), best=True).why[0]
     assert "final top1: pipeoptim 80.00" in judged(tmp_path, order(Relation.BETTER, "gpipe")).why[0]
@@ -143,7 +143,7 @@ def write_measured(folder, name, scale, means, *, runs=1):
     (path / "made.json").write_text(json.dumps({"command": f"pipetrain run --multirun experiment=zhang/{name}"}))
 
 
-def test_experiment_without_evaluation_is_shown_by_its_throughput_and_tells_nothing_of_accuracy(tmp_path):
+def test_experiment_without_evaluation_shows_throughput_only(tmp_path):
     rate = {"name": "pipeoptim", "statuses": {"completed": 1}, "mean": {"samples_per_second": 6.4014}}
     sweep = {"metric": None, "groups": [rate | {"standard_deviation": {}, "runs": []}]}
     write(tmp_path, "table5_gnmt8", {})
@@ -156,7 +156,7 @@ def test_experiment_without_evaluation_is_shown_by_its_throughput_and_tells_noth
     assert "![What table5_gnmt8 took](" in text
 
 
-def test_run_that_never_reached_its_target_is_behind_one_that_did_and_a_column_that_was_not_kept_tells_nothing(
+def test_missed_target_ranks_last_and_lost_column_is_unknown(
     tmp_path,
 ):
     write_measured(tmp_path, "table4_resnet20", "small", {"a": {"target_epochs": 3}, "b": {}}, runs=2)
@@ -171,7 +171,7 @@ def test_run_that_never_reached_its_target_is_behind_one_that_did_and_a_column_t
     assert "to target, s, predicted was not measured, or not kept" in found("a", "b", "predicted_target_s").why[0]
 
 
-def test_that_one_is_within_the_margin_says_nothing_where_the_experiment_has_none_that_is_worse(tmp_path):
+def test_closeness_is_untested_if_no_method_is_worse(tmp_path):
     alike = {"pipeoptim": [79.9, 80.0, 80.1], "gpipe": [80.0, 80.1, 79.9], "pipedream": [80.1, 79.9, 80.0]}
     write(tmp_path, "table4_vgg16", alike)
     found = judged(tmp_path, order(Relation.LIKE, "gpipe"))
@@ -181,7 +181,7 @@ def test_that_one_is_within_the_margin_says_nothing_where_the_experiment_has_non
     assert judged(tmp_path, order(Relation.LIKE, "gpipe")).verdict == "seen at small scale"
 
 
-def test_superlative_falls_by_one_order_and_is_undecided_while_one_is(tmp_path):
+def test_superlative_fails_or_is_undecided_with_any_one_order(tmp_path):
     groups = {
         "pipeoptim": around(80.0),
         "gpipe": around(90.0, 0.2),
@@ -207,7 +207,7 @@ def test_gain_below_the_factor_of_the_paper_is_seen_in_part(tmp_path, factor, wo
     assert f"1.30X of it (the paper: {factor}X)" in found.why[1]
 
 
-def test_one_timing_of_a_network_is_no_test_but_those_of_several_have_an_interval(tmp_path):
+def test_one_network_timing_is_no_test_but_several_have_interval(tmp_path):
     names = ("table5_resnet56", "table5_resnet110", "table5_resnet224")
     for name, gain in zip(names, (1.38, 1.34, 1.27), strict=True):
         write_measured(tmp_path, name, "small", {"a": {"samples_per_second": gain}, "b": {"samples_per_second": 1.0}})
@@ -235,7 +235,7 @@ def test_order_that_only_the_full_scale_tells(tmp_path, scale, word):
     assert judge([rule], read_results(tmp_path, "zhang")).verdict == word
 
 
-def test_order_at_full_scale_takes_the_measured_time_in_place_of_the_predicted_one(tmp_path):
+def test_full_scale_order_prefers_measured_to_predicted_time(tmp_path):
     write_measured(tmp_path, "table5_resnet56", "full", {"a": {"samples_per_second": 9.0}, "b": {}}, runs=3)
     write_measured(tmp_path, "table6_resnet56", "full", {"b": {"samples_per_second": 7.0}}, runs=3)
     rule = RankingClaim(
@@ -247,7 +247,7 @@ def test_order_at_full_scale_takes_the_measured_time_in_place_of_the_predicted_o
 
 
 @pytest.mark.parametrize(("scale", "word"), [("full", "seen at full scale"), ("small", None)])
-def test_growth_compares_the_ratios_of_networks_that_only_the_full_scale_tells_apart(tmp_path, scale, word):
+def test_growth_compares_ratios_of_full_scale_networks(tmp_path, scale, word):
     for name, speed in (("table5_resnet56", 1.2), ("table5_resnet110", 1.5)):
         write_measured(tmp_path, name, scale, {"stale": {"samples_per_second": speed}})
         write_measured(tmp_path, f"{name}_baseline", scale, {"sequential": {"samples_per_second": 1.0}})
@@ -258,7 +258,7 @@ def test_growth_compares_the_ratios_of_networks_that_only_the_full_scale_tells_a
     assert (found and found.verdict) == word
 
 
-def test_verdict_names_the_small_network_with_its_sizes_and_its_data(tmp_path):
+def test_verdict_names_small_network_with_sizes_and_data(tmp_path):
     write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(80.0, 0.2)})
     path = tmp_path / "pipeoptim" / "table4_vgg16" / "small" / "made.json"
     path.write_text(path.read_text().replace("~dataset.size", "model=resnet20 model.depth=8 ~dataset.size"))
@@ -278,7 +278,7 @@ def test_damaged_results_are_refused_by_their_folder(tmp_path):
         read_results(tmp_path, "pipeoptim")
 
 
-def test_page_sets_printed_numbers_beside_the_measured_ones_and_shows_the_courses(tmp_path):
+def test_page_shows_printed_and_measured_numbers_and_curves(tmp_path):
     write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": None})
     row = {"optimizer": "adamw", "model": "VGG-16", "pipeoptim": "70.89", "gpipe": "70.12"}
     tables, page = {"table4": PublishedTable("table4", (row,))}, tmp_path / "docs"

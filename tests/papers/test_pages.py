@@ -59,7 +59,7 @@ def test_no_cell_of_a_table_is_wider_than_two_hundred_characters(path):
     assert max(map(len, cells)) <= 200
 
 
-def test_head_of_a_page_says_that_nothing_was_run_at_the_papers_size_and_what_was():
+def test_page_head_says_what_was_run_below_paper_size():
     found = extent("zhang", read_results(ROOT / "results", "zhang"))
     assert found == (
         "**No experiment was run at the paper's size.** 7 of 37 presets of this paper were run, none at full scale. "
@@ -74,7 +74,7 @@ def test_head_of_a_page_without_results_says_so():
     )
 
 
-def test_numbers_of_presets_in_the_readme_are_those_of_the_results():
+def test_preset_counts_in_readme_match_results():
     run = [each for name in PAPERS for each in read_results(ROOT / "results", name).values()]
     of_papers = [name for name in presets() if not name.startswith("map/")]
     text = (ROOT / "docs" / "reproduction" / "README.md").read_text(encoding="utf-8")

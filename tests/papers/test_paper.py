@@ -32,7 +32,7 @@ def test_difference_without_a_reason_is_open():
     assert Comparison("", "", "2", 3.0, note="perhaps", explained=False).agreement is Agreement.OPEN
 
 
-def test_number_that_the_paper_tells_too_little_of_cannot_be_computed():
+def test_number_underspecified_by_paper_cannot_be_computed():
     assert Comparison("", "", "2", None, note="why").agreement is Agreement.UNDETERMINED
     assert shown(None, "2.0") == ""
 
@@ -75,7 +75,7 @@ def test_every_row_is_complete_and_names_its_source(paper):
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
-def test_statements_that_the_tables_do_not_bear_out_are_known_and_explained(paper):
+def test_statements_contradicting_tables_are_known_and_explained(paper):
     tables = read_tables(RESULTS, paper.name)
     names = {row["statement"]: row["name"] for row in tables["stated"].rows}
     wrong = {names[each.what]: each for each in paper.stated(tables) if each.agreement is not Agreement.EXACT}

@@ -34,7 +34,7 @@ def test_exit_code_is_that_of_the_command():
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_signal_is_passed_on_and_the_end_of_the_command_waited_for(tmp_path, name):
+def test_signal_is_forwarded_and_command_end_awaited(tmp_path, name):
     ready, number = tmp_path / "ready", getattr(signal, name)
 
     def interrupt() -> None:
@@ -81,7 +81,7 @@ def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch
     assert {path.name for path in folder.iterdir()} == {"runs.csv", "made.json"}  # the map has a page of its own
 
 
-def test_experiment_that_fails_does_not_stop_the_others_and_is_listed_at_the_end(tmp_path, monkeypatch, capsys):
+def test_failing_experiment_is_listed_last_and_stops_no_other(tmp_path, monkeypatch, capsys):
     def ended(words):
         if "experiment=zhang/table4_resnet20" in words:
             return ExitCode.FAILED
@@ -98,7 +98,7 @@ def test_experiment_that_fails_does_not_stop_the_others_and_is_listed_at_the_end
     assert failed == "  zhang/table4_resnet20: failed"
 
 
-def test_results_name_runs_within_their_sweep_and_have_no_times_of_a_shared_machine(tmp_path):
+def test_results_name_runs_by_sweep_and_omit_shared_timings(tmp_path):
     write_run(tmp_path / "runs" / "0", "method=gpipe", status="diverged", reason="diverged")
     target = ReproductionTarget("zhang/table2_lenet5_baseline", "small")
     for path in keep_results(target, tmp_path / "runs", tmp_path / "out", timed=False):
@@ -111,7 +111,7 @@ def test_results_name_runs_within_their_sweep_and_have_no_times_of_a_shared_mach
 
 
 @pytest.mark.slow
-def test_second_call_trains_nothing_again_and_keeps_the_same_numbers(tmp_path, monkeypatch):
+def test_second_call_trains_nothing_and_keeps_numbers(tmp_path, monkeypatch):
     tiny = ["dataset=fashion_mnist_mini", "dataset.limit=64", "train.batch_size=16", "train.epochs=1", "seed=0,1"]
     monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: tiny))
     words = [
@@ -137,7 +137,7 @@ def test_second_call_trains_nothing_again_and_keeps_the_same_numbers(tmp_path, m
     assert (folder / "sweep.png").is_file()
 
 
-def test_rounds_of_the_map_are_sweeps_of_their_own_the_coarse_one_first(tmp_path, monkeypatch, capsys):
+def test_map_rounds_are_separate_sweeps_coarse_first(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.carry_out(["reproduce", "map/gpt_2bw", "--list"], PROGRAM) == 0
     *lines, last = capsys.readouterr().out.splitlines()
@@ -146,7 +146,7 @@ def test_rounds_of_the_map_are_sweeps_of_their_own_the_coarse_one_first(tmp_path
     assert last == "# map/gpt_2bw: then seed=1,2, each method and depth at its best learning rate so far"
 
 
-def test_last_round_of_the_map_runs_each_place_at_the_rate_that_was_best_before(tmp_path, monkeypatch):
+def test_last_map_round_uses_best_rate_of_each_place(tmp_path, monkeypatch):
     losses = {("0.004", "2"): 2.0, ("0.001", "2"): 1.0, ("0.004", "4"): 3.0}
     commands = []
 
@@ -214,7 +214,7 @@ def test_runs_of_the_map_that_are_kept_are_not_run_again(kept, tmp_path):
     assert sweeps_of(second, tmp_path, kept) == [second.words(tmp_path)]
 
 
-def test_what_was_kept_of_the_map_before_stays_beside_what_is_measured_now(kept, tmp_path):
+def test_earlier_map_results_are_kept_next_to_new_ones(kept, tmp_path):
     runs = tmp_path / "runs"
     for number, (method, rate) in enumerate((("pipedream", 0.004), ("stale", 0.004))):
         asked = (f"method={method}", "partition.stages=8", f"optimizer.lr={rate}", "seed=0")

@@ -40,7 +40,7 @@ def test_every_preset_of_every_paper_composes_at_its_small_scale():
         composed([f"experiment={name}", *next(combinations(ReproductionTarget(name, SMALL).settings))])
 
 
-def test_every_preset_tells_where_its_paper_has_it_and_what_it_costs():
+def test_every_preset_names_its_place_in_the_paper_and_its_cost():
     assert {name.partition("/")[0] for name in presets()} == PAPERS.keys() | {"map"}
     for name in presets():
         remarks = choice_of("experiment", name).remarks
@@ -48,13 +48,13 @@ def test_every_preset_tells_where_its_paper_has_it_and_what_it_costs():
         assert int(remarks["minutes"]) > 0, name
 
 
-def test_small_scale_of_every_preset_of_a_paper_takes_an_hour_at_most():
+def test_small_scale_of_every_preset_takes_at_most_an_hour():
     for name in presets():
         if not name.startswith("map/"):
             assert ReproductionTarget(name, SMALL).minutes <= 60, name
 
 
-def test_every_claim_that_needs_training_names_an_experiment_that_exists():
+def test_every_training_claim_names_an_existing_experiment():
     for paper in PAPERS:
         for row in read_tables(Path(__file__).parents[2] / "results", paper)["claims"].rows:
             if row["experiment"]:
@@ -73,7 +73,7 @@ def test_name_stands_for_all_presets_of_a_table_or_figure(name, found):
     assert len(targets_of("zhang", FULL)) == sum(each.startswith("zhang/") for each in presets())
 
 
-def test_targets_of_all_papers_begin_with_the_cheapest_experiment_whose_companions_stay_beside_it():
+def test_targets_start_with_cheapest_experiment_and_companions():
     found = [target.experiment for target in targets_of("papers", SMALL)]
     assert set(found) == {name for name in presets() if not name.startswith("map/")}
     assert ReproductionTarget(found[0], SMALL).minutes < 10 < ReproductionTarget(found[-1], SMALL).minutes
@@ -98,7 +98,7 @@ def test_full_scale_is_the_preset_alone(tmp_path):
     ]
 
 
-def test_sweeps_of_an_experiment_and_its_companions_have_each_method_once_and_none_that_its_microbatches_exclude():
+def test_experiment_sweeps_have_each_allowed_method_once():
     methods: dict[str, list[str]] = {}
     for name in presets():
         preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
@@ -126,7 +126,7 @@ def swept(words):
 
 
 @pytest.mark.parametrize("name", [name for name in presets() if name.startswith("map/")])
-def test_rounds_of_the_map_have_each_run_of_seed_0_once_and_the_other_seeds_at_the_best_rates(name):
+def test_map_rounds_run_seed_0_once_and_others_at_best_rates(name):
     target = ReproductionTarget(name, SMALL)
     preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
     whole = [*(f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()), *target.settings, "seed=0"]
@@ -161,7 +161,7 @@ def test_tables_and_figures_are_found_in_a_source(text, parts):
     assert parts_of(text) == parts
 
 
-def test_every_table_and_figure_of_the_docs_has_presets_or_is_computed():
+def test_every_table_and_figure_has_presets_or_is_computed():
     page = (Path(__file__).parents[2] / "docs" / "reproduction" / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
     assert [paper for paper, _ in rows] == list(PAPERS)

@@ -8,11 +8,11 @@ from pipetrain.planner.max_batch import ActivationGrowth, largest_batch, overful
 
 
 @given(limit=st.integers(0, 300), step=st.integers(1, 7))
-def test_largest_batch_is_the_largest_multiple_of_the_microbatches_that_fits(limit, step):
+def test_largest_batch_is_largest_fitting_multiple(limit, step):
     assert largest_batch(lambda samples: samples <= limit, step, most=256) == min(limit, 256) // step * step
 
 
-def test_growth_passes_through_two_measurements_and_keeps_what_no_sample_needs():
+def test_growth_passes_two_measurements_and_keeps_fixed_memory():
     growth = ActivationGrowth.between((4, 140.0), (8, 180.0))
     assert (growth.fixed, growth.per_sample) == (100.0, 10.0)
     assert growth.at(16) == 260.0

@@ -19,7 +19,7 @@ def test_plan_is_read_back_as_it_was_written():
     assert content["stages"][0] == {"layers": [0, 1], "replicas": 3, "time_s": 0.5, "memory_bytes": 100}
 
 
-def test_minibatches_in_flight_are_the_workers_by_the_replicas_of_the_first_stage():
+def test_in_flight_is_workers_over_replicas_of_first_stage():
     assert (PLAN.num_devices, PLAN.replicas, PLAN.in_flight) == (4, "3-1", 2)
 
 

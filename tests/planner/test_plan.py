@@ -49,7 +49,7 @@ def test_tied_weight_counts_once_in_its_stage():
     assert plan.stages[0].parameters == 28
 
 
-def test_weight_that_two_stages_hold_counts_in_each_and_once_in_the_plan():
+def test_weight_held_by_two_stages_counts_once_in_the_plan():
     embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
     decoder.weight = embedding.weight
     chain = LayerChain(nn.ModuleList([embedding, decoder]), [embedding, decoder])

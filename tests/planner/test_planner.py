@@ -31,7 +31,7 @@ def layers(plan):
     return [len(stage.layers) for stage in plan.stages]
 
 
-def test_plan_tells_its_time_beside_those_of_one_device_and_of_data_parallelism():
+def test_plan_shows_time_of_one_device_and_data_parallelism():
     plan = planner(HEAVY_END, 6).best()
     assert (plan.replicas, layers(plan)) == ("5-1", [5, 1])
     assert (plan.time_per_minibatch_s, plan.single_device_time_s) == (1.0, 6.0)
@@ -40,19 +40,19 @@ def test_plan_tells_its_time_beside_those_of_one_device_and_of_data_parallelism(
     assert plan.in_flight == 2
 
 
-def test_plan_sends_activations_gradients_and_the_weights_of_replicas():
+def test_plan_sends_activations_gradients_and_replica_weights():
     of_six = planner(HEAVY_END, 6)
     assert sent_bytes(HEAVY_END, of_six.best()) == 2 * 1_000_000
     assert sent_bytes(HEAVY_END, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
 
 
-def test_stage_of_a_plan_keeps_versions_and_activations_of_what_is_in_flight():
+def test_planned_stage_keeps_versions_and_activations_in_flight():
     first, last = planner(HEAVY_END, 6).best().stages
     assert first.memory_bytes == 2 * 5 * 10_000_000
     assert last.memory_bytes == 2 * 4_000_000_000
 
 
-def test_stage_of_a_plan_keeps_what_arrives_where_its_first_layer_needs_it():
+def test_planned_stage_keeps_input_if_first_layer_needs_it():
     kept = replace(layer(1.0, activation_bytes=1000), shared_bytes=50)
     plan = planner(chain(*[kept] * 4), 2, planner={"straight": True}).best()
     assert [stage.memory_bytes for stage in plan.stages] == [2 * 2000, 2050]
@@ -67,7 +67,7 @@ def test_stages_that_read_data_get_fewer_layers():
     assert (plan.single_device_time_s, plan.data_parallel_time_s) == (9.0, 3.0)
 
 
-def test_workers_that_share_cores_take_as_long_as_these_compute_for_all():
+def test_workers_sharing_cores_take_the_total_compute_time():
     profile = replace(chain(*[layer(1.0)] * 6), reading=LoaderTime(inputs_s=2.0))
     of_three = planner(profile, 3, cores=2)
     plans = of_three.straight_pipeline(), of_three.data_parallel()
@@ -77,12 +77,12 @@ def test_workers_that_share_cores_take_as_long_as_these_compute_for_all():
     assert planner(profile, 3, cores=3).best().time_per_minibatch_s == planner(profile, 3).best().time_per_minibatch_s
 
 
-def test_printed_recurrence_is_refused_for_devices_that_share_cores():
+def test_printed_recurrence_is_refused_on_shared_cores():
     with pytest.raises(ConfigError, match=r"topology.cores=2: planner.cost_model=pipedream_paper is .* as printed"):
         planner(HEAVY_END, 3, planner={"cost_model": "pipedream_paper"}, cores=2)
 
 
-def test_weight_that_layers_of_one_stage_share_counts_once_in_its_memory_and_for_its_replicas():
+def test_weight_shared_in_one_stage_counts_once():
     layer_of = layer(1.0, weight_bytes=1000)
     profile = replace(chain(*[layer_of] * 3), shared_weights=(SharedWeight((0, 2), 900),))
     whole = planner(profile, 2).data_parallel()
@@ -121,11 +121,11 @@ def test_limited_memory_makes_another_plan_best():
 
 def test_each_device_may_have_memory_of_its_own():
     assert layers(planner(HEAVY_END, 6, memory_gigabytes=[1, 1, 1, 1, 1, 8.1]).best()) == [5, 1]
-    with pytest.raises(ConfigError, match=r"no plan fits; the one that needs least takes 8 times what a device has"):
+    with pytest.raises(ConfigError, match=r"no plan fits; .* 8 times"):
         planner(HEAVY_END, 2, memory_gigabytes=[8.1, 1]).best()
 
 
-def test_objective_memory_makes_the_fullest_device_least_full_and_then_the_pipeline_fast():
+def test_memory_objective_levels_memory_before_time():
     profile = chain(*(layer(1.0, weight_bytes=each) for each in (60, 20, 20, 10, 10, 10)))
     fastest = planner(profile, 2, planner={"straight": True}).best()
     balanced = planner(profile, 2, planner={"objective": "memory"}).best()
@@ -138,14 +138,14 @@ def test_objective_memory_makes_the_fullest_device_least_full_and_then_the_pipel
     ("asked", "named"),
     [({"straight": True}, "planner.straight=true"), ({"objective": "memory"}, "planner.objective=memory")],
 )
-def test_more_devices_than_layers_in_a_straight_pipeline_are_refused(asked, named):
+def test_straight_pipeline_with_too_many_devices_is_refused(asked, named):
     message = f"{named} with 7 devices: a straight pipeline has at most one for each layer, and the model has 6"
     with pytest.raises(ConfigError, match=message):
         planner(HEAVY_END, 7, planner=asked).best()
     assert planner(HEAVY_END, 7).straight_pipeline() is None
 
 
-def test_devices_that_differ_on_several_levels_are_refused_but_for_straight_pipelines():
+def test_devices_unlike_on_several_levels_need_straight_plan():
     differ = {"workers": [3, 2], "gigabytes_per_s": [1.0, 1.0], "speeds": [1.0, 1.0, 1.0, 1.0, 1.0, 2.0]}
     message = "topology.workers=[3, 2]: devices that differ are planned in one level, or with planner.straight=true"
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -166,12 +166,12 @@ def test_shortage_of_memory_names_the_changes_that_would_fit():
     profile = chain(*[layer(1.0, output_bytes=10**6, weight_bytes=10**6, activation_bytes=10**9)] * 2)
     with pytest.raises(ConfigError) as error:
         planner(profile, 2, memory_gigabytes=1.5).best()
-    assert "the one that needs least takes 2.003 GB, 0.503 GB more than there is" in str(error.value)
+    assert "takes 2.003 GB, 0.503 GB more" in str(error.value)
     assert "these would fit: train.recompute=true (1.003 GB)" in str(error.value)
     planner(profile, 2, memory_gigabytes=1.5, train={"recompute": True}).best()
 
 
-def test_shortage_of_memory_names_a_smaller_minibatch_or_more_devices_where_nothing_else_fits():
+def test_memory_shortage_suggests_smaller_batch_or_more_devices():
     profile = chain(*[layer(1.0, output_bytes=10**9, weight_bytes=10**6, activation_bytes=10**9)] * 4)
     with pytest.raises(ConfigError) as error:
         planner(profile, 1, memory_gigabytes=1.5).best()
@@ -186,7 +186,7 @@ def test_replicas_that_are_given_are_planned_for():
     assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
     short = settings("pipedream", topology={"gigabytes_per_s": [1.0], "memory_gigabytes": 1e-6}, **asked)
     heavy = chain(*[layer(1.0, weight_bytes=1000)] * 8)
-    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits; the one that needs least"):
+    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits"):
         Planner.of(heavy, short).best()
 
 
@@ -213,7 +213,7 @@ def test_300_layers_on_16_devices_are_planned():
 @pytest.mark.parametrize(
     ("profile", "workers"), [(cells(31), (8, 2)), (chain(*[layer(1.0, 1, 1)] * 300), (8, 128))], ids=["graph", "chain"]
 )
-def test_thousand_layers_or_devices_are_planned_with_bounded_work(profile, workers):
+def test_thousand_layers_or_devices_need_bounded_work(profile, workers):
     """Tables of an inner level take a comparison for each three states and each two numbers of devices."""
     assert len(profile.layers) > 1200 or workers[1] == 128
     asked = planner(profile, None, workers=list(workers), gigabytes_per_s=[30.0, 3.0])

@@ -37,12 +37,12 @@ SCHEDULES = [
         (OneFOneB(), 0.5, 1.5, 3.0 + 1.5),
     ],
 )
-def test_stages_at_the_ends_read_data_when_their_messages_are_under_way(schedule, inputs, targets, expected):
+def test_end_stages_read_data_while_messages_are_under_way(schedule, inputs, targets, expected):
     took = replace(times(2, 1), inputs=inputs, targets=targets)
     assert period(schedule, took, 2, 1) == pytest.approx(expected)
 
 
-def test_inputs_are_read_once_for_all_microbatches_and_by_each_replica():
+def test_inputs_are_read_once_per_minibatch_by_each_replica():
     took = replace(times(1, 4, forward=0.25, backward=0.5), inputs=2.0)
     assert period(GPipe(), took, 1, 4) == pytest.approx(3.0 + 2.0)
     assert period(OneFOneB(), replace(times(1, 1), inputs=1.0), 1, 1, Replication([2], [0.0])) == pytest.approx(4.0 / 2)
@@ -86,7 +86,7 @@ def test_steady_cycle_is_what_the_list_repeats(schedule, D, N):
 
 @pytest.mark.parametrize(("schedule", "N"), [(GPipe(), 3), (PipelinedBackprop(), 1), (PipeMareSchedule(), 2)])
 @pytest.mark.parametrize("firsts", [(0, 1, 2, 3), (0, 2), (0,)])
-def test_steady_cycle_with_recomputation_is_what_the_list_with_recomputation_repeats(schedule, N, firsts):
+def test_recomputing_steady_cycle_matches_its_list(schedule, N, firsts):
     segments = RecomputeSegments(firsts, 4)
     for r in range(4):
         cycle = steady_with_recomputation(schedule.steady_cycle(r, 4, N), segments.lead(r))
@@ -125,14 +125,14 @@ def test_slow_link_carries_one_message_at_a_time():
     assert period(PipeMareSchedule(), slow, 2, 4) < 4 * 10
 
 
-def test_replicas_of_one_stage_divide_its_time_and_wait_for_their_average():
+def test_replicas_divide_stage_time_and_wait_for_average():
     took, apart = times(1, 1), Replication([4], [2.0])
     assert period(OneFOneB(), took, 1, 1, Replication([4], [0.0])) == pytest.approx(3 / 4)
     assert period(OneFOneB(), took, 1, 1, apart) == pytest.approx((3 + 2) / 4)
     assert period(OneFOneB(), took, 1, 1, Replication([4], [2.5], overlapped=True)) == pytest.approx((1 + 2.5) / 4)
 
 
-def test_replicas_that_do_not_divide_each_other_take_minibatches_in_turn():
+def test_nondividing_replicas_take_minibatches_in_turn():
     """Three and two devices, each twice and three times as fast together: 1 s a minibatch."""
     took = StageTimes([1.0, 0.5], [0, 0], [2.0, 1.5], [0, 0], 1, [0.0], [0.0])
     deep = [[Operation.parse(word) for word in text.split()] for text in ("F4.0 B0.0 U0", "F3.0 B0.0 U0")]

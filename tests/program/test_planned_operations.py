@@ -70,7 +70,7 @@ def backward_of(stage, t, j):
         *("stale", "pipemare without t2", "pipemare", "pipedream as pipemare", "pipeoptim as stale"),
     ],
 )
-def test_weight_reads_of_minibatch_5_on_four_stages_are_those_of_the_worked_example(method, schedule, row):
+def test_reads_of_minibatch_5_on_4_stages_match_worked_example(method, schedule, row):
     found = planned_stages(method, schedule, 4)
     assert [f"{read_by(f, forward(4))}/{read_by(f, backward(4))}" for f in found] == row
 
@@ -93,7 +93,7 @@ def test_weight_reads_under_nf1b_are_those_of_the_worked_example(method, row, N)
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
-def test_asynchronous_methods_read_the_versions_of_their_formulas(rule, D, N, M):
+def test_asynchronous_methods_read_versions_of_their_formulas(rule, D, N, M):
     assume(fitting(rule, D, N))
     stashed = reference.FORMULAS[rule].stashes
     for r, found in enumerate(planned_stages(*METHODS[rule], D, N, M)):
@@ -114,7 +114,7 @@ def test_synchronous_methods_read_version_t_alone(rule, D, N, M):
 
 @QUICK
 @given(st.integers(1, 10), st.integers(1, 8))
-def test_pipeoptim_predicts_the_updates_between_forward_and_backward(D, N):
+def test_pipeoptim_predicts_updates_from_forward_to_backward(D, N):
     enough = -(-D // N) + 4
     for r, found in enumerate(planned_stages(PipeOptim(), OneFOneB(), D, N, enough)):
         d = D - 1 - r
@@ -130,7 +130,7 @@ def test_pipeoptim_predicts_the_updates_between_forward_and_backward(D, N):
                 assert read_by(found, backward(t, j)).transform is None
 
 
-def test_pipeoptim_predicts_fewer_steps_after_a_drain_and_none_on_the_last_stage():
+def test_pipeoptim_predicts_less_after_drain_and_none_on_last():
     first = planned_stage(PipeOptim(), OneFOneB(), 0, 4)
     assert [str(read_by(first, forward(t))) for t in range(5)] == ["v0", "v0+1", "v0+2", "v0+3", "v1+3"]
     last = planned_stage(PipeOptim(), OneFOneB(), 3, 4)
@@ -161,7 +161,7 @@ def test_update_reads_the_version_that_it_changes(rule, D, N, M):
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_backward_keeps_activations_only_if_its_weight_read_is_that_of_the_forward(rule, D, N, M):
+def test_backward_keeps_activations_only_with_forward_read(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in planned_stages(*METHODS[rule], D, N, M):
         activations = {op: planned.activations for op, planned in found.items()}
@@ -178,7 +178,7 @@ def test_backward_keeps_activations_only_if_its_weight_read_is_that_of_the_forwa
 
 @QUICK
 @given(st.sampled_from([NaiveAsync(), Stale(), PipeDream(), PipeDream(vertical_sync=True)]), st.integers(1, 6))
-def test_backward_rebinds_activations_of_stale_microbatches_that_are_not_stashed(method, D):
+def test_backward_rebinds_unstashed_stale_activations(method, D):
     for r, found in enumerate(planned_stages(method, OneFOneB(), D)):
         for op, planned in found.items():
             stale = op.minibatch > max(0, op.minibatch - (D - 1 - r))
@@ -188,7 +188,7 @@ def test_backward_rebinds_activations_of_stale_microbatches_that_are_not_stashed
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_recomputation_drops_every_forward_and_feeds_the_backward(rule, D, N, M):
+def test_recomputation_drops_forwards_and_feeds_backward(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in planned_stages(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         activations = {op: planned.activations for op, planned in found.items()}
@@ -204,7 +204,7 @@ def test_recomputation_drops_every_forward_and_feeds_the_backward(rule, D, N, M)
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_recomputation_by_single_stages_reads_what_the_specification_says(rule, D, N, M):
+def test_single_stage_recomputation_reads_specified_weights(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in planned_stages(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         for op in found:
@@ -217,7 +217,7 @@ def test_recomputation_by_single_stages_reads_what_the_specification_says(rule, 
 
 @QUICK
 @given(st.sampled_from(["pipemare", "stale", "pipeoptim_backprop", "pipedream_pipemare"]), st.data())
-def test_recomputation_by_segments_reads_the_weights_of_its_own_moment(rule, data):
+def test_segment_recomputation_reads_current_weights(rule, data):
     D, N, M = (data.draw(st.integers(1, most)) for most in (8, 5, 12))
     firsts = tuple(sorted({0, *data.draw(st.lists(st.integers(0, D - 1)))}))
     for r, found in enumerate(planned_stages(*METHODS[rule], D, N, M, RecomputeSegments(firsts, D))):
@@ -256,7 +256,7 @@ def test_versions_held_are_those_of_the_specification(D, N):
 
 @pytest.mark.parametrize("N", [1, 2, 3, 4])
 @pytest.mark.parametrize("D", [1, 2, 3, 4, 6])
-def test_versions_held_under_nf1b_do_not_depend_on_the_number_of_microbatches(D, N):
+def test_nf1b_versions_held_are_independent_of_microbatches(D, N):
     for r in range(D):
         assert versions_held(planned_stage(VTiMePReSt(), NF1B(), r, D, N, 12)) == 1
         assert versions_held(planned_stage(TiMePReSt(), NF1B(), r, D, N, 12)) == r + 1
@@ -264,7 +264,7 @@ def test_versions_held_under_nf1b_do_not_depend_on_the_number_of_microbatches(D,
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 6, 9])
-def test_versions_held_by_pipedream_follow_the_depth_of_the_schedule(depth):
+def test_pipedream_versions_held_follow_schedule_depth(depth):
     schedule = OneFOneB(depth)
     for r in range(4):
         found = planned_stage(PipeDream(), schedule, r, 4, 1, 16)
@@ -273,7 +273,7 @@ def test_versions_held_by_pipedream_follow_the_depth_of_the_schedule(depth):
 
 @QUICK
 @given(st.one_of(st.none(), st.integers(1, 12)), st.integers(1, 8), st.integers(1, 5), st.integers(1, 16))
-def test_steady_state_begins_where_no_stage_reads_the_drained_version(depth, D, N, M):
+def test_steady_state_begins_without_reads_of_drained_version(depth, D, N, M):
     schedule = OneFOneB(depth)
     delays = [schedule.in_flight(r, D, N) - 1 for r in range(D)]
     unclipped = [t for t in range(M) if all(t * N >= d for d in delays)]
@@ -282,7 +282,7 @@ def test_steady_state_begins_where_no_stage_reads_the_drained_version(depth, D, 
 
 
 @pytest.mark.parametrize("D", [1, 2, 5])
-def test_steady_state_of_two_buffered_versions_begins_at_minibatch_1(D):
+def test_steady_state_of_two_buffers_begins_at_minibatch_1(D):
     assert PipelineRules(*METHODS["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
 
 

@@ -26,12 +26,12 @@ def length(slices):
 @pytest.mark.parametrize("N", [1, 2, 5, 8])
 @pytest.mark.parametrize("D", [1, 2, 4, 7])
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
-def test_playback_of_flushed_schedules_idles_for_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
+def test_flushed_playback_idles_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
     assert idle_shares(played(schedule, D, N, 3)) == pytest.approx([(D - 1) / (N + D - 1)] * D)
 
 
 @pytest.mark.parametrize("D", [1, 2, 5])
-def test_playback_of_the_sequential_schedule_works_one_stage_at_a_time(D):
+def test_sequential_playback_runs_one_stage_at_a_time(D):
     assert idle_shares(played(Sequential(), D, 3, 2)) == pytest.approx([1 - 1 / D] * D)
 
 
@@ -43,7 +43,7 @@ def test_1f1b_idles_only_while_it_fills_and_drains(D, M):
     assert idle_shares(slices) == pytest.approx([(D - 1) / (M + D - 1)] * D)
 
 
-def test_slowest_stage_sets_the_pace_when_backwards_take_twice_as_long():
+def test_slowest_stage_sets_pace_with_double_backward_time():
     def duration(stage, operation):
         unit = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0, Kind.UPDATE: 0.0}[operation.kind]
         return unit * (2 if stage == 1 else 1)
@@ -71,13 +71,13 @@ def test_operation_starts_when_its_stage_and_its_input_are_ready():
 
 @pytest.mark.parametrize("schedule", [PipelinedBackprop(), PipeMareSchedule()])
 @pytest.mark.parametrize(("D", "M"), [(2, 10), (4, 50)])
-def test_every_cycle_of_lockstep_schedules_has_one_forward_and_one_backward(schedule, D, M):
+def test_lockstep_cycles_have_one_forward_and_one_backward(schedule, D, M):
     # the last stage starts D - 1 forwards after the first, and never waits again: one more in flight costs nothing
     slices = played(schedule, D, 1, M)
     assert length(slices) == 2 * M + 2 * (D - 1)
 
 
-def test_backward_of_a_whole_minibatch_starts_when_its_last_forward_ends():
+def test_whole_minibatch_backward_starts_after_last_forward():
     def duration(_stage, operation):
         return {Kind.FORWARD: 1.0, Kind.BACKWARD: 6.0, Kind.UPDATE: 0.0}[operation.kind]
 
@@ -86,7 +86,7 @@ def test_backward_of_a_whole_minibatch_starts_when_its_last_forward_ends():
     assert [s.start for s in last] == [1.0, 2.0, 3.0, 4.0, 10.0]
 
 
-def test_recomputation_waits_for_the_stage_before_within_its_segment_alone():
+def test_recomputation_waits_for_previous_stage_in_segment_only():
     ends = {}
     for firsts in ((0, 1), (0,)):
         segments = RecomputeSegments(firsts, 2)
@@ -131,7 +131,7 @@ def test_deadlock_reports_what_ran_and_where_each_stage_is_stuck():
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB(), PipelinedBackprop()])
-def test_times_of_the_minibatches_add_up_to_the_whole_with_fill_and_drain(schedule):
+def test_minibatch_times_add_up_with_fill_and_drain(schedule):
     rows = played(schedule, 4, 1, 6)
     times = step_times(rows)
     assert len(times) == 6

@@ -21,7 +21,7 @@ from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
         ((0, 3), [4, 2, 0, 0], [True, False, False, True], [False, False, True, True]),
     ],
 )
-def test_recomputations_of_neighboring_stages_in_a_segment_are_two_steps_apart(firsts, lead, begins, ends):
+def test_neighboring_recomputations_in_segment_are_2_steps_apart(firsts, lead, begins, ends):
     segments = RecomputeSegments(firsts, 4)
     assert [segments.lead(r) for r in range(4)] == lead
     assert [segments.begins(r) for r in range(4)] == begins
@@ -32,7 +32,7 @@ def text(operations):
     return " ".join(str(op) for op in operations)
 
 
-def test_recomputation_leads_its_backward_by_whole_backwards_once_its_forward_has_ended():
+def test_recomputation_leads_backward_once_forward_has_ended():
     plain = PipeMareSchedule().operations(0, 2, 1, 3)
     assert text(plain) == "F0.0 F1.0 F2.0 B0.0 U0 B1.0 U1 B2.0 U2"
     assert text(with_recomputation(plain, 0)) == "F0.0 F1.0 F2.0 R0.0 B0.0 U0 R1.0 B1.0 U1 R2.0 B2.0 U2"
@@ -51,7 +51,7 @@ def test_minibatch_that_goes_back_whole_is_recomputed_whole():
     st.integers(1, 4),
     st.integers(0, 6),
 )
-def test_recomputation_leaves_the_other_operations_in_their_order(schedule, D, N, lead):
+def test_recomputation_keeps_order_of_other_operations(schedule, D, N, lead):
     plain = schedule.operations(0, D, N, 4)
     added = with_recomputation(plain, lead)
     assert [op for op in added if op.kind is not Kind.RECOMPUTATION] == plain
@@ -71,6 +71,6 @@ def test_recomputation_leaves_the_other_operations_in_their_order(schedule, D, N
         ("U0", [None] * 4),
     ],
 )
-def test_input_of_an_operation_comes_from_a_neighbor_and_recomputed_activations_from_the_same_segment(word, senders):
+def test_inputs_come_from_neighbors_and_recomputed_from_segment(word, senders):
     routes = Routes(4, RecomputeSegments((0, 2), 4))
     assert [routes.sender(r, Operation.parse(word)) for r in range(4)] == senders

@@ -36,7 +36,7 @@ def steady(schedule, D, N, cores=None, **given):
         (GPipe(), [0, 0], 1, 6.0, 1 / 2, (1.0,)),  # one at a time anyway
     ],
 )
-def test_no_minibatch_takes_less_than_the_shared_cores_compute_for_it(schedule, hosts, at_once, period, idle, busy):
+def test_no_minibatch_is_faster_than_its_shared_core_compute(schedule, hosts, at_once, period, idle, busy):
     found = steady(schedule, len(hosts), 1, SharedCores(at_once, hosts), backward=2.0)
     assert found.period == pytest.approx(period)
     assert found.idle == pytest.approx([idle] * len(hosts))
@@ -59,7 +59,7 @@ def test_replicas_gain_nothing_from_cores_that_they_share():
 @pytest.mark.parametrize("D", [1, 2, 3, 5])
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
-def test_idle_share_of_flushed_schedules_is_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
+def test_flushed_idle_share_is_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
     found = steady(schedule, D, N)
     assert found.idle == pytest.approx([(D - 1) / (N + D - 1)] * D)
     assert found.period == pytest.approx(2 * (N + D - 1))
@@ -73,7 +73,7 @@ def test_idle_share_of_the_sequential_schedule_is_d_minus_1_of_d(D):
 
 
 @pytest.mark.parametrize(("schedule", "D", "N"), [(OneFOneB(), 4, 1), (OneFOneB(), 3, 2), (NF1B(), 4, 2)])
-def test_rate_of_a_pipeline_that_never_drains_is_that_of_its_slowest_stage(schedule, D, N):
+def test_undrained_pipeline_runs_at_rate_of_slowest_stage(schedule, D, N):
     assert steady(schedule, D, N, backward=2.0).idle == pytest.approx([0.0] * D, abs=1e-9)
     slow = steady(schedule, D, N, forward=[1.0, 2.0] + [1.0] * (D - 2), backward=[2.0, 4.0] + [2.0] * (D - 2))
     assert slow.period == pytest.approx(6.0 * N)
@@ -95,7 +95,7 @@ def test_rate_that_alternates_between_minibatches_is_exact():
     assert found.idle == pytest.approx([1 / 3] * 2)
 
 
-def test_backward_of_a_whole_minibatch_takes_n_times_as_long_to_compute_and_to_send():
+def test_whole_minibatch_backward_takes_n_times_as_long():
     took = times(2, 3, forward=1.0, backward=2.0, latency=0.5, transmission=0.25)
     assert took.duration(0, Operation.parse("B4")) == 6.0
     assert took.duration(0, Operation.parse("B4.1")) == took.duration(1, Operation.parse("B4.0")) == 2.0
@@ -105,7 +105,7 @@ def test_backward_of_a_whole_minibatch_takes_n_times_as_long_to_compute_and_to_s
 
 @pytest.mark.parametrize(("D", "N"), [(1, 1), (2, 3), (4, 1), (4, 4)])
 @pytest.mark.parametrize("schedule", [Sequential(), GPipe(), OneFOneB(), OneFOneBFlush(), NF1B(), PipelinedBackprop()])
-def test_activations_in_flight_are_those_that_the_schedule_states(schedule, D, N):
+def test_activations_in_flight_match_the_schedule(schedule, D, N):
     minibatches = 2 * minibatches_held(schedule, D, N) + 1
     peaks = [peak_in_flight(schedule.operations(r, D, N, minibatches), N) for r in range(D)]
     assert peaks == [schedule.in_flight(r, D, N) for r in range(D)]

@@ -21,10 +21,10 @@ def test_operation_takes_the_time_of_its_kind_on_its_stage():
     assert TIMES.duration(2, update(7)) == 0.3
 
 
-def test_operation_of_a_whole_minibatch_takes_as_long_as_its_microbatches():
+def test_whole_minibatch_operation_takes_its_microbatches_time():
     assert TIMES.duration(1, backward(7, None)) == 4 * 5.0
 
 
-def test_message_takes_the_latency_of_its_link_once_and_each_microbatch_its_transmission():
+def test_latency_counts_once_and_transmission_per_microbatch():
     assert TIMES.transfer(0, 1, forward(0, 0)) == TIMES.transfer(1, 0, backward(0, 0)) == 10.25
     assert TIMES.transfer(2, 1, backward(0, None)) == 20.0 + 4 * 0.5

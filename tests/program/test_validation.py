@@ -65,16 +65,16 @@ def test_updates_out_of_order_are_refused():
     assert "U1 comes before the update of the minibatch before it" in message
 
 
-def test_forwards_in_another_order_than_the_stage_before_are_refused():
+def test_forwards_out_of_order_with_previous_stage_are_refused():
     assert "order" in refused(GOOD[0], "F0.1 F0.0 B0.0 B0.1 U0")
 
 
-def test_backwards_in_another_order_than_the_stage_behind_are_refused():
+def test_backwards_out_of_order_with_next_stage_are_refused():
     # gradients arrive in the order in which they were sent, so stage 0 would use B0.0's for B0.1
     assert "order" in refused("F0.0 F0.1 B0.1 B0.0 U0", GOOD[1])
 
 
-def test_deadlocked_lists_are_refused_and_each_waiting_cell_is_marked():
+def test_deadlocked_lists_are_refused_with_waiting_cells_marked():
     # stage 0 wants B0.0 before it sends F0.1, which stage 1 wants before it sends B0.0
     message = refused("F0.0 B0.0 F0.1 B0.1 U0", GOOD[0])
     assert "deadlock" in message
@@ -108,15 +108,15 @@ def test_one_backward_for_all_microbatches_passes():
     validate(lists(*WHOLE), 2, 1)
 
 
-def test_backward_of_all_microbatches_before_the_last_forward_is_refused():
+def test_joint_backward_before_last_forward_is_refused():
     assert "B0 comes before its forward" in refused(WHOLE[0], "F0.0 B0 F0.1 U0")
 
 
-def test_microbatch_with_a_backward_of_its_own_and_one_for_all_is_refused():
+def test_microbatch_with_own_and_joint_backward_is_refused():
     assert "B0 stands twice" in refused(WHOLE[0], "F0.0 F0.1 B0.0 B0 U0")
 
 
-def test_neighbors_that_split_the_backward_differently_are_refused():
+def test_neighbors_splitting_backward_differently_are_refused():
     assert "order" in refused(WHOLE[0], GOOD[1])
 
 
@@ -140,14 +140,14 @@ def test_recomputation_that_was_not_asked_for_is_refused():
     assert "R0.0 is of no minibatch" in refused(GOOD[0], REPEATED[1])
 
 
-def test_recomputation_before_its_forward_or_after_its_backward_is_refused():
+def test_recomputation_outside_forward_and_backward_is_refused():
     assert "R0.1 comes before its forward" in refused(REPEATED[0], "F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", segments=APART)
     assert "B0.1 comes before its recomputation" in refused(
         REPEATED[0], "F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", segments=APART
     )
 
 
-def test_recomputation_missing_upstream_is_a_deadlock_within_a_segment_alone():
+def test_missing_earlier_recomputation_deadlocks_only_in_segment():
     # stage 1 wants R0.1 of stage 0 before it sends B0.0, which stage 0 wants before R0.1
     early = "F0.0 F0.1 R0.0 R0.1 B0.0 B0.1 U0"
     message = refused(REPEATED[0], early, segments=TOGETHER)
@@ -253,7 +253,7 @@ def test_what_no_pipeline_can_carry_out_is_refused(schedule, message):
         check_custom_schedule(schedule(), 3, 1)
 
 
-def test_a_run_is_refused_by_the_name_of_its_schedule_and_leaves_nothing(tmp_path, capsys):
+def test_run_is_refused_by_schedule_name_and_leaves_nothing(tmp_path, capsys):
     folder = tmp_path / "run"
     words = ["method=naive_async", "schedule=1f1b", f"schedule._target_={__name__}.Reversed", "model=lenet5"]
     assert cli.carry_out(["run", *words, "partition.stages=2", f"hydra.run.dir={folder}"]) == 2

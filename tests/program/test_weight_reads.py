@@ -11,7 +11,7 @@ from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.operation import Kind, backward, forward
 
 
-def test_staleness_counts_the_updates_between_a_read_and_its_own_update():
+def test_staleness_counts_updates_from_read_to_own_update():
     assert [staleness(version, 4) for version in (4, 3, 1)] == [0, 1, 3]
 
 
@@ -33,7 +33,7 @@ def test_backward_cannot_be_asked_before_its_forward():
         query_method(PipeDream(), at, None)
 
 
-def test_moment_by_closed_forms_counts_minibatches_of_the_run_from_its_start():
+def test_closed_form_moment_counts_minibatches_from_run_start():
     context = StageContext.under(OneFOneB(), 0, 3, 1)
     at = closed_form_context(OneFOneB(), context, forward(4), start=100)
     assert (at.operation.minibatch, at.minibatch_of_run) == (4, 104)

@@ -25,14 +25,14 @@ def test_closed_forms_of_four_stages_are_those_of_the_papers(name, forward, vers
 
 
 @pytest.mark.parametrize("N", [2, 3, 5])
-def test_delay_in_microbatches_rounds_up_to_updates_for_each_microbatch(N):
+def test_microbatch_delay_rounds_up_to_updates(N):
     at = Position(0, 4, N)
     assert CLOSED["pipedream"].forward(at) == sorted({max(0, -(-(3 - j) // N)) for j in range(N)})
     assert max(CLOSED["pipemare"].forward(at)) == -(-7 // N)
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_staleness_never_grows_towards_the_last_stage_nor_is_that_of_a_backward_above_its_forward(name):
+def test_staleness_never_grows_downstream_or_in_the_backward(name):
     for N in (1, 4):
         places = [Position(r, 5, N) for r in range(5)]
         forward = [max(CLOSED[name].forward(at)) for at in places]

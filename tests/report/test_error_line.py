@@ -34,7 +34,7 @@ def test_setting_that_is_missing_is_named_with_what_gives_it(capsys):
     assert shown(capsys, caught.value) == line
 
 
-def test_wrong_type_is_told_without_the_internals_of_the_configuration(capsys):
+def test_wrong_type_is_shown_without_configuration_internals(capsys):
     with pytest.raises(OmegaConfBaseException) as caught:
         OmegaConf.merge(schema(), {"train": {"epochs": "many"}})
     line = shown(capsys, caught.value)

@@ -32,7 +32,7 @@ def test_plan_table_has_a_line_for_each_stage():
     ]
 
 
-def test_plan_table_keeps_both_ends_of_labels_that_are_too_long_for_the_terminal(monkeypatch):
+def test_plan_table_keeps_both_ends_of_long_labels(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     labels = [f"transformer.layers.{k}.attention.output.projection" for k in range(2)]
     table = plan_table(Plan("even", [StagePlan(0, 2, labels, 2_572, 3.0, 1)]), ["cpu"])
@@ -90,7 +90,7 @@ def ended(**fields):
     return summary_lines({"status": "completed", "steps": 1, "wall_s": 1.0, "final": {}, "per_stage": [], **fields})
 
 
-def test_summary_of_a_simulation_tells_its_own_speed_from_that_of_the_pipeline():
+def test_simulation_summary_separates_own_and_pipeline_speed():
     speeds = {"simulator_samples_per_second": 90.4, "predicted_samples_per_second": 160.2}
     assert ended(samples_per_second=None, **speeds) == [
         "completed after 1 step, 1.0 s, simulated at 90.4 samples/s",
@@ -124,7 +124,7 @@ def test_next_steps_name_the_run_as_seen_from_here(tmp_path, monkeypatch):
     assert next_steps(Path("/runs/a"), traced=True).endswith("report runs /runs, pipetrain timeline /runs/a")
 
 
-def test_summary_tells_the_parts_of_the_wall_time_that_are_no_training():
+def test_summary_shows_wall_time_outside_training():
     assert ended(eval_s=0.25, checkpoint_s=2.56) == [
         "completed after 1 step, 1.0 s (evaluation 0.2 s, checkpoints 2.6 s)"
     ]
@@ -156,7 +156,7 @@ def test_perplexity_is_no_percentage():
     assert evaluation_lines(replace(FOUND, metrics={"perplexity": 12.5}))[-1] == "perplexity  12.5"
 
 
-def test_metric_of_generated_text_is_no_percentage_and_says_how_it_was_computed():
+def test_generated_text_metric_is_no_percentage_with_signature():
     found = replace(FOUND, others={"bleu": 25.125, "length": 3.0}, signatures={"bleu": "nrefs:1|beam:5"})
     assert evaluation_lines(found)[-2:] == ["bleu        25.12  (nrefs:1|beam:5)", "length      3"]
     assert evaluation_json(found)["metrics"] == {"loss": 1.29317, "top1": 56.5625, "bleu": 25.125, "length": 3.0}

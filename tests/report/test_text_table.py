@@ -17,7 +17,7 @@ def test_columns_are_as_wide_as_their_widest_cell_and_aligned():
     ]
 
 
-def test_lines_end_without_spaces_and_a_line_may_run_across_the_columns():
+def test_lines_have_no_trailing_spaces_and_may_span_columns():
     assert text_lines([("a", "bb"), "all of the width", ("ccc", "")], "<<") == ["a    bb", "all of the width", "ccc"]
 
 

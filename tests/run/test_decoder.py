@@ -46,7 +46,7 @@ def test_metrics_are_of_the_state_and_signatures_are_kept():
     assert made.signatures == {"bias": "summed"}
 
 
-def test_tied_weights_are_known_by_all_their_names_whatever_a_stage_lends_their_modules():
+def test_tied_weights_are_known_by_all_their_names():
     chain = tied_model.build(1, 4)
     dataset = SimpleNamespace(decoding=Decoding(lambda model, _: {"bleu": model.module.decoder.weight.sum().item()}))
     made = decoder_of(settings("gpipe"), dataset, chain)
@@ -65,7 +65,7 @@ def test_random_draws_of_a_data_set_repeat_and_disturb_nobody():
     assert made.metrics(made.chain) == first
 
 
-def test_decoding_tells_its_progress_and_ends_where_the_run_shall_end():
+def test_decoding_shows_progress_and_stops_with_the_run():
     told, hooks = [], RunHooks(on_progress=lambda words: told.append(words))
 
     def measure(_model, options):
@@ -151,7 +151,7 @@ BOUNDS = {2: [(0, 2), (2, 5)], 4: [(0, 1), (1, 2), (2, 4), (4, 5)]}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stages", "method"), [(2, "pipedream"), (4, "pipeoptim")])
-def test_s2vt_has_equal_bits_and_captions_under_both_executors_and_in_eval(tmp_path, stages, method):
+def test_s2vt_has_equal_bits_and_captions_in_runs_and_eval(tmp_path, stages, method):
     def jobs(executor):
         made = [job(tmp_path / executor, method, stages, **S2VT)]
         return [replace(each, bounds=BOUNDS[stages]) for each in made]

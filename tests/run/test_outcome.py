@@ -43,7 +43,7 @@ def test_summary_that_the_workers_left_is_kept(tmp_path):
     assert summary.read(made.run) == completed
 
 
-def test_summary_of_a_resumed_run_measures_none_of_the_stages_before(tmp_path):
+def test_resumed_summary_excludes_earlier_stage_measurements(tmp_path):
     made = job(tmp_path, "pipedream", 3)
     stages = {f"stage{r}_{name}": 7 for r in range(2) for name in MEASURED_OF_STAGES}
     epoch = {"kind": "epoch", "step": 6, "epoch": 1, "wall_s": 1.0, "loss": 2.0, "samples": 24, "train_s": 0.5}
@@ -58,7 +58,7 @@ def test_summary_of_a_resumed_run_measures_none_of_the_stages_before(tmp_path):
     assert [stage.get("idle_share") for stage in summary.read(made.run)["per_stage"]] == [None] * 2
 
 
-def test_report_of_a_stage_is_that_of_its_worker_or_of_its_replicas_together():
+def test_stage_report_is_of_its_worker_or_all_replicas():
     one = {"idle_share": 0.2, "forward_staleness": [1, 2], "weight_bytes_peak": 8, "unknown": None}
     two = {"idle_share": 0.4, "forward_staleness": [0, 1], "weight_bytes_peak": 9, "unknown": None}
     first, second = reports_by_stage([one, two, one], Replicas((2, 1)))

@@ -71,14 +71,14 @@ def test_prepared_run_has_a_plan_a_job_and_no_files(tmp_path):
 TIED = {"_target_": "support.tied_model.build"}
 
 
-def test_tied_weights_are_cut_apart_under_a_synchronous_method_which_the_user_is_told(tmp_path):
+def test_tied_weights_are_cut_under_synchronous_method(tmp_path):
     even = {**EVEN, "stages": 4}
     found = prepared(tmp_path, "gpipe", model=TIED, partition=even, train={"microbatches": 2})
     assert found.notes == ["encoder.linear.weight is in stages 0 and 3, which sum its gradients before each update"]
     assert found.plan.to_json()["parameters"] == 12 * 65 + 4 * 12 * 13 + 65 * 4
 
 
-def test_tied_weights_stay_in_one_stage_under_an_asynchronous_method(tmp_path):
+def test_tied_weights_stay_together_under_asynchronous_method(tmp_path):
     assert prepared(tmp_path, model=TIED).job.bounds == [(0, 1), (1, 7)]
     message = r"stages=3: the model has 7 layers in 2 parts .* \(encoder\.linear\.weight\); at most 2 .*untie=true"
     with pytest.raises(ConfigError, match=message):
@@ -89,7 +89,7 @@ def test_tied_weights_stay_in_one_stage_under_an_asynchronous_method(tmp_path):
     assert prepared(tmp_path, "gpipe", model=TIED, **fine).job.finegrained
 
 
-def test_untied_weights_may_be_in_any_stage_and_the_user_is_told_their_names(tmp_path):
+def test_untied_weights_may_be_anywhere_and_are_named(tmp_path):
     found = prepared(tmp_path, model={**TIED, "untie": True}, partition={**EVEN, "stages": 4})
     expected = "decoder.weight is a weight of its own beside encoder.linear.weight"
     assert found.notes[0] == f"model.untie=true: {expected}"
@@ -99,7 +99,7 @@ def test_untied_weights_may_be_in_any_stage_and_the_user_is_told_their_names(tmp
         prepared(tmp_path, model={**TIED, "untie": "maybe"})
 
 
-def test_user_is_warned_where_the_model_cannot_generate_the_texts_of_the_data_set(tmp_path, monkeypatch):
+def test_warns_if_model_cannot_generate_dataset_texts(tmp_path, monkeypatch):
     texts = Generation([], [], str, SpecialTokens(beginning=1, end=2), longest=3)
     monkeypatch.setattr(ImageDataset, "decoding", texts, raising=False)
     (note,) = prepared(tmp_path).notes
@@ -125,7 +125,7 @@ def test_user_is_told_who_decides_about_a_step_of_a_scaled_loss(tmp_path):
 DECIDES = {"gpipe": "skipped by all stages alike", "pipedream": "skipped by each stage by itself"}
 
 
-def test_compiled_layers_are_refused_where_their_casts_would_be_of_other_weights(tmp_path, monkeypatch):
+def test_compiled_layers_casting_other_weights_are_refused(tmp_path, monkeypatch):
     train = {"compile": True, "precision": "bf16"}
     prepared(tmp_path, "pipedream", train=train)
     with pytest.raises(ConfigError, match=r"train\.compile=true: with train\.precision=bf16 .*method=pipeoptim"):
@@ -147,7 +147,7 @@ def test_cores_are_shared_among_processes_unless_threads_are_set(tmp_path, monke
     assert (fine.job.threads, fine.job.finegrained, fine.job.num_stages) == (9, True, 5)
 
 
-def test_user_is_told_of_clipping_per_stage_and_of_samples_left_out(tmp_path):
+def test_reports_clipping_per_stage_and_dropped_samples(tmp_path):
     notes = prepared(tmp_path, optimizer={"clip_norm": 0.5}, train={"microbatches": 3}).notes
     assert len(notes) == 2
     assert notes[0] == "the last 2 samples of each epoch are dropped: fewer than train.microbatches=3"
@@ -157,7 +157,7 @@ def test_user_is_told_of_clipping_per_stage_and_of_samples_left_out(tmp_path):
 
 
 @pytest.mark.usefixtures("models")
-def test_user_is_warned_of_weights_computed_in_the_forward_where_the_backward_reads_others(tmp_path):
+def test_warns_of_computed_weights_if_backward_reads_others(tmp_path):
     model = {"_target_": "models_of_tests.normed"}
     (note,) = prepared(tmp_path, "pipemare", model=model).notes
     assert re.match(r"warning: layer 1 saves a tensor derived from its weights; .*method=pipemare asks", note)
@@ -168,7 +168,7 @@ ONE_STAGE = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 1}
 
 
 @pytest.mark.parametrize("case", ["gpipe", "pipedream_flush"])
-def test_user_is_warned_of_a_pipeline_that_one_microbatch_does_not_fill(tmp_path, case):
+def test_warns_if_one_microbatch_does_not_fill_pipeline(tmp_path, case):
     (note,) = prepared(tmp_path, case).notes
     assert re.match(r"warning: train.microbatches=1: under schedule=\w+ only one of the 2 stages works at a time", note)
     assert "set train.microbatches=2 " in note
@@ -177,7 +177,7 @@ def test_user_is_warned_of_a_pipeline_that_one_microbatch_does_not_fill(tmp_path
 
 
 @pytest.mark.parametrize("case", ["sequential", "pipedream", "pipemare"])
-def test_user_is_not_warned_where_microbatches_do_not_fill_the_pipeline(tmp_path, case):
+def test_does_not_warn_if_microbatches_do_not_fill_pipeline(tmp_path, case):
     assert prepared(tmp_path, case).notes == []
 
 
@@ -233,9 +233,9 @@ def test_run_that_cannot_work_is_refused_before_it_starts(tmp_path, case, change
     assert not (tmp_path / "run").exists()
 
 
-def test_link_that_cannot_be_slowed_down_as_asked_is_refused_before_a_process_starts(tmp_path, monkeypatch):
+def test_link_that_cannot_be_slowed_is_refused_before_start(tmp_path, monkeypatch):
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0")
-    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: a number above 0 is needed"):
+    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: .*above 0"):
         prepared(tmp_path, "gpipe", executor={"name": "distributed"})
 
 

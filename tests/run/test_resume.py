@@ -48,7 +48,7 @@ def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, metho
 
 
 @pytest.mark.parametrize(("method", "N"), [("pipedream", 1), ("pipeoptim", 2)])
-def test_run_resumed_in_the_middle_of_an_epoch_goes_on_with_the_state_that_its_layers_carried(tmp_path, method, N):
+def test_mid_epoch_resume_keeps_carried_state(tmp_path, method, N):
     changes = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, "train": {"microbatches": N}}
     whole = simulated(job(tmp_path / "whole", method, 3, **changes))
     half = store.checkpoints(tmp_path / "whole")[0]
@@ -72,7 +72,7 @@ def test_hogwild_resumed_continues_its_delays(tmp_path):
     assert plain["weights_sha256"] != whole["weights_sha256"]
 
 
-def test_sgd_without_momentum_keeps_the_last_gradient_that_its_prediction_needs(tmp_path):
+def test_plain_sgd_keeps_last_gradient_for_its_prediction(tmp_path):
     changes = {"optimizer": {"momentum": 0.0}}
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **EPOCHS, **changes))
     half = store.checkpoints(tmp_path / "whole")[0]
@@ -81,7 +81,7 @@ def test_sgd_without_momentum_keeps_the_last_gradient_that_its_prediction_needs(
 
 
 @pytest.mark.parametrize("optimizer", ["NAdam", "RMSprop", "Adagrad", "nesterov"])
-def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, optimizer):
+def test_last_gradient_for_prediction_survives_resume(tmp_path, optimizer):
     chosen = {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}
     if optimizer != "nesterov":
         chosen = {"_target_": f"torch.optim.{optimizer}"}
@@ -94,7 +94,7 @@ def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, opt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])
-def test_resumed_distributed_run_has_the_bits_of_one_never_stopped(tmp_path, method):
+def test_resumed_distributed_run_has_equal_bits(tmp_path, method):
     whole = simulated(job(tmp_path / "whole", method, 2, **EPOCHS))
     half = store.checkpoints(tmp_path / "whole")[0]
     (again,) = distributed([job(tmp_path / "again", method, 2, resume=half, **EPOCHS)])
@@ -108,7 +108,7 @@ def test_checkpoint_loads_into_another_partition(tmp_path):
     assert again["final"] == pytest.approx(whole["final"], rel=1e-5)
 
 
-def test_checkpoints_are_written_every_so_many_steps_and_at_the_start(tmp_path):
+def test_checkpoints_are_written_every_n_steps_and_at_start(tmp_path):
     simulated(job(tmp_path / "run", "pipeoptim", 2, checkpoint={"every_steps": 4, "at_start": True}))
     run = RunDirectory(tmp_path / "run")
     assert store.checkpoints(run.path) == [run.checkpoint(step) for step in (0, 4, 8, 12)]
@@ -196,7 +196,7 @@ BITS = tuple(field for field in SAME if field != "per_stage")
 """The measurements are of the resumed part."""
 
 
-def test_auto_goes_on_with_the_unfinished_run_beside_it_and_with_its_metrics(stopped, trained, capsys):
+def test_auto_continues_unfinished_neighbor_with_its_metrics(stopped, trained, capsys):
     new = stopped.with_name("new")
     resumed(new)
     assert f"continuing {stopped.resolve()}/checkpoints/step-00000006" in capsys.readouterr().out
@@ -228,21 +228,21 @@ def test_auto_reads_the_configuration_of_a_run_beside_it_once(stopped, monkeypat
     assert read == [stopped]
 
 
-def test_auto_finishes_what_lacks_only_its_summary_in_its_own_directory(unsummarized, trained):
+def test_auto_finishes_run_lacking_only_summary_in_place(unsummarized, trained):
     before = content(unsummarized / "checkpoints")
     resumed(unsummarized)
     assert_same(unsummarized, trained)
     assert content(unsummarized / "checkpoints") == before
 
 
-def test_auto_beside_a_run_that_lacks_only_its_summary_takes_its_end_over(unsummarized, trained):
+def test_auto_takes_over_end_of_run_lacking_only_summary(unsummarized, trained):
     new = unsummarized.with_name("new")
     resumed(new)
     assert_same(new, trained)
     assert store.problem(RunDirectory(new).checkpoint(12)) is None
 
 
-def test_run_that_reached_its_target_and_lacks_only_its_summary_trains_no_further(tmp_path):
+def test_run_at_target_lacking_summary_trains_no_further(tmp_path):
     target = "train.target={loss: 9}"
     assert carried_out(tmp_path / "run", *TWO_EPOCHS, target) == 0
     reached = summary(tmp_path / "run")
@@ -252,7 +252,7 @@ def test_run_that_reached_its_target_and_lacks_only_its_summary_trains_no_furthe
     assert (again["steps"], again["target"], again["loss_sha256"]) == (6, reached["target"], reached["loss_sha256"])
 
 
-def test_another_target_lets_a_run_go_on_that_had_reached_its_own(tmp_path):
+def test_another_target_continues_run_that_reached_its_own(tmp_path):
     assert carried_out(tmp_path / "run", *TWO_EPOCHS, "train.target={loss: 9}") == 0
     resumed(tmp_path / "run", "train.target={loss: 0}")
     assert (summary(tmp_path / "run")["steps"], summary(tmp_path / "run")["target"]) == (12, None)
@@ -275,18 +275,18 @@ def test_auto_of_a_completed_run_says_so_and_touches_nothing(completed, capsys):
             "optimizer.lr=0.3",
             r"it was completed with other settings \(optimizer.lr 0.05 -> 0.3\)$",
         ),
-        ("auto", "train.epochs=1", "is at step 12, and this run ends at step 6; raise train.epochs"),
-        ("RUN", "seed=3", "is at step 12, and this run ends at step 12; raise train.epochs or train.max_steps$"),
+        ("auto", "train.epochs=1", r"at step 12, .*at step 6; .*train.epochs"),
+        ("RUN", "seed=3", r"at step 12, .*at step 12; .*train.epochs or train.max_steps$"),
     ],
 )
-def test_completed_run_that_is_asked_for_something_else_is_refused(completed, capsys, resume, change, message):
+def test_completed_run_with_other_request_is_refused(completed, capsys, resume, change, message):
     before = content(completed)
     resumed(completed, change, resume=completed if resume == "RUN" else resume, code=2)
     assert re.search(message, capsys.readouterr().err, re.MULTILINE)
     assert content(completed) == before
 
 
-def test_longer_run_goes_on_from_a_completed_one_and_says_what_differs(completed, capsys):
+def test_longer_run_continues_completed_one_and_names_changes(completed, capsys):
     resumed(completed, "train.epochs=3", "optimizer.lr=0.01")
     assert "other settings than" in (out := capsys.readouterr().out)
     assert "had: optimizer.lr 0.05 -> 0.01, train.epochs 2 -> 3\n" in out
@@ -305,7 +305,7 @@ def test_longer_run_goes_on_from_a_completed_one_and_says_what_differs(completed
         "optimizer._target_=torch.optim.Adagrad",
     ],
 )
-def test_setting_that_a_run_keeps_is_refused_before_anything_is_touched(stopped, change):
+def test_fixed_setting_is_refused_before_anything_changes(stopped, change):
     """The objects of other settings need not be built: what is stored tells."""
     setting = change.partition("=")[0].removesuffix("._target_")
     before = content(stopped)
@@ -318,7 +318,7 @@ def test_setting_that_a_run_keeps_is_refused_before_anything_is_touched(stopped,
     assert content(stopped) == before
 
 
-def test_optimizer_whose_new_settings_need_other_state_is_refused(tmp_path, capsys):
+def test_optimizer_needing_other_state_is_refused(tmp_path, capsys):
     rmsprop = ("optimizer._target_=torch.optim.RMSprop", "optimizer.lr=0.001")
     assert carried_out(tmp_path / "run", *rmsprop, "train.epochs=1", "optimizer.momentum=0.0") == 0
     assert carried_out(tmp_path / "run", *rmsprop, "train.epochs=2", "resume=auto") == 2
@@ -341,7 +341,7 @@ def test_auto_takes_the_newest_whole_checkpoint_and_says_so(unsummarized, traine
     assert_same(unsummarized, trained, BITS)
 
 
-def test_auto_does_not_start_afresh_where_every_checkpoint_is_damaged(stopped, capsys):
+def test_auto_does_not_restart_if_all_checkpoints_are_damaged(stopped, capsys):
     damage(RunDirectory(stopped).checkpoint(6))
     before = content(stopped)
     resumed(stopped, code=2)
@@ -380,7 +380,7 @@ def test_broken_file_of_another_run_does_not_matter(stopped, name, text):
     assert (same.checkpoint is None) == (name == "config.yaml")
 
 
-def test_pipe_in_the_place_of_the_lock_of_another_run_is_not_waited_for(stopped, trained, capsys):
+def test_pipe_in_place_of_lock_is_not_waited_for(stopped, trained, capsys):
     os.mkfifo(stopped / ".lock")
     new = stopped.with_name("new")
     resumed(new)
@@ -390,7 +390,7 @@ def test_pipe_in_the_place_of_the_lock_of_another_run_is_not_waited_for(stopped,
     assert capsys.readouterr().err == f"pipetrain: error: {said}\n"
 
 
-def test_configuration_of_another_run_is_not_multiplied_by_who_reads_it(stopped):
+def test_configuration_of_other_run_is_not_expanded(stopped):
     (stopped / "config.yaml").write_bytes(BOMB)
     with pytest.raises(ConfigError, match=r"config.yaml: damaged: it has YAML aliases"):
         stored_settings(RunDirectory(stopped), calls=())
@@ -406,7 +406,7 @@ def test_live_run_is_not_resumed_by_another(stopped, capsys):
     resumed(new, resume=stopped)
 
 
-def test_checkpoint_without_its_run_is_compared_with_the_configuration_that_it_holds(stopped, tmp_path, capsys):
+def test_lone_checkpoint_is_compared_by_its_own_configuration(stopped, tmp_path, capsys):
     folder = tmp_path / "elsewhere" / "checkpoints" / "step-00000006"
     shutil.copytree(RunDirectory(stopped).checkpoint(6), folder)
     resumed(tmp_path / "new", "optimizer.lr=0.01", resume=folder)
@@ -422,7 +422,7 @@ def test_partial_checkpoint_that_lacks_only_its_name_is_resumed(stopped, trained
     assert_same(stopped, trained)
 
 
-def test_checkpoint_holds_the_whole_models_state_under_its_own_names(tmp_path):
+def test_checkpoint_holds_whole_model_state_by_its_names(tmp_path):
     from support import small_model
 
     simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))

@@ -65,13 +65,13 @@ def test_another_choice_of_a_group_is_one_difference():
         ("executor.name", False, False),
     ],
 )
-def test_difference_says_whether_a_run_keeps_it_and_whether_weights_depend_on_it(setting, kept, changes_weights):
+def test_difference_says_if_run_keeps_it_and_weights_follow(setting, kept, changes_weights):
     difference = Difference(setting, 1, 2)
     assert (difference.why_fixed is not None) == kept
     assert difference.changes_weights == changes_weights
 
 
-def test_runs_that_differ_in_what_changes_no_weight_may_continue_each_other():
+def test_runs_differing_without_weight_effect_may_continue():
     assert identity_settings(
         {**OLD, "log": {"every_steps": 5}, "executor": {"name": "simulated"}}
     ) == identity_settings(OLD)

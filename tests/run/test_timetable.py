@@ -91,7 +91,7 @@ def test_run_drains_before_it_evaluates_or_saves(table):
     assert table.evaluates(table.total_steps) is (table.evaluate_every > 0)
 
 
-def test_run_evaluates_and_saves_every_so_many_epochs_and_at_its_end():
+def test_run_evaluates_and_saves_every_n_epochs_and_at_end():
     table = Timetable(25, 5, evaluate_every=2, save_every=3, save_every_steps=None, phase_ends=[25])
     assert [step for step in range(1, 26) if table.evaluates(step)] == [10, 20, 25]
     assert [step for step in range(1, 26) if table.saves(step)] == [15, 25]

@@ -124,7 +124,7 @@ def told_by(made):
     return told
 
 
-def test_step_is_saved_before_it_is_evaluated_and_the_metrics_are_added():
+def test_step_is_saved_before_evaluation_and_metrics_added():
     made, _ = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}], save_every_steps=2)
     told = told_by(made)
     made.run()
@@ -135,7 +135,7 @@ def test_step_is_saved_before_it_is_evaluated_and_the_metrics_are_added():
     ]  # fmt: skip
 
 
-def test_step_that_reaches_the_target_is_saved_after_its_evaluation_where_no_checkpoint_was_due():
+def test_undue_step_reaching_target_is_saved_after_evaluation():
     made, _ = trainer([{"loss": 3.0}, {"loss": 2.0}], {"loss": 2.0})
     told = told_by(made)
     made.run()
@@ -143,7 +143,7 @@ def test_step_that_reaches_the_target_is_saved_after_its_evaluation_where_no_che
 
 
 @pytest.mark.parametrize("save_every", [0, 1])
-def test_run_that_is_broken_off_in_an_evaluation_has_saved_its_step_once_and_ends(save_every):
+def test_run_stopped_in_evaluation_saves_its_step_once(save_every):
     made, _ = trainer([{"loss": 3.0}, None], save_every=save_every)
     told = told_by(made)
     made.run()
@@ -153,7 +153,7 @@ def test_run_that_is_broken_off_in_an_evaluation_has_saved_its_step_once_and_end
     assert made.recorder.evaluations == [(4, {"loss": 3.0})]
 
 
-def test_run_that_is_broken_off_in_decoding_records_no_half_of_the_evaluation():
+def test_run_stopped_in_decoding_records_no_partial_evaluation():
     class BrokenOff:
         def metrics_with(self, _state):
             raise BrokenOffError
@@ -167,7 +167,7 @@ def test_run_that_is_broken_off_in_decoding_records_no_half_of_the_evaluation():
 
 
 @pytest.mark.parametrize(("here", "first"), [(True, ("add", 4)), (False, ("save", 4))])
-def test_resumed_run_repeats_the_evaluation_that_was_broken_off_and_goes_on(here, first):
+def test_resumed_run_repeats_stopped_evaluation(here, first):
     made, _ = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}], step=4, save_every=1)
     made.evaluation_due, made.saved_at = True, 4 if here else None
     told = told_by(made)
@@ -185,7 +185,7 @@ def test_resumed_evaluation_at_the_end_trains_nothing():
     assert made.recorder.evaluations == [(12, {"loss": 1.0})]
 
 
-def test_evaluation_is_due_where_the_checkpoint_and_the_settings_say_so():
+def test_evaluation_is_due_by_checkpoint_and_settings():
     table = trainer()[0].timetable
     assert evaluation_due({"step": 4, "evaluation_due": True}, table)
     assert not evaluation_due({"step": 4, "evaluation_due": True}, replace(table, evaluate_every=0))
@@ -193,7 +193,7 @@ def test_evaluation_is_due_where_the_checkpoint_and_the_settings_say_so():
     assert not evaluation_due({}, table)
 
 
-def test_checkpoint_that_the_clock_asks_for_in_an_evaluation_is_saved_after_it():
+def test_timed_checkpoint_during_evaluation_is_saved_after_it():
     made, _ = trainer(map(dict, LOSSES))
     told, gate = told_by(made), made.executor.hooks.gate
 
@@ -206,7 +206,7 @@ def test_checkpoint_that_the_clock_asks_for_in_an_evaluation_is_saved_after_it()
     assert told == [("save", 4, False, {"loss": 1.0}), ("save", 12, True, {}), ("add", 12, False, {"loss": 1.0})]
 
 
-def test_trainer_resumed_within_an_epoch_goes_on_with_its_next_step():
+def test_trainer_resumed_mid_epoch_goes_on_with_next_step():
     made, saved = trainer([{"loss": 2.0}, {"loss": 1.0}], step=6, every=2, save_every_steps=5)
     made.run()
     assert made.executor.trained == [(6, 8), (8, 10), (10, 12)]
@@ -233,7 +233,7 @@ def test_trainer_stops_where_every_metric_has_reached_its_target(target, steps):
     assert made.reached == ({"step": steps, "epoch": steps // 4, "wall_s": 1.5} if reached else None)
 
 
-def test_target_that_no_evaluation_gives_is_refused_with_those_that_there_are():
+def test_target_without_evaluation_is_refused_with_known_ones():
     made, _ = trainer([{"loss": 3.0, "top1": 50.0}], {"top5": 90.0})
     with pytest.raises(ConfigError, match=r"train.target: no metric top5; an evaluation gives loss, top1"):
         made.run()
@@ -242,7 +242,7 @@ def test_target_that_no_evaluation_gives_is_refused_with_those_that_there_are():
 LOSSES = [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}]
 
 
-def test_metrics_of_the_whole_model_are_recorded_with_the_others_when_they_are_due():
+def test_whole_model_metrics_are_recorded_when_due():
     made, _ = trainer(map(dict, LOSSES), decoded=[10.0, 12.0], decode_every=2)
     made.run()
     assert [metrics for _, metrics in made.recorder.evaluations] == [
@@ -252,7 +252,7 @@ def test_metrics_of_the_whole_model_are_recorded_with_the_others_when_they_are_d
 
 
 @pytest.mark.parametrize(("decoded", "every", "steps"), [([5.0, 25.0], 1, 8), ([25.0], 2, 8), ([None, 30.0], 1, 8)])
-def test_target_of_the_whole_model_waits_for_the_evaluations_that_measure_it(decoded, every, steps):
+def test_whole_model_target_waits_for_its_evaluations(decoded, every, steps):
     made, _ = trainer(map(dict, LOSSES), {"bleu": 25.0}, decoded=decoded, decode_every=every)
     made.run()
     assert made.reached == {"step": steps, "epoch": 2, "wall_s": 1.5}
@@ -275,7 +275,7 @@ def test_target_that_the_whole_model_does_not_give_is_refused():
         (0, 0, False, [], []),
     ],
 )
-def test_run_that_is_broken_off_saves_where_it_was_and_notes_a_drain_of_its_own(step, end, synchronous, saves, drains):
+def test_stopped_run_saves_its_place_and_notes_its_drain(step, end, synchronous, saves, drains):
     made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}], step=step, save_every=1)
     made.executor.synchronous = synchronous
     made.executor.hooks.gate.end()
@@ -286,7 +286,7 @@ def test_run_that_is_broken_off_saves_where_it_was_and_notes_a_drain_of_its_own(
     assert (saved, made.extra_drains) == (saves, drains)
 
 
-def test_drains_that_the_settings_do_not_ask_for_are_noted_once_with_their_cause():
+def test_unscheduled_drains_are_noted_once_with_cause():
     made, _ = trainer(map(dict, LOSSES), step=5, save_every_steps=3, replayed=[2, 6, 7, 8, 10])
     made.extra_drains = [2]
     made.run()

@@ -10,14 +10,14 @@ COUNTS = st.integers(0, 10**9)
 
 
 @given(kind=st.sampled_from([Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD]), minibatch=COUNTS, microbatch=COUNTS)
-def test_forwards_recomputations_and_backwards_parse_back_from_what_they_print(kind, minibatch, microbatch):
+def test_printed_operations_parse_back(kind, minibatch, microbatch):
     operation = Operation(kind, minibatch, microbatch)
     assert str(operation) == f"{kind.value}{minibatch}.{microbatch}"
     assert Operation.parse(str(operation)) == operation
 
 
 @given(kind=st.sampled_from([Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE]), minibatch=COUNTS)
-def test_operations_of_a_whole_minibatch_parse_back_from_what_they_print(kind, minibatch):
+def test_printed_whole_minibatch_operations_parse_back(kind, minibatch):
     operation = Operation(kind, minibatch, None)
     assert str(operation) == f"{kind.value}{minibatch}"
     assert Operation.parse(str(operation)) == operation
@@ -33,7 +33,7 @@ def test_operation_covers_its_microbatch_or_all_of_them():
     assert list(backward(3, None).covers(4)) == list(update(3).covers(4)) == [0, 1, 2, 3]
 
 
-def test_operation_turned_into_another_kind_keeps_its_microbatches():
+def test_operation_of_changed_kind_keeps_its_microbatches():
     assert str(backward(3, 1).like(Kind.RECOMPUTATION)) == "R3.1"
     assert str(backward(3, None).like(Kind.RECOMPUTATION)) == "R3"
 

@@ -104,7 +104,7 @@ def each(kind, t, N, schedule):
 
 @QUICK
 @given(cases(), st.data())
-def test_every_stage_runs_each_operation_once_in_the_order_forward_backward_update(case, data):
+def test_stages_run_each_operation_once_forward_backward_update(case, data):
     schedule, D, N, M = case
     segments = data.draw(spans(schedule, D, N))
     kinds = "FB" if segments is None else "FRB"
@@ -131,7 +131,7 @@ def test_operation_lists_of_every_schedule_are_valid(case, data):
 
 @QUICK
 @given(cases(), st.data())
-def test_every_stage_runs_operations_of_one_kind_in_the_order_of_microbatches(case, data):
+def test_stages_run_each_kind_in_microbatch_order(case, data):
     schedule, D, N, M = case
     segments = data.draw(spans(schedule, D, N))
     for operations in checked_lists(schedule, D, N, M, segments):
@@ -142,7 +142,7 @@ def test_every_stage_runs_operations_of_one_kind_in_the_order_of_microbatches(ca
 
 @QUICK
 @given(cases(most=(8, 8, 1)))
-def test_forwards_in_flight_reach_the_formula_and_never_exceed_it(case):
+def test_forwards_in_flight_reach_and_never_exceed_formula(case):
     schedule, D, N, _ = case
     for r in range(D):
         expected = in_flight_of_the_table(schedule, r, D, N)
@@ -153,7 +153,7 @@ def test_forwards_in_flight_reach_the_formula_and_never_exceed_it(case):
 
 @QUICK
 @given(cases(CONTINUOUS, most=(8, 4, 1)))
-def test_continuous_schedules_keep_their_forwards_in_flight_until_the_drain(case):
+def test_continuous_schedules_stay_filled_until_drain(case):
     schedule, D, N, _ = case
     for r in range(D):
         level = in_flight_of_the_table(schedule, r, D, N)
@@ -168,7 +168,7 @@ def test_continuous_schedules_keep_their_forwards_in_flight_until_the_drain(case
 
 @QUICK
 @given(cases(), st.data())
-def test_recomputation_starts_its_lead_of_backwards_before_its_own_backward(case, data):
+def test_recomputation_starts_its_lead_before_its_backward(case, data):
     schedule, D, N, M = case
     segments = data.draw(spans(schedule, D, N))
     assume(segments is not None)
@@ -186,7 +186,7 @@ def test_recomputation_starts_its_lead_of_backwards_before_its_own_backward(case
                 done += 1
 
 
-def test_recomputation_by_single_stages_stands_just_before_each_backward():
+def test_single_stage_recomputation_is_just_before_backward():
     assert RecomputeSegments.of_single_stages(3) == RecomputeSegments((0, 1, 2), 3)
     for schedule in SCHEDULES:
         for operations in checked_lists(schedule, 3, 4, 3, RecomputeSegments.of_single_stages(3)):
@@ -217,7 +217,7 @@ def test_1f1b_reads_the_closed_form_of_versions(depth, D, N, M):
 
 @QUICK
 @given(cases(CONTINUOUS, most=(16, 16, 20)))
-def test_every_continuous_schedule_reads_the_closed_form_of_versions(case):
+def test_continuous_schedules_read_closed_form_versions(case):
     check_closed_forms(*case)
 
 
@@ -237,7 +237,7 @@ def check_closed_forms(schedule, D, N, M):
 
 @QUICK
 @given(stages, microbatches, st.integers(1, 20))
-def test_nf1b_reads_one_version_with_all_microbatches_of_a_minibatch(D, N, M):
+def test_nf1b_reads_one_version_for_a_whole_minibatch(D, N, M):
     schedule = NF1B()
     assert not schedule.synchronous
     for r in range(D):
@@ -258,7 +258,7 @@ def test_delay_of_the_pipemare_schedule_is_that_of_its_table(D, N):
 
 @QUICK
 @given(st.integers(1, 8), st.integers(0, 8), st.integers(1, 6))
-def test_1f1b_2bw_reads_one_version_with_all_microbatches_of_a_minibatch(D, more, M):
+def test_1f1b_2bw_reads_one_version_for_a_whole_minibatch(D, more, M):
     N = D + more
     for r in range(D):
         forwards, _ = versions_read(OneFOneB2BW().operations(r, D, N, M))
@@ -266,14 +266,14 @@ def test_1f1b_2bw_reads_one_version_with_all_microbatches_of_a_minibatch(D, more
 
 
 @pytest.mark.parametrize(("D", "N"), [(2, 1), (4, 3), (16, 15)])
-def test_1f1b_2bw_with_fewer_microbatches_than_stages_is_refused_with_what_works(D, N):
+def test_1f1b_2bw_with_too_few_microbatches_is_refused(D, N):
     OneFOneB2BW().check(D, D)
     with pytest.raises(ConfigError, match=rf"train\.microbatches={N} .*partition\.stages={D}.*={D} or more"):
         OneFOneB2BW().check(D, N)
 
 
 @pytest.mark.parametrize("D", range(1, 9))
-def test_1f1b_with_one_microbatch_reads_t_minus_the_stages_behind(D):
+def test_1f1b_with_one_microbatch_reads_t_minus_later_stages(D):
     for r in range(D):
         forwards, _ = versions_read(OneFOneB().operations(r, D, 1, 12))
         assert [forwards[t, 0] for t in range(12)] == [max(0, t - (D - 1 - r)) for t in range(12)]
@@ -290,7 +290,7 @@ def test_1f1b_with_one_microbatch_reads_t_minus_the_stages_behind(D):
         (7, [7, 5, 3, 1]),
     ],
 )
-def test_1f1b_depth_sets_the_forwards_in_flight_of_the_first_stage(depth, expected):
+def test_1f1b_depth_sets_in_flight_of_first_stage(depth, expected):
     schedule = OneFOneB(depth)
     assert [schedule.in_flight(r, 4, 1) for r in range(4)] == expected
     forwards, _ = versions_read(schedule.operations(0, 4, 1, 12))
@@ -304,7 +304,7 @@ def test_last_stage_is_never_stale_at_any_depth(depth):
 
 
 @pytest.mark.parametrize("depth", [0, -1, 2.5, "4"])
-def test_depth_that_is_no_positive_whole_number_is_refused_by_name(depth):
+def test_depth_not_a_positive_integer_is_refused(depth):
     with pytest.raises(ConfigError, match=r"schedule\.depth"):
         OneFOneB(depth)
 

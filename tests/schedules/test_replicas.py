@@ -13,18 +13,18 @@ def test_minibatch_of_a_stage_goes_to_its_replicas_in_turn():
     assert [*replicas.own(3, 9)] == [1, 4, 7]
 
 
-def test_rounds_of_a_stage_end_with_its_last_replica_or_with_the_drain():
+def test_stage_rounds_end_with_last_replica_or_drain():
     assert Replicas((2, 3)).round_ends(1, 7) == [2, 5, 6]
     assert [Replicas((2, 3)).round_of(1, t) for t in (2, 3, 6)] == [0, 1, 2]
 
 
-def test_worker_is_called_by_its_stage_and_where_there_are_several_by_its_replica():
+def test_worker_name_has_stage_and_replica_if_several():
     replicas = Replicas((2, 1))
     assert [replicas.name(w) for w in range(3)] == ["stage 0, replica 0", "stage 0, replica 1", "stage 1"]
     assert replicas.labels == ("0.0", "0.1", "1")
 
 
-def test_placement_of_replicas_has_a_process_for_each_and_records_with_the_first_of_the_last_stage():
+def test_placement_has_process_per_replica_and_recording_rank():
     placement = RoundRobin(GPipe(), Replicas((1, 2))).placement(2)
     assert placement == Placement(((0,), (1,), (1,)))
     assert (placement.of_last_stage, placement.replica_of(2)) == (1, 1)

@@ -45,7 +45,7 @@ def test_1f1b_rr_of_two_replicas_and_one_is_the_one_of_the_paper():
     assert [str(op) for op in lists[1]] == ["F1.0", "F3.0", "B1.0", "U1", "B3.0", "U3"]
 
 
-def test_replica_without_a_minibatch_in_the_last_round_has_its_update():
+def test_idle_replica_in_last_round_still_updates():
     lists = checked_lists(RoundRobin(OneFOneB(), Replicas((3, 1))), 2, 1, 4)
     assert [str(op) for op in lists[0] if op.kind is Kind.UPDATE] == ["U2", "U3"]
     assert [str(op) for op in lists[2]] == ["F2.0", "B2.0", "U2", "U3"]
@@ -65,7 +65,7 @@ def test_replicas_of_all_stages_alike_are_pipelines_side_by_side():
     st.integers(1, 3),
     st.integers(1, 14),
 )
-def test_lists_of_any_replicas_never_deadlock_and_read_the_versions_of_the_closed_form(schedule, counts, N, M):
+def test_replica_lists_never_deadlock_and_match_closed_form(schedule, counts, N, M):
     replicated, D = RoundRobin(schedule, Replicas(tuple(counts))), len(counts)
     lists = checked_lists(replicated, D, N, M)  # validates them, and plays them against each other
     for worker, operations in enumerate(lists):
@@ -81,7 +81,7 @@ def test_lists_of_any_replicas_never_deadlock_and_read_the_versions_of_the_close
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
 @pytest.mark.parametrize("counts", [(2, 1), (1, 2), (3, 1), (2, 3, 1), (1, 4, 1)], ids=str)
-def test_minibatches_in_flight_on_a_replica_are_those_of_the_paper(schedule, counts):
+def test_replica_in_flight_count_matches_the_paper(schedule, counts):
     replicated = RoundRobin(schedule, Replicas(counts))
     lists = checked_lists(replicated, len(counts), 1, 60)
     for worker, operations in enumerate(lists):
@@ -92,7 +92,7 @@ def test_minibatches_in_flight_on_a_replica_are_those_of_the_paper(schedule, cou
         assert peak_in_flight(lists[0], 1) == -(-sum(counts) // counts[0])
 
 
-def test_schedule_that_needs_as_many_replicas_of_every_stage_names_those_that_do_not():
+def test_unequal_replicas_are_refused_with_stages_named():
     RoundRobin(OneFOneB2BW(), Replicas((2, 2))).check(2, 2)
     with pytest.raises(ConfigError, match=r"schedule=1f1b_2bw needs as many replicas of every stage.*1f1b"):
         RoundRobin(OneFOneB2BW(), Replicas((2, 1))).check(2, 2)

@@ -41,7 +41,7 @@ def accepts(make, error):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
-def test_torch_schedules_refuse_the_stages_and_microbatches_that_the_library_refuses(schedule, processes):
+def test_torch_schedules_refuse_what_the_library_refuses(schedule, processes):
     D = processes * schedule.stages_per_rank
     for N in range(1, 17):
         ours = accepts(lambda N=N: schedule.check(D, N), ConfigError)
@@ -58,7 +58,7 @@ def test_torch_schedules_place_stages_where_the_library_does(schedule, processes
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_torch_schedules_run_forwards_in_the_order_of_microbatches(schedule):
+def test_torch_schedules_run_forwards_in_microbatch_order(schedule):
     D = 2 * schedule.stages_per_rank
     for actions in library(schedule, D, 8).pipeline_order.values():
         forwards = [each for action in actions if action for each in action.sub_actions or (action,)]
@@ -88,7 +88,7 @@ def test_interleaved_schedules_refuse_one_stage_in_each_process():
         Interleaved1F1B(1).check(4, 4)
 
 
-def test_stages_that_do_not_divide_among_processes_are_refused_with_those_that_do():
+def test_stages_not_dividing_among_processes_are_refused():
     with pytest.raises(
         ConfigError, match=r"partition.stages=7: .* 3 stages in each process; partition.stages=6 or 9 works"
     ):

@@ -32,7 +32,7 @@ def submitted(tmp_path, ends_with, *words, **more):
     )  # fmt: skip
 
 
-def test_each_task_is_a_worker_of_one_run_that_goes_on_where_the_job_was_requeued(tmp_path):
+def test_tasks_are_workers_of_one_run_that_survives_requeue(tmp_path):
     done = submitted(tmp_path, 0, "method=pipedream", "train.target={top1: 66}")
     assert done.stdout.splitlines() == [
         "run", "method=pipedream", "train.target={top1: 66}", "partition.stages=8", "hydra.run.dir=runs/77",
@@ -42,7 +42,7 @@ def test_each_task_is_a_worker_of_one_run_that_goes_on_where_the_job_was_requeue
 
 
 @pytest.mark.parametrize(("restarts", "left"), [("0", True), ("1", False)])
-def test_job_that_starts_again_removes_the_lock_that_a_crash_left_and_no_other(tmp_path, restarts, left):
+def test_restarted_job_removes_only_lock_left_by_crash(tmp_path, restarts, left):
     lock = tmp_path / "runs" / "77" / ".lock"
     lock.parent.mkdir(parents=True)
     lock.touch()

@@ -10,7 +10,7 @@ from support.cifar_files import write_cifar10
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "write_cifar10_images.py"
 
 
-def test_images_are_those_of_the_archive_in_a_folder_for_each_class(tmp_path, monkeypatch):
+def test_images_are_of_archive_in_one_folder_per_class(tmp_path, monkeypatch):
     batches = write_cifar10(tmp_path, monkeypatch)
     runpy.run_path(str(SCRIPT))["main"](tmp_path)
     folder = tmp_path / "cifar10"

@@ -11,7 +11,7 @@ from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.stage import Stage, StageSpec
 
 
-def test_batch_norm_statistics_move_once_for_each_forward_in_order():
+def test_batch_norm_statistics_move_once_per_forward_in_order():
     torch.manual_seed(0)
     norm, plain = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
     stage, batches = stage_of(norm, index=1), [torch.randn(4, 3) + t for t in range(3)]
@@ -36,7 +36,7 @@ class Draws(nn.Module):
         return self.drop(self.norm(self.linear(x.mul_(2.0).relu_())))
 
 
-def test_recomputation_repeats_the_draws_of_the_forward_and_keeps_the_buffers():
+def test_recomputation_repeats_draws_and_keeps_buffers():
     torch.manual_seed(0)
     stage, x, g = stage_of(Draws(), index=1), torch.randn(8, 3), torch.randn(8, 3)
     plain = stage_of(Draws(), index=1)
@@ -58,7 +58,7 @@ def test_recomputation_repeats_the_draws_of_the_forward_and_keeps_the_buffers():
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
-def test_recomputation_uses_its_own_weights_and_its_backward_those_named(activations):
+def test_recomputation_and_its_backward_use_named_weights(activations):
     torch.manual_seed(0)
     stage, x, g = stage_of(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), index=1), torch.randn(4, 3), torch.randn(4, 3)
     ones = unit_gradients(stage)
@@ -75,7 +75,7 @@ def test_recomputation_uses_its_own_weights_and_its_backward_those_named(activat
     torch.testing.assert_close(dx, ((g @ w2) * (1 - hidden**2)) @ w1)
 
 
-def test_stage_inside_a_segment_recomputes_from_what_it_receives_and_stores_no_input():
+def test_stage_inside_segment_recomputes_from_received_input():
     torch.manual_seed(0)
     stage, other = stage_of(nn.Linear(3, 3), nn.ReLU(), index=1), torch.randn(4, 3)
     stage.forward((0, 0), (torch.randn(4, 3),), WeightRead(0), Activations.DROPPED, store=False)
@@ -97,7 +97,7 @@ def dropped(stage_first, microbatch, seed=0):
     return stage.forward(microbatch, (torch.ones(64),), WeightRead(0), Activations.KEPT, store=False)[0]
 
 
-def test_dropout_depends_on_seed_minibatch_microbatch_and_layer_alone():
+def test_dropout_depends_on_seed_place_and_layer_only():
     reference = dropped(0, (5, 1))
     assert 0 < (reference == 0).sum() < 64
     for first in (1, 2, 3):
@@ -142,7 +142,7 @@ def test_evaluation_puts_layers_back_into_the_mode_they_were_in():
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
-def test_activation_bytes_are_those_of_all_microbatches_in_flight(activations):
+def test_activation_bytes_count_all_microbatches_in_flight(activations):
     stage = stage_of(nn.Linear(6, 5), nn.ReLU(), index=1)
     one = 4 * (3 * 6 + 3 * 5)  # the input of the linear layer and the output of relu
     for t, expected in enumerate((one, 2 * one, 3 * one)):
@@ -154,7 +154,7 @@ def test_activation_bytes_are_those_of_all_microbatches_in_flight(activations):
     assert stage.report()["activation_bytes_peak"] == 3 * one
 
 
-def test_dropped_activations_count_only_the_stored_input_until_recomputed():
+def test_dropped_activations_count_stored_input_until_recomputed():
     stage = stage_of(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), index=1)
     given, inside = 4 * 3 * 6, 4 * (3 * 5 + 3 * 5)  # the input of the stage, and the outputs of both relus
     for t in range(3):
@@ -167,7 +167,7 @@ def test_dropped_activations_count_only_the_stored_input_until_recomputed():
     assert stage.report()["activation_bytes_peak"] == 3 * given + inside
 
 
-def test_activation_bytes_of_microbatches_cut_from_one_tensor_count_once():
+def test_microbatches_cut_from_one_tensor_count_once():
     stage, minibatch = stage_of(nn.Linear(6, 5)), torch.randn(12, 6)
     for j, part in enumerate(minibatch.split(3)):
         stage.forward((0, j), (part,), WeightRead(0), Activations.KEPT, store=False)
@@ -182,7 +182,7 @@ def test_activation_bytes_follow_the_size_of_the_microbatch():
     assert stage.report()["activation_bytes_peak"] == 4 * 4 * 6
 
 
-def test_weight_version_overwritten_before_its_backward_is_an_error():
+def test_weight_version_overwritten_before_backward_is_an_error():
     stage = stage_of(nn.Linear(2, 2), index=1)
     stage.forward((0, 0), (torch.ones(1, 2),), WeightRead(0), Activations.KEPT, store=False)
     stage.update(9, unit_gradients(stage), keep=False, steady=True)

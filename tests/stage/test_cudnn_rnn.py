@@ -85,7 +85,7 @@ def gradient_of_input(layer, forward_value, backward_value):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "proj_size": 2}, {"bias": False}])
-def test_packed_copy_is_made_anew_of_the_weights_that_the_backward_reads(calls, options):
+def test_packed_copy_is_rebuilt_from_backward_weights(calls, options):
     layer = PackingLSTM(3, 4, **options)
     number = sum(parameter.numel() for parameter in layer.parameters())
     assert torch.equal(gradient_of_input(layer, 1.0, 2.0), torch.full((2, 3), 2.0 * number))
@@ -104,14 +104,14 @@ def test_packed_copy_is_not_kept_until_the_backward():
     assert saved.activation_bytes([x]) == (0, x.nbytes)
 
 
-def test_packed_copy_of_another_size_than_that_of_the_forward_is_an_error(calls, monkeypatch):
+def test_packed_copy_of_other_size_than_forward_is_an_error(calls, monkeypatch):
     monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", lambda *_: torch.zeros(7))
     with pytest.raises(RuntimeError, match="packs its weights into 7 numbers, and its forward saved 144"):
         gradient_of_input(PackingLSTM(3, 4), 1.0, 2.0)
     assert not calls
 
 
-def test_layer_runs_during_its_forward_alone_be_it_one_that_fails():
+def test_layer_is_active_only_in_its_forward_even_if_it_fails():
     layer, seen = nn.LSTM(3, 4), []
     net = nn.Sequential(layer)
     layer.register_forward_hook(lambda *_: seen.append(cudnn_rnn.running_layer()))
@@ -139,7 +139,7 @@ def switches():
 
 
 @pytest.mark.usefixtures("users_switches")
-def test_layers_without_cudnn_leave_it_to_all_others_and_its_switches_to_the_user():
+def test_layers_without_cudnn_leave_others_and_switches_alone():
     layer, other, seen = nn.GRU(3, 4), nn.Linear(3, 3), []
     for each in (layer, other):
         each.register_forward_hook(lambda *_: seen.append(switches()))

@@ -16,7 +16,7 @@ from pipetrain.program.planned_operations import Activations
 from pipetrain.stage.gradients import LossScaler
 
 
-def test_gradients_of_microbatches_add_up_and_are_handed_out_once():
+def test_microbatch_gradients_add_up_and_are_returned_once():
     torch.manual_seed(0)
     stage = stage_of(nn.Linear(3, 2), index=1)
     parts = []
@@ -40,7 +40,7 @@ class TwoBiases(nn.Module):
         return x + self.a + self.b
 
 
-def test_gradients_that_alias_each_other_are_never_written_in_place():
+def test_aliased_gradients_are_never_written_in_place():
     stage = stage_of(TwoBiases(), index=1)
     incoming = [torch.full((3,), float(j + 1)) for j in range(3)]
     returned = [step(stage, (torch.zeros(3),), (g,), (0, j))[1][0] for j, g in enumerate(incoming)]
@@ -54,7 +54,7 @@ def storages(tensors):
     return [tensor.untyped_storage().data_ptr() for tensor in tensors]
 
 
-def test_optimizer_that_writes_into_a_gradient_changes_no_other_tensor():
+def test_optimizer_writing_into_gradient_changes_nothing_else():
     stage, g = stage_of(TwoBiases(), index=1), torch.ones(3)
     _, (dx,) = step(stage, (torch.zeros(3),), (g,))
     gradients = list(stage.gradients.take().values())
@@ -132,16 +132,16 @@ def checkpointed_twice(linear, x):
     return checkpoint(linear, checkpoint(linear, x, use_reentrant=True), use_reentrant=True)
 
 
-def test_whole_gradients_are_told_of_from_the_second_minibatch_on():
+def test_whole_gradients_are_announced_from_second_minibatch():
     weights = ["layers.0.bias", "layers.0.weight"]
     assert told_in(stage_of(nn.Linear(3, 3), index=1), 3) == [[], weights, weights]
 
 
-def test_nothing_is_told_of_where_a_layer_checkpoints_itself_in_several_parts():
+def test_layer_checkpointing_in_parts_announces_nothing():
     assert told_in(stage_of(Function(checkpointed_twice, nn.Linear(3, 3)), index=1), 3) == [[], [], []]
 
 
-def test_weight_that_a_later_minibatch_adds_to_twice_is_refused_by_name():
+def test_weight_added_to_twice_in_later_minibatch_is_refused():
     uses = iter([lambda linear, x: linear(x), checkpointed_twice])
     stage = stage_of(Function(lambda linear, x: next(uses)(linear, x), nn.Linear(3, 3)), index=1)
     with pytest.raises(RuntimeError, match=r"0\.parts\.0\.\w+: .*use_reentrant=False"):
@@ -151,7 +151,7 @@ def test_weight_that_a_later_minibatch_adds_to_twice_is_refused_by_name():
 FINE, WRONG = torch.tensor(4.0), torch.tensor(float("nan"))
 
 
-def test_factor_is_halved_where_one_stage_has_a_gradient_that_is_not_finite():
+def test_factor_is_halved_if_one_stage_gradient_is_not_finite():
     scaler = LossScaler()
     assert scaler.passes([FINE, FINE])
     assert not scaler.passes([FINE, WRONG])
@@ -182,7 +182,7 @@ def trained(case, factors=None, precision="fp16", **options):
     return before, pipe.train(batches(torch.randn(16, 4), torch.arange(16) % 4, 4, 2))
 
 
-def test_step_is_skipped_on_all_stages_alike_under_a_synchronous_method():
+def test_synchronous_method_skips_step_on_all_stages():
     before, pipe = trained("gpipe", [2.0**40] * 3)  # beyond float16 for more than four steps
     assert all(torch.equal(before[name], tensor) for name, tensor in pipe.state().items())
     assert pipe.reports("skipped_updates") == [4, 4, 4]
@@ -190,7 +190,7 @@ def test_step_is_skipped_on_all_stages_alike_under_a_synchronous_method():
     assert [stage.updates for stage in pipe.stages] == [4, 4, 4]
 
 
-def test_asynchronous_stage_decides_for_itself_and_changes_no_factor_behind_it():
+def test_asynchronous_stage_changes_its_own_factor_only():
     _, pipe = trained("pipedream", [2.0**40, 2.0**16, 2.0**10])
     assert pipe.reports("skipped_updates") == [4, 0, 0]
     assert pipe.reports("loss_scale") == [2.0**36, 2.0**16, 2.0**10]
@@ -208,7 +208,7 @@ def test_scaled_gradients_are_clipped_as_plain_ones():
         torch.testing.assert_close(scaled.state()[name], tensor, rtol=2e-3, atol=2e-4)
 
 
-def test_factors_on_a_device_are_exchanged_without_a_look_at_them(monkeypatch):
+def test_device_factors_are_exchanged_without_sync(monkeypatch):
     factors = [2.0**20, 64.0, 2.0**3]  # whose quotients float16 may not hold
     _, expected = trained("pipedream", factors)
     monkeypatch.setattr("pipetrain.stage.stage.queues", lambda _device: True)
@@ -217,7 +217,7 @@ def test_factors_on_a_device_are_exchanged_without_a_look_at_them(monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["gpipe", "pipedream"])
-def test_norms_are_read_once_an_update_in_what_the_watchdog_takes_for_waiting(monkeypatch, case):
+def test_norms_are_read_once_per_update_as_watchdog_wait(monkeypatch, case):
     events = []
 
     @contextlib.contextmanager

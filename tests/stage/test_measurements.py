@@ -24,12 +24,12 @@ class Greedy(PipeDream):
         return 1 if context.stage == 0 else super().weight_versions(context)
 
 
-def test_more_weight_versions_than_the_method_declares_are_an_error():
+def test_more_weight_versions_than_declared_are_an_error():
     with pytest.raises(InvariantError, match=r"^stage 0 held 2 weight versions .* its method may hold 1$"):
         trained(MethodCase(Greedy(), OneFOneB()))
 
 
-def test_weight_versions_are_held_to_the_limit_of_the_present_phase():
+def test_weight_versions_are_limited_by_present_phase():
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
     pipe = pipeline(net, [1, 2], [("pipedream", 5), (MethodCase(Greedy(), OneFOneB()), 7)])
@@ -46,7 +46,7 @@ class Keeper(nn.Linear):
         return super().forward(x)
 
 
-def test_weight_versions_are_counted_by_their_memory_whoever_holds_it():
+def test_weight_versions_count_by_memory_whoever_holds_it():
     torch.manual_seed(0)
     net = nn.Sequential(*[Keeper(4, 4) for _ in range(2)])
     pipe = pipeline(net, [1], "pipeoptim")
@@ -55,7 +55,7 @@ def test_weight_versions_are_counted_by_their_memory_whoever_holds_it():
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(4,), microbatches=(1, 4)))
-def test_methods_with_recomputation_hold_no_more_versions_than_they_declare(rule, D, N):
+def test_recomputing_methods_hold_no_more_than_declared(rule, D, N):
     method, schedule = METHODS[rule]
     pipe = trained(METHODS[rule], D, N, recompute=range(D))
     for stage, held in zip(pipe.stages, pipe.reports("weight_versions_max"), strict=True):
@@ -74,7 +74,7 @@ def test_staleness_is_the_updates_between_reading_and_applying():
     assert measured.forward == measured.backward == {}
 
 
-def test_clock_gives_the_time_of_each_operation_once_and_in_order():
+def test_clock_gives_each_operation_time_once_in_order():
     clock = Clock(torch.device("cpu"))
     for seconds in (0.01, 0.0):
         with clock.computing():

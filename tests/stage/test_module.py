@@ -12,7 +12,7 @@ from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 
 
-def test_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
+def test_failed_forward_restores_module_parameters():
     stage = stage_of(nn.Linear(3, 3), index=1)
     own = stage.module.layers[0].weight
     with pytest.raises(RuntimeError):
@@ -21,7 +21,7 @@ def test_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_module_computes_with_the_newest_weights_between_operations(keep):
+def test_module_has_newest_weights_between_operations(keep):
     stage, x = stage_of(nn.Linear(3, 3, bias=False), index=1), torch.ones(2, 3)
     stage.forward((0, 0), (x,), WeightRead(0), Activations.KEPT, store=False)  # its leaves stay in the module
     stage.update(9, unit_gradients(stage), keep=keep, steady=True)
@@ -40,7 +40,7 @@ class Skipping(nn.Module):
         return self.linear(x) * random.random() + np.random.rand()
 
 
-def test_what_a_layer_draws_from_python_and_numpy_depends_on_where_it_stands_alone():
+def test_python_and_numpy_draws_depend_on_place_only():
     stage, again, x = stage_of(Skipping(), index=1), stage_of(Skipping(), index=1), torch.ones(2, 3)
     again.module.load_state_dict(stage.module.state_dict())
     before = random.getstate(), np.random.get_state()[1].tolist()
@@ -69,7 +69,7 @@ class DrawsLater(nn.Module):
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand])
-def test_layer_that_draws_only_after_some_forwards_draws_from_its_place(draw):
+def test_layer_drawing_after_some_forwards_draws_by_place(draw):
     found = []
     for seed in (1, 2):
         random.seed(seed)

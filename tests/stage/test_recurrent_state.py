@@ -68,7 +68,7 @@ def test_epoch_begins_anew_and_another_interval_of_it_does_not(state, layer):
     assert forward(state, layer, 0, 1) == [1]
 
 
-def test_what_is_computed_aside_begins_with_the_given_state_and_leaves_none(state, layer):
+def test_side_computation_uses_given_state_and_leaves_none(state, layer):
     forward(state, layer, 0, 1)
     before = state.of(0)
     forward(state, layer, 0, 5)
@@ -77,7 +77,7 @@ def test_what_is_computed_aside_begins_with_the_given_state_and_leaves_none(stat
     assert forward(state, layer, 0, 0) == [6]
 
 
-def test_restored_state_is_dealt_out_to_another_number_of_microbatches(state, layer):
+def test_restored_state_is_split_for_other_microbatch_count(state, layer):
     forward(state, layer, 0, 1, 2)
     forward(state, layer, 1, 3)
     (saved,) = state.tensors()["sum"]
@@ -117,7 +117,7 @@ def plain_losses(epochs):
 
 
 @pytest.mark.parametrize(("case", "cuts", "N"), [("sequential", [], 1), ("gpipe", [1, 3], 2), ("gpipe", [1, 6], 4)])
-def test_synchronous_pipeline_trains_as_a_plain_loop_that_carries_state_and_evaluates_in_between(case, cuts, N):
+def test_pipeline_equals_state_carrying_loop_with_evaluations(case, cuts, N):
     torch.manual_seed(0)
     pipe = pipeline(build(dropout=0.0), cuts, case, N, loss=token_loss)
     train, evaluation = loader(data().train, N), loader(data().eval)
@@ -128,7 +128,7 @@ def test_synchronous_pipeline_trains_as_a_plain_loop_that_carries_state_and_eval
     torch.testing.assert_close(pipe.losses, plain_losses(2), rtol=1e-5, atol=1e-6)
 
 
-def test_evaluation_carries_its_own_state_and_leaves_that_of_the_training():
+def test_evaluation_state_is_separate_from_training():
     pipe = lstm_pipeline("pipedream")
     train, evaluation = loader(data().train), loader(data().eval)
     pipe.executor.train(train, DrainInterval(epoch=0, first=0, last=3, start=0))
@@ -144,7 +144,7 @@ def test_evaluation_carries_its_own_state_and_leaves_that_of_the_training():
 
 @pytest.mark.parametrize("case", ["gpipe", "pipedream", "i_timeprest"])
 @pytest.mark.parametrize("weight_drop", [0.0, 0.3])
-def test_recomputation_begins_with_the_state_that_the_forward_had(case, weight_drop):
+def test_recomputation_begins_with_state_of_the_forward(case, weight_drop):
     runs = []
     for recompute in (None, [0, 1, 2]):
         torch.manual_seed(0)

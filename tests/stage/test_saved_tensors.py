@@ -37,7 +37,7 @@ def input_gradient(module, x, backward_weights, gradient):
 
 
 @pytest.mark.parametrize("name", ["linear", "convolution", "part"])
-def test_backward_in_mixed_precision_reads_casts_of_the_weights_named(name):
+def test_mixed_precision_backward_reads_casts_of_named_weights(name):
     torch.manual_seed(0)
     module = {"linear": nn.Linear(6, 5), "convolution": nn.Conv2d(3, 4, 3), "part": Half()}[name]
     x = torch.randn(2, 3, 6, 6) if name == "convolution" else torch.randn(4, 6)
@@ -190,7 +190,7 @@ def test_saved_tensor_hooks_give_the_bits_of_a_swap_in_place(case):
 
 
 @pytest.mark.parametrize("case", sorted(CASES.keys() - {"linear", "conv", "channels_last", "grouped conv"}))
-def test_named_version_changes_the_gradients_of_weights_behind_it(case):
+def test_named_version_changes_gradients_behind_it(case):
     module, x = made(case)
     x.requires_grad_()
     same = under_hooks(module, (x,), weights_of(module), weights_of(module))
@@ -217,7 +217,7 @@ def test_embedding_behind_a_linear_layer_finds_the_named_version():
     assert all(torch.equal(ours[1][name], gradient) for name, gradient in theirs[1].items())
 
 
-def test_version_of_the_forward_gives_the_gradients_of_plain_autograd():
+def test_forward_version_gives_plain_autograd_gradients():
     module, x = made("transformer layer")
     ours = under_hooks(module, (x,), weights_of(module), weights_of(module))
     module(x).sum().backward()
@@ -240,7 +240,7 @@ def test_storage_that_several_operations_save_counts_once():
     assert sum(saved.activation_bytes([])) == 8 * 4 + 8 * 4  # x, and the result of exp
 
 
-def test_saved_tensor_written_in_place_is_detected_as_autograd_does():
+def test_saved_tensor_written_in_place_is_detected():
     w, x = torch.ones(3), torch.randn(3, requires_grad=True)
     leaf = w.detach().requires_grad_()
     saved = SavedTensors({"w": w})

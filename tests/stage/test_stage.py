@@ -13,7 +13,7 @@ from pipetrain.stage.stage import WeightedTargets
 from pipetrain.weights.transforms import Predicted
 
 
-def test_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_input():
+def test_stage_equals_its_layers_and_returns_input_gradient():
     torch.manual_seed(0)
     layers, x, g = [nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)], torch.randn(5, 3), torch.randn(5, 2)
     stage = stage_of(*layers, index=1)
@@ -27,7 +27,7 @@ def test_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_input
     assert all(torch.equal(a, b) for a, b in zip(stage.gradients.take().values(), wanted[1:], strict=True))
 
 
-def test_loss_of_a_microbatch_is_weighted_by_its_share_of_the_minibatch():
+def test_microbatch_loss_is_weighted_by_its_share():
     torch.manual_seed(0)
     layer, x, y = nn.Linear(3, 4), torch.randn(7, 3), torch.randint(0, 4, (7,))
     stage = stage_of(layer, loss=CrossEntropy())
@@ -89,7 +89,7 @@ def test_first_stage_returns_no_gradient_of_its_data():
     assert step(stage, (torch.ones(1, 2),), (torch.ones(1, 2),))[1] == ()
 
 
-def test_output_that_needs_no_gradient_ignores_the_gradient_it_receives():
+def test_output_without_gradient_ignores_received_gradient():
     stage = stage_of(Function(lambda linear, x: (linear(x), x), nn.Linear(2, 2)), index=0)
     step(stage, (torch.ones(1, 2),), (torch.ones(1, 2), torch.ones(1, 2)))
     assert len(stage.gradients.take()) == 2
@@ -139,7 +139,7 @@ class Product(nn.Module):
 
 
 @pytest.mark.parametrize("layout", ["offset", "every other", "transposed"])
-def test_memory_layout_of_a_parameter_changes_neither_predictions_nor_gradients(layout):
+def test_memory_layout_changes_no_prediction_or_gradient(layout):
     torch.manual_seed(0)
     weight = {
         "offset": torch.randn(20)[4:].view(4, 4),
@@ -174,7 +174,7 @@ def test_first_layer_may_work_in_place_on_the_input(activations):
 
 
 @pytest.mark.parametrize("changes", [False, True])
-def test_stored_inputs_are_copied_until_a_forward_left_them_alone(changes):
+def test_stored_inputs_are_copied_until_proven_unchanged(changes):
     stage, copied = stage_of(Function(lambda linear, x: linear(x.mul_(2.0) if changes else x), nn.Linear(3, 3))), []
     for t in range(2):
         x = torch.randn(2, 3)
@@ -184,7 +184,7 @@ def test_stored_inputs_are_copied_until_a_forward_left_them_alone(changes):
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
-def test_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(activations):
+def test_in_place_corruption_of_backward_input_is_an_error(activations):
     def layer(linear, x):
         hidden = linear(x).exp()
         hidden.add_(1.0)
@@ -199,7 +199,7 @@ def test_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(ac
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("reads", ["stashed", "newest"])
-def test_layer_that_checkpoints_itself_recomputes_with_the_weights_of_the_backward(reads, reentrant):
+def test_self_checkpointing_layer_recomputes_by_backward_weights(reads, reentrant):
     torch.manual_seed(0)
     inner = [nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)]
     x, results, own = torch.randn(2, 3), [], []

@@ -51,7 +51,7 @@ def test_files_of_an_earlier_run_move_and_others_stay(folder):
 
 
 @pytest.mark.parametrize(("method", "nth"), [("replace", 1), *(("rename", nth) for nth in range(1, 6)), ("unlink", 1)])
-def test_set_aside_that_was_killed_anywhere_is_completed_by_the_next_start(folder, monkeypatch, method, nth):
+def test_set_aside_killed_anywhere_is_completed_at_next_start(folder, monkeypatch, method, nth):
     with monkeypatch.context() as patch:
         killed_at(patch, method, nth)
         with pytest.raises(KilledError):

@@ -29,7 +29,7 @@ def test_any_value_is_better_than_none_at_all():
     assert not better(float("nan"), 1.0, lower=True)
 
 
-def test_metric_that_falls_is_best_where_it_is_lowest_also_in_a_resumed_run():
+def test_falling_metric_is_best_at_lowest_even_if_resumed():
     earlier = Evaluations({}, ["rmse"])
     earlier.add(10, 1, {"loss": 1.0, "rmse": 2.0, "r2": 0.1})
     made = Evaluations(earlier.fields(), ["rmse"])

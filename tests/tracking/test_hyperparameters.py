@@ -9,7 +9,7 @@ CONFIG = {
 }
 
 
-def test_every_value_that_was_set_has_its_name_on_the_command_line():
+def test_every_set_value_has_its_command_line_name():
     assert values_set(CONFIG, {"method": "gpipe", "experiment": "None"}) == {
         "method": "gpipe",
         "optimizer.lr": 0.1,
@@ -21,7 +21,7 @@ def test_every_value_that_was_set_has_its_name_on_the_command_line():
     }
 
 
-def test_results_are_metrics_times_throughput_and_the_memory_of_all_stages():
+def test_results_are_metrics_times_throughput_and_total_memory():
     def stage(idle, count):
         return {
             "idle_share": idle, "weight_bytes_peak": count, "activation_bytes_peak": None, "peak_memory_bytes": count

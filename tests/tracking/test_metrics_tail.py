@@ -55,7 +55,7 @@ class Noting:
         pass
 
 
-def test_follower_of_a_resumed_run_shows_its_own_records_once_the_worker_has_replaced_the_file(tmp_path):
+def test_resumed_follower_shows_own_records_after_replacement(tmp_path):
     run, bar = RunDirectory(tmp_path), Noting()
     file = MetricsFile(run, 0)
     for record in ({"kind": "start", "step": 0}, of_steps(4)):

@@ -66,20 +66,20 @@ def test_directory_of_a_run_may_itself_be_a_link(left, tmp_path):
     assert carried_out(tmp_path / "run", *SHORT, "train.epochs=2", "resume=auto") is ExitCode.COMPLETED
 
 
-def test_link_that_a_run_does_not_write_to_is_nobody_elses_business(left, tmp_path):
+def test_link_not_written_by_run_is_ignored(left, tmp_path):
     shutil.copytree(left, tmp_path / "run")
     (tmp_path / "run" / "data").symlink_to(tmp_path)
     RunDirectory(tmp_path / "run").check_own()
 
 
 @pytest.mark.parametrize("name", [".lock", "pipetrain.log", "tensorboard"])
-def test_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, capsys, name):
+def test_pipe_in_place_of_file_is_refused_without_waiting(tmp_path, capsys, name):
     os.mkfifo(tmp_path / name)
     assert carried_out(tmp_path) is ExitCode.WRONG_USAGE
     assert str(tmp_path / name) in capsys.readouterr().err
 
 
-def test_partial_file_of_somebody_elses_is_replaced_and_not_written_to(tmp_path):
+def test_foreign_partial_file_is_replaced_not_written(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text(PRECIOUS)
     (tmp_path / "file.partial").symlink_to(precious)

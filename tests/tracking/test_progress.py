@@ -60,7 +60,7 @@ def shown(records, capsys, length=LENGTH, **options):
     return capsys.readouterr().out.splitlines()
 
 
-def test_start_and_every_epoch_are_lines_where_there_is_no_terminal(capsys):
+def test_start_and_epochs_are_lines_without_terminal(capsys):
     evaluation = of("eval", 4, eval_loss=1.25, eval_top1=60.0, eval_s=1.0)
     records = [of("start", 0), of_steps(1), of("epoch", 4, loss=1.5), evaluation, of("epoch", 8, loss=1.0)]
     assert shown(records, capsys, RunLength(8, 4, [4])) == [
@@ -70,7 +70,7 @@ def test_start_and_every_epoch_are_lines_where_there_is_no_terminal(capsys):
     ]
 
 
-def test_progress_between_epochs_is_a_line_now_and_then_where_there_is_no_terminal(capsys):
+def test_progress_is_an_occasional_line_without_terminal(capsys):
     every, never = ([*shown([of_steps(1), of_steps(2)], capsys, line_seconds=each)] for each in (1e-9, 0))
     assert every[1:] == [
         "epoch 1/2 | step 1/8 | loss 2.0000 | 100 samples/s | 00:03 left",
@@ -98,7 +98,7 @@ def test_speed_shown_is_that_of_the_last_records_together(capsys):
     assert "| 100 samples/s |" in lines[-1]
 
 
-def test_long_evaluation_is_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch):
+def test_long_evaluation_is_an_occasional_line_without_terminal(capsys, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("pipetrain.tracking.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     bar = ProgressBar(LENGTH, "starting")

@@ -78,7 +78,7 @@ def test_resumption_that_is_killed_loses_no_record(run, monkeypatch):
     assert [record["step"] for record in read_records(run)] == [1, 2, 3]
 
 
-def test_file_that_was_removed_in_mid_run_is_there_again_with_all_records(run, caplog):
+def test_file_removed_mid_run_returns_with_all_records(run, caplog):
     file = write(run, [1, 2])
     run.metrics.unlink()
     for step in (3, 4):

@@ -58,7 +58,7 @@ def test_record_of_hydra_is_no_run_whatever_it_is_called(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "summary.json", "plan.json"])
-def test_earlier_run_without_a_checkpoint_is_set_aside_with_its_logs_and_event_files(tmp_path, name):
+def test_earlier_run_without_checkpoint_is_set_aside_with_logs(tmp_path, name):
     run = RunDirectory(tmp_path)
     (tmp_path / name).write_text("{}")
     for folder in (run.tensorboard, run.logs, run.hydra):
@@ -75,7 +75,7 @@ def test_folder_that_holds_no_run_is_left_as_it_is(tmp_path):
     assert run.logs.exists()
 
 
-def test_checkpoints_after_the_one_that_a_run_goes_on_from_are_set_aside(tmp_path):
+def test_checkpoints_after_resumed_one_are_set_aside(tmp_path):
     run = RunDirectory(tmp_path)
     for step in (4, 8, 12):
         run.checkpoint(step).mkdir(parents=True)

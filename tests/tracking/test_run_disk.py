@@ -20,7 +20,7 @@ def raised(error):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_error_that_names_no_file_or_one_of_the_run_is_for_want_of_room_there(tmp_path, number):
+def test_error_without_file_or_in_run_means_no_room_in_run(tmp_path, number):
     run = RunDirectory(tmp_path)
     words = {errno.ENOSPC: FULL, errno.EDQUOT: "Disk quota exceeded", errno.EFBIG: "File too large"}[number]
     for error in (OSError(number, words), OSError(number, words, str(tmp_path / "metrics.jsonl"))):
@@ -28,19 +28,19 @@ def test_error_that_names_no_file_or_one_of_the_run_is_for_want_of_room_there(tm
         assert run_disk.shortage(run, raised(error)) == words.lower()
 
 
-def test_error_that_names_another_file_is_not_for_want_of_room_in_the_run_directory(tmp_path):
+def test_error_with_other_file_is_not_want_of_room_in_run(tmp_path):
     error = OSError(errno.ENOSPC, FULL, "/tmp/elsewhere/cache")
     for each in (error, raised(error)):
         assert run_disk.shortage(RunDirectory(tmp_path), each) is None
 
 
-def test_error_of_a_file_that_a_users_code_writes_is_not_for_want_of_room_in_the_run_directory(tmp_path):
+def test_error_of_user_code_file_is_not_want_of_room_in_run(tmp_path):
     with pytest.raises(OSError, match=FULL) as caught, Path("/dev/full").open("w") as full:
         full.write("kept by a data set")
     assert run_disk.shortage(RunDirectory(tmp_path), caught.value) is None
 
 
-def test_shared_memory_that_is_full_is_named_in_place_of_the_run_directory(tmp_path):
+def test_full_shared_memory_is_named_and_not_run_directory(tmp_path):
     multiprocessing.Lock()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))

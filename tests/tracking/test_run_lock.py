@@ -47,7 +47,7 @@ def left_by(host, folder, seconds_ago):
     return path
 
 
-def test_second_process_is_refused_in_a_line_that_names_the_first(tmp_path, holder):
+def test_second_process_is_refused_naming_the_first(tmp_path, holder):
     owner = owner_of(tmp_path)
     assert (owner.pid, owner.host) == (holder.pid, socket.gethostname())
     expected = f"a run is writing here \\(process {holder.pid} on {re.escape(owner.host)}, since .*another directory$"
@@ -65,7 +65,7 @@ def test_lock_of_a_killed_process_is_free_at_once(tmp_path, holder):
 
 
 @pytest.mark.parametrize("how", ["exit_now", "kill_tree_and_exit"])
-def test_process_that_ends_at_once_leaves_no_lock_for_other_machines(tmp_path, how):
+def test_process_ending_at_once_leaves_no_lock(tmp_path, how):
     script = HOLD.replace("time.sleep(60)", f"from pipetrain.launch import process_exit; process_exit.{how}(75)")
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)]).returncode == 75
     assert list(tmp_path.iterdir()) == []

@@ -71,7 +71,7 @@ def recorded(path, kind):
 
 
 @pytest.mark.usefixtures("queued")
-def test_loss_of_a_device_is_read_when_the_next_step_comes_or_the_pipeline_has_drained(tmp_path):
+def test_device_loss_is_read_at_next_step_or_drain(tmp_path):
     made = recorder(tmp_path, every=1)
     for step, value in enumerate((3.0, 2.0, 1.0)):
         made.step(step, loss(value, 0.0))
@@ -83,7 +83,7 @@ def test_loss_of_a_device_is_read_when_the_next_step_comes_or_the_pipeline_has_d
 
 
 @pytest.mark.usefixtures("queued")
-def test_steps_of_a_device_last_from_one_loss_to_the_next_and_the_last_until_the_drain(tmp_path):
+def test_device_steps_last_from_loss_to_loss_or_drain(tmp_path):
     made = recorder(tmp_path, every=3)
     began = time.perf_counter()
     made.begin(DrainInterval.whole(3))
@@ -105,7 +105,7 @@ def test_history_has_the_losses_that_a_device_still_has(tmp_path):
 
 
 @pytest.mark.usefixtures("queued")
-def test_loss_that_is_not_finite_names_its_own_step_though_it_is_found_at_the_next(tmp_path):
+def test_nonfinite_loss_names_its_step_though_found_later(tmp_path):
     made = recorder(tmp_path, every=3)
     made.step(0, loss(1.0, 0.0))
     made.step(1, loss(float("nan"), 0.0))
@@ -114,7 +114,7 @@ def test_loss_that_is_not_finite_names_its_own_step_though_it_is_found_at_the_ne
     assert len(made.losses) == len(made.history()["run.samples_per_second"]) == 2
 
 
-def test_record_of_some_steps_has_their_mean_loss_and_their_samples_over_their_time(tmp_path):
+def test_record_of_steps_has_mean_loss_and_sample_rate(tmp_path):
     made = recorder(tmp_path, every=2)
     train(made, 0, 3, seconds=0.02)
     train(made, 3, 6)
@@ -163,7 +163,7 @@ def test_epoch_that_is_cut_short_averages_its_own_losses(tmp_path):
     assert recorded(tmp_path, "epoch")[0]["loss"] == 3.0
 
 
-def test_simulation_has_the_simulators_speed_and_the_predicted_one_of_its_pipeline(tmp_path):
+def test_simulation_has_own_speed_and_predicted_pipeline_speed(tmp_path):
     made = recorder(tmp_path, every=1, simulated=True)
     for step in range(3):
         made.step(step, loss(1.0))
@@ -191,7 +191,7 @@ def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
     assert (result["best_step"], result["best_epoch"]) == ({"top1": 3}, {"top1": 1})
 
 
-def test_run_on_text_tells_tokens_and_their_throughput_beside_samples(tmp_path):
+def test_text_run_reports_tokens_and_their_throughput(tmp_path):
     made = recorder(tmp_path, every=2, counts_tokens=True)
     train(made, 0, 3, seconds=0.01)
     (interval,) = recorded(tmp_path, "interval")

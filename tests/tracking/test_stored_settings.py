@@ -32,7 +32,7 @@ def test_settings_are_those_of_the_run_with_changes_on_top(run):
     assert (changed.choices["dataset"], changed.dataset.limit) == ("mnist", 4)
 
 
-def test_targets_of_another_are_called_only_if_trusted_or_asked_for(run):
+def test_foreign_targets_are_called_only_if_trusted_or_requested(run):
     rewrite(run, "model._target_", "mylib.build")
     with pytest.raises(ConfigError, match=f"{run.config}: model._target_=mylib.build is not pipetrain's own"):
         stored_settings(run, ("model",))
@@ -42,7 +42,7 @@ def test_targets_of_another_are_called_only_if_trusted_or_asked_for(run):
     assert asked.model.target.path == "mylib.other"
 
 
-def test_interpolation_in_a_stored_file_is_refused_and_never_resolved(run, monkeypatch):
+def test_interpolation_in_stored_file_is_refused(run, monkeypatch):
     monkeypatch.setenv("SECRET", "told")
     rewrite(run, "dataset.augment", "${oc.env:SECRET}")
     with pytest.raises(ConfigError) as caught:

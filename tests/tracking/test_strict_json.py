@@ -9,7 +9,7 @@ from pipetrain.tracking.strict_json import dumps, number
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_number_that_is_not_finite_is_null_at_any_depth_and_is_read_back_as_nan(value):
+def test_nonfinite_number_is_null_and_read_back_as_nan(value):
     text = dumps({"loss": value, "stages": [{"share": value}, (1.5, value)], "steps": 3})
     assert json.loads(text) == {"loss": None, "stages": [{"share": None}, [1.5, None]], "steps": 3}
     assert math.isnan(number(json.loads(text)["loss"]))

@@ -34,7 +34,7 @@ def test_hash_of_losses_is_over_float32():
     assert summary.loss_sha256([]) == hashlib.sha256().hexdigest()
 
 
-def test_summary_is_read_as_it_was_written_and_none_where_there_is_none(tmp_path):
+def test_summary_reads_back_as_written_or_none(tmp_path):
     run = RunDirectory(tmp_path)
     assert summary.read(run) is None
     summary.write(run, {"status": "completed", "target": None})
@@ -50,7 +50,7 @@ def test_damaged_summary_is_one_line_that_names_the_file(tmp_path, content):
         summary.read(run)
 
 
-def test_shares_are_averaged_weights_and_activations_added_and_memory_is_the_largest():
+def test_shares_average_memory_parts_add_and_peak_is_maximum():
     assert totals_of_stages(STAGES) == {
         "idle_share": 0.375, "weight_bytes": 1200, "activation_bytes": 40, "memory_bytes": 7000, "stage_bytes": 830,
         "copies": 1.5,

@@ -51,7 +51,7 @@ def run(tmp_path):
     return RunDirectory(tmp_path)
 
 
-def test_board_has_what_each_stage_measured_and_nothing_of_what_it_did_not(run):
+def test_board_has_only_what_each_stage_measured(run):
     board = TensorBoardWriter(run, None)
     board.interval(interval(1, stage0_lr=0.25))
     unmeasured = {**STAGE, "activation_bytes_peak": None, "idle_share": None}
@@ -82,7 +82,7 @@ def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
     assert b"seed: 3" in event.tensor_proto.string_val[0]
 
 
-def test_board_has_what_each_replica_measured_in_the_charts_of_the_stages(run):
+def test_board_shows_each_replica_in_charts_of_its_stage(run):
     board = TensorBoardWriter(run, None)
     board.start({}, rates_by_stage=True)
     replicas = [{**STAGE, "idle_share": share, "forward_staleness": [k]} for k, share in enumerate((0.125, 0.375))]
@@ -99,7 +99,7 @@ def test_board_has_what_each_replica_measured_in_the_charts_of_the_stages(run):
 
 
 @pytest.mark.parametrize("rates_by_stage", [True, False])
-def test_learning_rates_by_stage_have_a_chart_where_there_are_any(run, rates_by_stage):
+def test_learning_rates_by_stage_have_a_chart_if_any(run, rates_by_stage):
     board = TensorBoardWriter(run, None)
     board.start({}, rates_by_stage=rates_by_stage)
     board.close({}, SUMMARY)
@@ -107,7 +107,7 @@ def test_learning_rates_by_stage_have_a_chart_where_there_are_any(run, rates_by_
     assert "idle_share" in charts(run)
 
 
-def test_page_of_hyperparameters_opens_with_method_model_seed_rate_and_stages(run):
+def test_hyperparameters_open_with_method_model_seed_and_rate(run):
     board = TensorBoardWriter(run, None)
     first = {"method": "gpipe", "model": "lenet5", "optimizer.lr": 0.5, "partition.stages": 2, "seed": 1}
     board.close({"checkpoint.at_start": False, "dataset": "mnist", **first, "train.epochs": 2}, SUMMARY)

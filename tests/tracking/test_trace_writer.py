@@ -36,7 +36,7 @@ def assembled(run, tmp_path):
     return trace, [DrainInterval(**each) for each in trace["metadata"]["drain_intervals"]]
 
 
-def test_trace_names_every_drain_interval_once_however_many_processes_wrote(run, tmp_path):
+def test_trace_names_every_drain_once_for_any_process_count(run, tmp_path):
     for stage in (0, 1):
         write(run, INTERVALS, stage)
     trace, intervals = assembled(run, tmp_path)
@@ -47,7 +47,7 @@ def test_trace_names_every_drain_interval_once_however_many_processes_wrote(run,
     assert reads == ["F0.0@v0", "F1.0@v0", "F2.0@v2", "F3.0@v2", "F4.0@v4"]
 
 
-def test_resumed_run_forgets_what_was_traced_behind_its_checkpoint(run, tmp_path):
+def test_resumed_run_drops_trace_after_its_checkpoint(run, tmp_path):
     write(run, INTERVALS)
     write(run, INTERVALS[1:2], step=2)
     trace, intervals = assembled(run, tmp_path)

@@ -30,7 +30,7 @@ def test_memory_is_lent_again_once_its_last_reader_is_gone(pool):
 
 
 @pytest.mark.parametrize("read", [lambda w: w[1:], lambda w: w.detach(), nn.Parameter])
-def test_view_alias_or_parameter_over_lent_memory_counts_as_a_reader(pool, read):
+def test_view_alias_or_parameter_on_lent_memory_is_a_reader(pool, read):
     copies = pool.copy(WEIGHTS)
     reader, value = read(copies["w"]), WEIGHTS["w"].clone()
     del copies
@@ -104,7 +104,7 @@ def test_gradient_of_another_form_than_its_weight_is_not_adopted(pool, gradient)
     assert held.keys() == WEIGHTS.keys()
 
 
-def test_long_history_is_given_back_in_turn_and_few_of_its_sets_are_looked_at(pool, monkeypatch):
+def test_long_history_is_returned_in_turn_visiting_few_sets(pool, monkeypatch):
     looked = []
     owners = buffer_pool._use_count
     monkeypatch.setattr(buffer_pool, "_use_count", lambda tensor: looked.append(tensor) or owners(tensor))
@@ -118,7 +118,7 @@ def test_long_history_is_given_back_in_turn_and_few_of_its_sets_are_looked_at(po
     assert len(pool._by_name["w"]) <= 101
 
 
-def test_memory_that_lies_idle_between_sets_in_use_is_given_back_in_time(pool):
+def test_idle_memory_between_used_sets_is_returned_in_time(pool):
     held = [pool.copy(WEIGHTS) for _ in range(50)]
     del held[20:30]
     for _ in range(60):

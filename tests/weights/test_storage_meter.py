@@ -25,7 +25,7 @@ def test_meter_counts_the_versions_alive_and_their_bytes():
     assert (meter.versions_max, meter.bytes_peak) == (3, 120)
 
 
-def test_meter_counts_a_version_while_one_tensor_or_view_of_it_lives():
+def test_meter_counts_a_version_while_a_tensor_or_view_lives():
     meter = StorageMeter()
     first = {"w": torch.zeros(10), "b": torch.zeros(2)}
     view = first["b"][:1]
@@ -37,7 +37,7 @@ def test_meter_counts_a_version_while_one_tensor_or_view_of_it_lives():
     assert view.numel() == 1
 
 
-def test_memory_that_is_lent_again_counts_for_the_set_that_it_holds_now():
+def test_memory_lent_again_counts_for_its_present_set():
     meter = StorageMeter()
     first = {"w": torch.zeros(10), "b": torch.zeros(2)}
     meter.watch(first)
@@ -47,7 +47,7 @@ def test_memory_that_is_lent_again_counts_for_the_set_that_it_holds_now():
     assert (meter.versions_max, meter.bytes_peak) == (2, 56)
 
 
-def test_meter_of_a_long_history_is_exact_and_looks_at_few_of_its_sets(monkeypatch):
+def test_meter_of_long_history_is_exact_visiting_few_sets(monkeypatch):
     looked = []
     expired = StorageWeakRef.expired
     monkeypatch.setattr(StorageWeakRef, "expired", lambda ref: looked.append(ref) or expired(ref))

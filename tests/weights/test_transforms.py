@@ -47,7 +47,7 @@ def gradient():
         *("nesterov", "rmsprop", "rmsprop momentum", "nadam"),
     ],
 )
-def test_prediction_under_a_frozen_direction_is_the_steps_that_follow(build, before, steps):
+def test_frozen_direction_prediction_equals_following_steps(build, before, steps):
     weights = weights_over(build, VALUES)
     for _ in range(before):
         weights.update(gradient(), keep=False)
@@ -90,7 +90,7 @@ def test_prediction_uses_the_learning_rate_of_the_next_update():
     torch.testing.assert_close(Predicted(2).apply(weights.newest, weights)["w"], expected)
 
 
-def test_without_momentum_delta_is_the_last_gradient_without_its_decay():
+def test_delta_without_momentum_is_undecayed_last_gradient():
     weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, weight_decay=0.5), VALUES)
     weights.update(gradient(), keep=False)
     torch.testing.assert_close(weights.optimizer.deltas()["w"], GRADIENT["w"])
@@ -117,7 +117,7 @@ class Slope(nn.Module):
 
 
 @pytest.mark.parametrize("D", [2, 4])
-def test_pipeoptim_with_constant_gradients_predicts_the_weights_of_the_backward(D):
+def test_pipeoptim_is_exact_for_constant_gradients(D):
     torch.manual_seed(0)
     layers = [Slope(torch.randn(3, dtype=torch.float64)) for _ in range(D)]
 
@@ -156,7 +156,7 @@ def test_readings_print_the_version_and_what_is_made_of_it():
     assert [str(WeightRead(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
 
 
-def test_weights_of_a_device_are_transformed_together_with_the_same_bits(monkeypatch):
+def test_device_weights_transform_together_with_equal_bits(monkeypatch):
     weights = weights_over(lambda p: torch.optim.Adam(p, lr=0.0), VALUES)
     weights.statistic = UpdateAverage(0.5, weights.trainable)
     weights.update(gradient(), keep=False)

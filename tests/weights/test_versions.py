@@ -31,7 +31,7 @@ def gradient():
     return {"w": torch.ones(3), "b": torch.ones(1)}
 
 
-def test_update_works_in_place_if_no_operation_reads_the_old_version(versions):
+def test_update_is_in_place_if_old_version_is_unread(versions):
     weights, parameters = versions
     before = {name: parameter.data_ptr() for name, parameter in parameters.items()}
     weights.update(gradient(), keep=False)
@@ -63,7 +63,7 @@ def test_kept_versions_hold_the_values_that_the_updates_made(versions):
         assert weights.version(number).number == number
 
 
-def test_reading_a_version_that_is_not_held_is_an_error_naming_it(versions):
+def test_reading_unheld_version_is_an_error_naming_it(versions):
     weights, _ = versions
     weights.update(gradient(), keep=False)
     for number in (0, 2):
@@ -104,7 +104,7 @@ def test_released_version_that_is_still_read_keeps_its_values(versions):
     assert torch.equal(held, value)
 
 
-def test_prediction_takes_the_memory_of_the_gradient_applied_last(versions):
+def test_prediction_reuses_memory_of_last_applied_gradient(versions):
     weights, _ = versions
     weights.update(gradient(), keep=False)
     weights.read(1, Predicted(1))
@@ -172,14 +172,14 @@ def test_versions_measured_are_those_of_the_specification(rule, D, N):
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(1, 3, 4, 7), microbatches=(1, 3, 8)))
-def test_method_declares_the_versions_of_the_specification_and_no_more(rule, D, N):
+def test_method_declares_only_specified_versions(rule, D, N):
     method, schedule = METHODS[rule]
     declared = [method.weight_versions(StageContext.under(schedule, r, D, N)) for r in range(D)]
     assert declared == versions_of_the_specification(rule, D, N)
 
 
 @pytest.mark.parametrize("rule", METHODS)
-def test_every_stage_holds_the_newest_version_alone_after_a_drain(rule):
+def test_every_stage_holds_only_newest_version_after_drain(rule):
     pipe = trained(rule, 4, 4)
     assert [stage.weights.held() for stage in pipe.stages] == [[2 * minibatches_of(rule, 4, 4)]] * 4
     for stage in pipe.stages:
@@ -192,7 +192,7 @@ def test_pipeoptim_holds_two_versions_with_every_optimizer(build):
     assert trained("pipeoptim", 3, 1, build).reports("weight_versions_max") == [2, 2, 1]
 
 
-def test_prediction_is_spare_when_its_forward_ends_and_freed_when_a_gradient_begins():
+def test_prediction_is_spare_after_forward_and_freed_by_gradient():
     gc.disable()
     try:
         stage = stage_of(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), index=1)
@@ -257,7 +257,7 @@ def test_old_version_is_freed_when_its_last_backward_ends():
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())
-def test_staleness_measured_is_that_of_the_formulas_in_the_steady_state(rule, D, N):
+def test_measured_staleness_matches_formulas_in_steady_state(rule, D, N):
     pipe, formulas, late = trained(rule, D, N), reference.FORMULAS[rule], 100
     own = [sorted({late - formulas.version_of_forward(late, j, N, D, r) for j in range(N)}) for r in range(D)]
     assert pipe.reports("forward_staleness") == own

@@ -61,7 +61,7 @@ def test_choices_in_a_folder_of_ones_own_are_offered(tmp_path, capsys, flag):
         "pipetrain export -o ",
     ],
 )
-def test_nothing_is_offered_and_nothing_said_where_there_is_nothing_to_offer(capsys, line):
+def test_completion_without_candidates_prints_nothing(capsys, line):
     if line:
         assert [each for each in offered(capsys, line) if each] == []
     else:

@@ -12,7 +12,7 @@ def limited(samples, *, limit):
 
 
 @pytest.mark.parametrize(("limit", "step"), [(100, 1), (100, 8), (8, 8)])
-def test_batch_is_the_largest_that_runs_in_the_memory_to_a_sixteenth(limit, step):
+def test_largest_fitting_batch_is_found_to_a_sixteenth(limit, step):
     found = probed([], step, 1 << 20, lambda samples: limited(samples, limit=limit))
     assert found % step == 0
     assert limit * 15 / 16 - step < found <= limit

@@ -50,7 +50,7 @@ def test_sweeps_of_the_same_second_have_a_directory_each(folder):
         assert (sweep / "0" / "summary.json").exists()
 
 
-def test_sweep_sent_to_the_folder_of_a_live_one_is_refused_and_touches_nothing(folder, capsys):
+def test_sweep_into_folder_of_live_sweep_is_refused(folder, capsys):
     words = ["run", "--multirun", f"hydra.sweep.dir={folder}/sweep", "train.epochs=0,-1"]
     with locked(folder / "sweep"):
         assert cli.carry_out(words) == 2
@@ -78,7 +78,7 @@ def test_sweep_without_a_run_leaves_nothing(folder, capfd, swept):
 
 
 @pytest.mark.slow
-def test_live_run_keeps_its_directory_and_a_killed_one_is_resumed(tmp_path):
+def test_live_run_keeps_its_directory_and_killed_one_resumes(tmp_path):
     folder, first = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-00000005"
     long = (*TINY, "train.epochs=1000", "eval.every_epochs=0", "device=cpu", "threads=1")
     words = arguments("run", f"hydra.run.dir={folder}", *long, "executor=simulated")
@@ -105,7 +105,7 @@ def test_live_run_keeps_its_directory_and_a_killed_one_is_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyboardInterrupt("SIGTERM")])  # Python's, and our handler's
-def test_folder_of_a_run_that_is_interrupted_while_hydra_composes_is_taken_back(tmp_path, monkeypatch, capsys, error):
+def test_folder_is_removed_when_interrupted_during_composition(tmp_path, monkeypatch, capsys, error):
     def main(**_settings):
         def interrupted():
             assert OmegaConf.create({"path": f"${{new_folder:{tmp_path}/outputs/2026-01-02/12-00-00}}"}).path

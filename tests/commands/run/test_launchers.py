@@ -16,7 +16,7 @@ SHORT = ("model=lenet5", "dataset.limit=64", "train.batch_size=32", "train.epoch
     ],
     ids=["joblib", "submitit"],
 )
-def test_run_that_diverges_stops_no_other_and_the_sweep_goes_on_where_it_was_left(tmp_path, plugin, launcher):
+def test_diverged_run_does_not_stop_the_sweep(tmp_path, plugin, launcher):
     pytest.importorskip(f"hydra_plugins.{plugin}")
 
     def sweep(*words):

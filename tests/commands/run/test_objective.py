@@ -62,7 +62,7 @@ class Error:
         (3, -math.inf),
     ],
 )
-def test_worst_value_of_a_metric_of_the_users_own_is_by_its_direction(tmp_path, metrics, worst):
+def test_worst_value_of_custom_metric_follows_its_direction(tmp_path, metrics, worst):
     config = configured("f1")
     config.metrics = metrics
     assert objective_of(config, tmp_path, ExitCode.WRONG_USAGE) == worst
@@ -126,7 +126,7 @@ def test_optuna_finds_the_rate_that_does_not_diverge(tmp_path):
 
 
 @pytest.mark.slow
-def test_optuna_with_a_range_the_wrong_way_is_refused_in_one_line(tmp_path):
+def test_optuna_reversed_range_is_refused(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     done = pipetrain("run", "-m", "hydra/sweeper=optuna", "optimizer.lr=interval(1,0.1)", cwd=tmp_path)
     assert done.returncode == 2

@@ -34,7 +34,7 @@ def ends(monkeypatch, error):
     monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
 
 
-def test_completed_run_shows_its_plan_and_its_summary_and_leaves_its_settings(tmp_path, capsys):
+def test_completed_run_shows_plan_and_summary(tmp_path, capsys):
     assert carried_out(tmp_path / "run", "train.epochs=1") is ExitCode.COMPLETED
     out, _ = capsys.readouterr()
     assert out.startswith("stage  layers")
@@ -50,9 +50,7 @@ def test_completed_run_shows_its_plan_and_its_summary_and_leaves_its_settings(tm
 @pytest.mark.parametrize(
     ("mode", "terminal", "shown"), [("RUN", True, True), ("MULTIRUN", True, False), ("RUN", False, False)]
 )
-def test_run_by_itself_on_a_terminal_ends_with_what_to_look_at_next(
-    tmp_path, monkeypatch, capsys, mode, terminal, shown
-):
+def test_terminal_run_ends_with_next_steps(tmp_path, monkeypatch, capsys, mode, terminal, shown):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     carried_out(tmp_path / "run", "train.epochs=1", hydra=OmegaConf.merge(HYDRA, {"mode": RunMode[mode]}))
     assert (f"next: tensorboard --logdir {tmp_path / 'run'}" in capsys.readouterr().out) is shown
@@ -70,7 +68,7 @@ def test_diverged_run_names_its_step(tmp_path, capsys):
     assert summary.read(RunDirectory(tmp_path / "run"))["status"] == "diverged"
 
 
-def test_records_of_an_evaluation_that_overflows_are_json_that_every_reader_takes(tmp_path, capsys):
+def test_overflowed_evaluation_is_recorded_as_strict_json(tmp_path, capsys):
     def refused(constant):
         raise AssertionError(constant)
 
@@ -84,7 +82,7 @@ def test_records_of_an_evaluation_that_overflows_are_json_that_every_reader_take
     assert Evaluations(json.loads((run.checkpoint(1) / "progress.json").read_text())).best.keys() == {"loss", "top1"}
 
 
-def test_run_that_fails_is_one_line_and_leaves_a_summary_that_says_why(tmp_path, monkeypatch, capsys):
+def test_failed_run_prints_one_line_and_writes_summary(tmp_path, monkeypatch, capsys):
     ends(monkeypatch, ValueError("no\nmore"))
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     line = capsys.readouterr().err
@@ -94,7 +92,7 @@ def test_run_that_fails_is_one_line_and_leaves_a_summary_that_says_why(tmp_path,
     assert left["reason"].startswith("ValueError: no more")
 
 
-def test_resumed_run_that_fails_before_it_trains_has_the_steps_of_its_checkpoint(tmp_path, monkeypatch):
+def test_run_failing_after_resume_counts_checkpoint_steps(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     settings = ("train.epochs=2", "checkpoint.every_epochs=1")
     assert carried_out(folder, *settings) == 0
@@ -104,7 +102,7 @@ def test_resumed_run_that_fails_before_it_trains_has_the_steps_of_its_checkpoint
     assert json.loads((folder / "summary.json").read_text())["steps"] == 6
 
 
-def test_run_that_is_interrupted_leaves_a_summary_and_the_handlers_of_before(tmp_path, monkeypatch, capsys):
+def test_interrupted_run_writes_summary_and_restores_handlers(tmp_path, monkeypatch, capsys):
     ends(monkeypatch, KeyboardInterrupt("SIGTERM"))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
@@ -123,7 +121,7 @@ def test_user_code_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch, 
     assert "sys.exit(3) was called (" in capsys.readouterr().err
 
 
-def test_data_set_whose_code_raises_is_refused_in_one_line_and_leaves_no_folder(tmp_path, monkeypatch, capsys):
+def test_raising_dataset_is_refused_without_folder(tmp_path, monkeypatch, capsys):
     def label(_self, _index):
         return {}["label"]
 
@@ -145,9 +143,7 @@ def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.parametrize(("number", "end"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, PreemptedError)])
-def test_run_that_is_interrupted_while_it_is_prepared_says_so_and_leaves_no_folder(
-    tmp_path, monkeypatch, capsys, number, end
-):
+def test_interrupt_during_preparation_leaves_no_folder(tmp_path, monkeypatch, capsys, number, end):
     monkeypatch.setattr("pipetrain.run.preflight.prepare", lambda *_: os.kill(os.getpid(), number))
     folder = tmp_path / "outputs" / "2026-01-02" / "12-00-00"
     folder.mkdir(parents=True)  # as Hydra does
@@ -177,7 +173,7 @@ def test_run_whose_summary_is_written_has_ended_as_that_says(tmp_path, monkeypat
     ("left", "error", "status"),
     [(COMPLETED, None, "completed"), (COMPLETED, OSError("late"), "completed"), (None, OSError("no"), "failed")],
 )
-def test_sweep_ends_with_a_signal_though_its_run_completes_or_fails(tmp_path, monkeypatch, left, error, status):
+def test_signal_ends_sweep_even_if_its_run_completes_or_fails(tmp_path, monkeypatch, left, error, status):
     def simulate(job, _show, interruption):
         interruption.note(signal.SIGINT)  # the run is broken off, and drains
         if left is not None:
@@ -192,7 +188,7 @@ def test_sweep_ends_with_a_signal_though_its_run_completes_or_fails(tmp_path, mo
     assert summary.read(RunDirectory(tmp_path / "run"))["status"] == status
 
 
-def test_full_disk_is_named_with_the_checkpoint_that_is_safe_and_how_to_go_on(tmp_path, monkeypatch, capsys):
+def test_full_disk_names_safe_checkpoint_and_how_to_resume(tmp_path, monkeypatch, capsys):
     def simulate(job, _show, _interruption):
         job.run.checkpoint(6).mkdir(parents=True)
         (job.run.checkpoint(6) / "progress.json").touch()
@@ -242,7 +238,7 @@ def test_error_before_the_settings_are_written_is_told_as_it_is(tmp_path, monkey
     assert said in capsys.readouterr().err
 
 
-def test_interrupted_run_is_no_failed_one_though_its_disk_is_full(tmp_path, monkeypatch):
+def test_interrupted_run_with_full_disk_is_not_failed(tmp_path, monkeypatch):
     monkeypatch.setattr("pipetrain.tracking.run_disk._LITTLE", 2**80)
     ends(monkeypatch, KeyboardInterrupt("SIGINT"))
     with pytest.raises(KeyboardInterrupt):
@@ -258,9 +254,7 @@ def test_failure_is_told_though_its_log_cannot_be_written(tmp_path, monkeypatch,
     assert capsys.readouterr().err.startswith("pipetrain: error: ValueError: no (")
 
 
-def test_refused_run_leaves_no_log_that_a_launcher_of_sweeps_would_open_in_the_folder_that_is_gone(
-    tmp_path, monkeypatch
-):
+def test_refused_run_leaves_no_log_handler_in_removed_folder(tmp_path, monkeypatch):
     gone = logging.FileHandler(tmp_path / "run" / "pipetrain.log", delay=True)
     other = logging.FileHandler(tmp_path / "other.log", delay=True)
     monkeypatch.setattr(logging.getLogger(), "handlers", [gone, other])
@@ -281,14 +275,14 @@ def test_thread_that_dies_is_told_in_the_log_alone(tmp_path, monkeypatch, capsys
     assert "KeyError: 'label'" in (tmp_path / "pipetrain.log").read_text()
 
 
-def test_run_directory_that_cannot_be_written_to_is_refused_before_anything_starts(tmp_path, capsys):
+def test_unwritable_run_directory_is_refused_before_start(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert carried_out(tmp_path / "file" / "run") is ExitCode.WRONG_USAGE
     assert "hydra.run.dir=" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
-def test_run_of_an_outer_launcher_that_was_broken_off_is_told_by_one_process(tmp_path, monkeypatch, capsys, rank, told):
+def test_stopped_run_of_outer_launcher_is_reported_once(tmp_path, monkeypatch, capsys, rank, told):
     def joined(*_):
         raise KeyboardInterrupt
 
@@ -302,7 +296,7 @@ def test_run_of_an_outer_launcher_that_was_broken_off_is_told_by_one_process(tmp
     assert capsys.readouterr().out.count("interrupted before there was a checkpoint") == told
 
 
-def test_restarts_of_workers_that_an_outer_launcher_started_are_refused_as_not_ours(tmp_path, monkeypatch, capsys):
+def test_worker_restarts_under_outer_launcher_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     code = carried_out(tmp_path / "run", "executor.name=distributed", "launch.max_restarts=2")
@@ -336,7 +330,7 @@ def test_launcher_that_does_not_fit_the_run_is_refused(tmp_path, monkeypatch, ca
     assert capsys.readouterr().err == f"pipetrain: error: {message}\n"
 
 
-def test_run_sent_to_the_directory_of_a_live_one_is_refused_and_touches_nothing(tmp_path, capsys):
+def test_run_into_directory_of_live_run_is_refused(tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_text("")
     with locked(tmp_path):
         for resume in ("null", "auto"):
@@ -348,7 +342,7 @@ def test_run_sent_to_the_directory_of_a_live_one_is_refused_and_touches_nothing(
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "metrics.jsonl"]
 
 
-def test_set_aside_that_was_killed_is_completed_before_the_next_run(tmp_path):
+def test_killed_set_aside_is_completed_before_next_run(tmp_path):
     (tmp_path / "earlier-1.partial").mkdir()
     (tmp_path / "earlier-1.partial" / "moving.json").write_text('["metrics.jsonl", "summary.json"]')
     (tmp_path / "summary.json").write_text("{}")
@@ -360,7 +354,7 @@ def test_set_aside_that_was_killed_is_completed_before_the_next_run(tmp_path):
 REPLAYED = ("status", "steps", "weights_sha256", "loss_sha256", "final")
 
 
-def test_run_with_the_drains_of_an_interrupted_and_resumed_one_has_its_bits(tmp_path, monkeypatch, capsys):
+def test_run_with_same_drains_equals_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
     def interrupt(record):
         if record["kind"] == "interval" and record["step"] == 8:
             os.kill(os.getpid(), signal.SIGINT)

@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
     ],
     ids=["sort", "range", "glob"],
 )
-def test_every_form_of_a_sweep_ends_with_the_code_of_its_runs_and_names_them(words, folders, monkeypatch, capfd):
+def test_every_sweep_form_returns_exit_code_of_its_runs(words, folders, monkeypatch, capfd):
     taken = []
     run = one_run.run
 
@@ -50,7 +50,7 @@ def test_sweep_without_runs_is_refused(capfd):
     assert capfd.readouterr().err.startswith("pipetrain: error: --multirun method=glob(zz*): no run; a glob or range")
 
 
-def test_sweep_whose_runs_a_launcher_starts_in_other_processes_ends_as_they_do(folder, monkeypatch, capfd):
+def test_sweep_by_launcher_in_other_processes_ends_alike(folder, monkeypatch, capfd):
     launch = BasicLauncher.launch
 
     def launch_apart(launcher, overrides, first):
@@ -87,7 +87,7 @@ def test_sweep_that_ctrl_c_ends_shows_the_runs_that_there_are(folder, monkeypatc
     assert sweep_ends.sweep() is None
 
 
-def test_sweep_that_ctrl_c_ends_before_its_first_run_has_no_table(monkeypatch, capfd):
+def test_sweep_interrupted_before_first_run_has_no_table(monkeypatch, capfd):
     def interrupted(*_given):
         raise KeyboardInterrupt
 
@@ -97,7 +97,7 @@ def test_sweep_that_ctrl_c_ends_before_its_first_run_has_no_table(monkeypatch, c
     assert "next:" not in capfd.readouterr().out
 
 
-def test_ends_of_a_sweep_that_was_killed_are_not_those_of_the_next(folder):
+def test_killed_sweep_outcomes_do_not_reach_the_next(folder):
     (folder / ".ends").mkdir(parents=True)
     (folder / ".ends" / "-1.json").write_text('{"path": "x", "code": 1, "settings": {}, "asked": []}')
     assert cli.carry_out(WORDS) is ExitCode.WRONG_USAGE

@@ -17,11 +17,11 @@ from pipetrain.commands.run.sweep_report import constant, folder_name, number_of
         ("dataset.root=" + "a/very/long/path" * 8, "3"),
     ],
 )
-def test_folder_of_a_run_is_called_by_what_differs_in_safe_characters(differing, name):
+def test_run_folder_is_named_by_differences_in_safe_characters(differing, name):
     assert folder_name(3, differing) == name
 
 
-def test_settings_that_are_the_same_in_all_runs_are_no_part_of_names():
+def test_settings_equal_in_all_runs_are_not_in_names():
     words = ["method=gpipe,pipedream", "model=lenet5", "+model.width=32", "optimizer.lr=choice(0.1,0.2)", "seed=7"]
     assert constant(words, {}) == ["model", "model.width", "seed"]
     assert constant(["method=gpipe"], {"method": "gpipe,lwp", "seed": "0,1", "train.epochs": 3}) == [

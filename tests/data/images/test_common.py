@@ -15,7 +15,7 @@ def test_normalization_has_the_bits_of_torchvision():
 
 
 @pytest.mark.parametrize("flip", [False, True])
-def test_augmentation_takes_every_crop_of_the_padded_image_and_nothing_else(flip):
+def test_augmentation_takes_all_crops_of_the_padded_image(flip):
     image = torch.arange(1, 7, dtype=torch.uint8).reshape(1, 2, 3)
     padded = torch.nn.functional.pad(image, (1, 1, 1, 1))
     crops = {tuple(padded[:, y : y + 2, x : x + 3].flatten().tolist()) for y in range(3) for x in range(3)}

@@ -70,7 +70,7 @@ def test_image_folder_in_memory_has_the_same_samples(root, augment):
         read.eval[1]
 
 
-def test_image_folder_in_memory_names_an_image_that_cannot_be_decoded(root):
+def test_undecodable_image_in_memory_folder_is_named(root):
     (root / "train" / "red" / "b.png").write_bytes(b"no image")
     with pytest.raises(ConfigError, match=r"b\.png cannot be decoded"):
         image_folder(root=str(root), in_memory=True)
@@ -81,7 +81,7 @@ def test_image_folder_evaluates_on_val_if_there_is_no_test(root):
     assert len(image_folder(root=str(root)).eval) == 2
 
 
-def test_image_folder_size_scales_the_short_side_and_crops_the_middle(root):
+def test_image_folder_scales_short_side_and_crops_center(root):
     stripes = np.zeros((8, 24, 3), dtype=np.uint8)
     stripes[:, 8:16] = 200
     Image.fromarray(stripes).save(root / "test" / "blue" / "a.bmp")

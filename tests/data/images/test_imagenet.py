@@ -22,7 +22,7 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_evaluation_images_are_scaled_and_cropped_as_torchvision_does_for_its_models(root):
+def test_evaluation_images_match_torchvision_preprocessing(root):
     read = imagenet(str(root), size=14)
     assert (read.channels, read.classes, read.size, len(read.eval)) == (3, 2, (14, 14), 4)
     assert read.eval.targets.tolist() == [0, 1, 0, 1]
@@ -39,7 +39,7 @@ def test_evaluation_images_are_scaled_and_cropped_as_torchvision_does_for_its_mo
         assert read.train[i][0].shape == (3, 14, 14)
 
 
-def test_training_images_are_cropped_by_seed_epoch_and_sample_alone(root):
+def test_training_crop_depends_on_seed_epoch_and_sample_only(root):
     def epoch(number, seed=0):
         loader = Loader(imagenet(str(root), size=14, augment=True).train, batch_size=4, shuffle=False, seed=seed)
         ((images,),) = loader.inputs(number)
@@ -52,7 +52,7 @@ def test_training_images_are_cropped_by_seed_epoch_and_sample_alone(root):
     assert torch.equal(imagenet(str(root), size=14, augment=True).eval[0][0], plain.eval[0][0])
 
 
-def test_missing_split_says_where_it_was_looked_for_and_how_to_get_it(root):
+def test_missing_split_is_named_with_place_and_source(root):
     (root / "val").rename(root / "validation")
     with pytest.raises(
         ConfigError, match=rf"dataset.root={root}: no folder {root}/val; ImageNet must be fetched"

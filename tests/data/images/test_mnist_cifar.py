@@ -196,7 +196,7 @@ def test_fashion_mnist_mini_has_its_published_shape_and_balance(images):
     assert images.eval.targets.bincount().tolist() == [200] * 10
 
 
-def test_fashion_mnist_constants_are_near_those_of_the_bundled_subset(images):
+def test_fashion_mnist_constants_match_bundled_subset(images):
     values = images.train.images.float() / 255
     assert values.mean().item() == pytest.approx(FASHION_MEAN[0], abs=0.003)
     assert values.std().item() == pytest.approx(FASHION_STD[0], abs=0.003)
@@ -217,7 +217,7 @@ def test_license_of_fashion_mnist_is_bundled():
     assert "The MIT License" in text
 
 
-def test_augmentation_applies_to_training_alone_and_is_keyed_by_sample(images):
+def test_augmentation_is_for_training_only_and_keyed_by_sample(images):
     augmented = fashion_mnist_mini(augment=True)
     assert torch.equal(augmented.eval[7][0], images.eval[7][0])
     first, again, later = (

@@ -38,7 +38,7 @@ def test_synthetic_values_are_normalized():
     assert inputs.std().item() == pytest.approx(1, abs=0.2)
 
 
-def test_synthetic_classes_can_be_learned_and_carry_over_to_evaluation():
+def test_synthetic_classes_are_learnable_and_generalize():
     made = synthetic_images(channels=1, size=12, classes=5, train=200, eval=100)
     ((inputs,),) = Loader(made.train, batch_size=200, shuffle=False).inputs(0)
     means = torch.stack([inputs[label::5].mean(0) for label in range(5)]).flatten(1)

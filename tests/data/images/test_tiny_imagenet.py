@@ -49,7 +49,7 @@ def test_splits_have_the_classes_of_folders_and_of_the_table(folder):
     assert tiny_imagenet(str(folder)).train[0][0].shape == (3, 64, 64), "the folder itself is a root, too"
 
 
-def test_images_are_scaled_to_the_size_asked_for_and_only_those_of_training_augmented(folder):
+def test_images_are_scaled_and_only_training_ones_augmented(folder):
     read = tiny_imagenet(str(folder.parent), size=224, augment=True)
     assert read.size == (224, 224)
     assert [read.train[0][0].shape, read.eval[2][0].shape] == [(3, 224, 224)] * 2
@@ -75,7 +75,7 @@ def test_what_is_missing_is_named_with_where_it_was_looked_for(folder, damage, m
     assert "\n" not in str(caught.value)
 
 
-def test_class_of_the_table_that_no_training_image_has_is_refused_with_its_line(folder):
+def test_class_without_training_images_is_refused_with_line(folder):
     (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01000000\t0\t0\t1\t1\n\nval_1.JPEG n01\n")
     with pytest.raises(ConfigError, match=r"val_annotations.txt, line 2: the class '' is none of .*train"):
         tiny_imagenet(str(folder.parent))
@@ -100,7 +100,7 @@ def test_archive_is_unpacked_once(archive):
     assert len(tiny_imagenet(str(archive.parent), download=True).eval) == 3
 
 
-def test_damaged_archive_that_cannot_be_fetched_anew_is_refused_in_one_line(archive):
+def test_damaged_archive_that_cannot_be_refetched_is_refused(archive):
     archive.write_bytes(archive.read_bytes()[:100])
     with pytest.raises(
         ConfigError, match=rf"dataset.download=true: {archive.name} could not .* {archive.parent}: "

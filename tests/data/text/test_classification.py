@@ -28,7 +28,7 @@ def test_words_are_in_lower_case_and_punctuation_stands_apart():
     assert first[:2] == second
 
 
-def test_texts_of_the_evaluation_have_the_vocabulary_of_the_training():
+def test_evaluation_texts_use_training_vocabulary():
     data = dataset()
     a, unknown, b = data.eval[0][0].tolist()
     assert [a, b] == data.train[1][0].tolist()
@@ -40,7 +40,7 @@ def test_long_text_is_cut_off():
     assert max(len(ids) for ids in dataset(max_length=2).train.ids) == 2
 
 
-def test_minibatches_hold_every_text_once_with_those_of_like_lengths_together():
+def test_minibatches_hold_every_text_once_by_similar_length():
     train = dataset().train
     batches = train.batches(4, len(train))
     assert sorted(index for batch in batches for index in batch) == list(range(20))
@@ -121,7 +121,7 @@ def test_root_may_be_the_folder_itself(root):
     assert len(imdb(str(root / "aclImdb")).train) == 10
 
 
-def test_missing_split_says_where_it_was_looked_for_and_how_to_get_it(root):
+def test_missing_split_is_named_with_place_and_source(root):
     for path in (root / "aclImdb/test/pos").iterdir():
         path.unlink()
     with pytest.raises(

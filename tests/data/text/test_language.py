@@ -14,7 +14,7 @@ def source(tokens=23, vocabulary_size=23):
     return TokenSource(np.arange(tokens, dtype=np.int32), vocabulary_size, "book.txt")
 
 
-def test_windows_follow_one_another_and_the_targets_are_a_token_ahead():
+def test_windows_are_consecutive_and_targets_one_token_ahead():
     samples = Windows(source(), 5)
     assert len(samples) == 4
     inputs, targets = samples[3]
@@ -39,11 +39,11 @@ def test_rows_of_carried_windows_continue_in_the_next_minibatch():
     assert (len(loader), loader.dropped) == (3, 2)
 
 
-def test_carried_windows_fewer_than_a_minibatch_has_rows_make_one():
+def test_carried_windows_fewer_than_rows_make_one_minibatch():
     assert Loader(CarriedWindows(source(), 5), batch_size=64).sizes(0) == [4]
 
 
-def test_token_outside_the_vocabulary_is_named_with_the_largest_id():
+def test_token_outside_vocabulary_is_named_with_largest_id():
     with pytest.raises(ConfigError, match=r"dataset.vocabulary_size=20: book.txt has token ids up to 20, .* least 21"):
         Windows(source(vocabulary_size=20), 5)[3]
 

@@ -36,7 +36,7 @@ def test_columns_are_found_by_name_and_labels_are_classes(tmp_path):
     assert (len(data.train), len(data.eval)) == (7, 3)
 
 
-def test_columns_are_found_by_number_in_a_compressed_table_without_names(tmp_path):
+def test_columns_are_read_by_number_from_compressed_table(tmp_path):
     file = written(tmp_path, "a.tsv.gz", *RATED)
     data = labelled_table(file, text=2, label=1, thresholds=[0, 1], eval_file=file)
     assert list(data.classes) == ["below 0", "0 to 1", "from 1"]
@@ -44,7 +44,7 @@ def test_columns_are_found_by_number_in_a_compressed_table_without_names(tmp_pat
     assert len(data.train[0][0]) == 3
 
 
-def test_quoted_texts_of_a_csv_keep_their_commas_and_whole_labels_are_in_order(tmp_path):
+def test_csv_quotes_keep_commas_and_integer_labels_are_ordered(tmp_path):
     file = written(tmp_path, "a.csv", "label,text", *['10,"well, well"', "9,well"] * 3)
     data = labelled_table(file, eval_file=file)
     assert list(data.classes) == ["9", "10"]

@@ -55,7 +55,7 @@ def test_damaged_token_files_are_refused_by_name(root, damage, message):
         token_files(str(root), vocabulary_size=50, positions=7)
 
 
-def test_vocabulary_that_nobody_knows_is_asked_for_and_no_pickle_is_read(root):
+def test_unknown_vocabulary_is_requested_and_pickle_not_read(root):
     (root / "meta.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(ConfigError, match=r"vocabulary_size is not set, .*; meta.pkl is not read, .*=50257"):
         token_files(str(root))

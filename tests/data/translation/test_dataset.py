@@ -29,7 +29,7 @@ def test_joint_vocabulary_has_the_words_of_both_languages():
     assert source.tolist()[:2] == prefix.tolist()[1:]
 
 
-def test_training_leaves_out_empty_and_long_sentences_and_says_so():
+def test_training_skips_empty_and_long_sentences_with_notice():
     data = built(max_length=4)
     assert len(data.train) == 2
     told = "1 with an empty line and 1 with more than dataset.max_length=4 tokens in a line"
@@ -58,7 +58,7 @@ def test_decoding_has_the_sources_and_the_plain_references():
     assert data.decoding.detokenize(data.eval[0][1].tolist()[:-1]) == "a dog"
 
 
-def test_translations_may_be_half_as_long_again_as_those_trained_on():
+def test_translations_may_exceed_training_length_by_half():
     assert built().decoding.longest == 7
     assert built(max_length=2).decoding.longest == 3
 

@@ -11,7 +11,7 @@ def pairs(**options):
     return SentencePairs(Sentences(as_array(SOURCES)), Sentences(as_array(TARGETS)), **options)
 
 
-def test_sample_has_an_end_behind_the_source_and_the_target_shifted_by_a_beginning():
+def test_sample_ends_source_and_shifts_target():
     (source, prefix), target = pairs()[2]
     assert source.tolist() == [6, END]
     assert prefix.tolist() == [BEGINNING, 14, 15, 16, 17]
@@ -26,7 +26,7 @@ def test_split_has_the_pairs_that_are_kept_in_their_order():
     assert split.batches(1, 2) == [[0], [1]]
 
 
-def test_minibatch_is_padded_to_its_longest_sentence_on_each_side():
+def test_minibatch_is_padded_to_longest_sentence_per_side():
     split = pairs()
     (sources, prefixes), (targets,) = split.collate([split[0], split[2]])
     assert sources.tolist() == [[7, 8, 9, END], [6, END, PADDING, PADDING]]

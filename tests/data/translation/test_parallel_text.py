@@ -45,7 +45,7 @@ def test_missing_split_is_refused_with_the_setting_that_names_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_command_trains_on_files_reports_bleu_and_evaluates_another_split(tmp_path):
+def test_training_on_files_reports_bleu_and_evaluates_a_split(tmp_path):
     folder = written(tmp_path / "data", train=[*SENTENCES[:200], ""], val=SENTENCES[200:], test=SENTENCES[::40])
     settings = (*TINY, "dataset=parallel_text", "dataset.tokens=words", "dataset.vocabulary_size=null")
     done = run(tmp_path / "run", f"dataset.root={folder}", *settings)
@@ -79,7 +79,7 @@ def refused(folder, names="train", origin=None):
     return str(caught.value)
 
 
-def test_lines_of_both_files_come_in_pairs_without_white_space_at_their_ends(tmp_path):
+def test_paired_lines_are_stripped(tmp_path):
     write(tmp_path, "train.de", "ein Hund \r\n\nzwei\u2028Hunde\n")
     write(tmp_path, "train.en", "a dog\nnothing\ntwo dogs")
     assert read(tmp_path) == [("ein Hund", "a dog"), ("", "nothing"), ("zwei\u2028Hunde", "two dogs")]
@@ -91,7 +91,7 @@ def test_one_file_may_be_compressed_and_the_other_not(tmp_path):
     assert read(tmp_path) == [("eins", "one"), ("zwei", "two")]
 
 
-def test_several_names_are_read_one_after_the_other_and_lang_stands_for_the_language(tmp_path):
+def test_several_names_are_read_in_turn_with_lang_replaced(tmp_path):
     for language, word in (("de", "eins"), ("en", "one")):
         write(tmp_path, f"news.{language}", f"{word}\n")
         write(tmp_path, f"{language}/books.txt", f"{word} {word}\n")
@@ -99,14 +99,14 @@ def test_several_names_are_read_one_after_the_other_and_lang_stands_for_the_lang
     assert list(files) == list(files) == [("eins", "one"), ("eins eins", "one one")]
 
 
-def test_missing_file_is_named_with_its_place_and_where_it_comes_from(tmp_path):
+def test_missing_file_is_named_with_place_and_source(tmp_path):
     write(tmp_path, "train.de", "eins\n")
     message = refused(tmp_path, origin="example.org/corpus")
     assert f"no file {tmp_path}/train.en (or train.en.gz); it comes from example.org/corpus" in message
     assert "put it there, or name others with dataset.train" in refused(tmp_path)
 
 
-def test_files_of_different_numbers_of_lines_are_refused_with_the_shorter_ones(tmp_path):
+def test_files_with_unequal_line_counts_are_refused(tmp_path):
     write(tmp_path, "train.de", "eins\nzwei\ndrei\n")
     short = write(tmp_path, "train.en", "one\ntwo\n")
     assert f"{short} has 2 lines and {tmp_path}/train.de more" in refused(tmp_path)

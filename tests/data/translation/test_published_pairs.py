@@ -39,7 +39,7 @@ def written(folder, name):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_files_become_a_data_set_whose_subwords_are_joined_for_bleu(tmp_path, name):
+def test_published_files_become_dataset_with_joined_subwords(tmp_path, name):
     data = built(name, written(tmp_path, name))
     assert (len(data.train), len(data.eval)) == (3, 2)
     source, target = (GERMAN, ENGLISH) if name == "iwslt14_de_en" else (ENGLISH, GERMAN)

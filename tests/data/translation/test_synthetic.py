@@ -19,7 +19,7 @@ def texts(split, vocabulary):
     return [vocabulary.decode(split[i][1].tolist()) for i in range(len(split))]
 
 
-def test_translations_are_dates_in_figures_or_words_and_a_quantity(data):
+def test_translations_are_dates_and_a_quantity(data):
     german = [reference for (reference,) in data.decoding.references]
     written = [bool(re.fullmatch(WORDS.replace("tag", "(tag|woch)"), text)) for text in german]
     assert all(words or re.fullmatch(FIGURES, text) for words, text in zip(written, german, strict=True))
@@ -42,7 +42,7 @@ def test_split_without_pairs_is_refused(name):
         synthetic_en_de(**{name: 0})
 
 
-def test_missing_packages_are_named_with_the_extra_that_brings_them(monkeypatch):
+def test_missing_packages_are_named_with_their_extra(monkeypatch):
     for name in ("babel", "num2words"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError, match=r"synthetic_en_de needs babel and num2words.*\"pipetrain\[translation\]\""):

@@ -29,7 +29,7 @@ def ids(caption):
     return next(DATASET.words.encode_lines([caption]))
 
 
-def test_each_caption_is_a_sample_with_the_words_before_and_after():
+def test_each_caption_is_a_sample_with_shifted_words():
     assert (len(DATASET.train), len(DATASET.eval)) == (3, 3)
     (frames, before), after = DATASET.train[0]
     assert frames.shape == (2, 3)
@@ -44,7 +44,7 @@ def test_minibatch_is_padded_to_its_longest_caption():
     assert after[1].tolist() == [*ids("a cat"), END, PADDING]
 
 
-def test_long_captions_are_cut_and_words_of_the_evaluation_are_not_learned():
+def test_long_captions_are_cut_and_evaluation_words_not_learned():
     (_, before), after = DATASET.eval[0]
     assert len(before) == len(after) == 4
     assert DATASET.words.decode(before.tolist()) == "a dog <unk>"
@@ -52,7 +52,7 @@ def test_long_captions_are_cut_and_words_of_the_evaluation_are_not_learned():
     assert (DATASET.features, DATASET.padding) == (3, 0)
 
 
-def test_decoding_has_one_sample_for_each_video_with_all_its_captions():
+def test_decoding_has_one_sample_per_video_with_all_captions():
     decoding = DATASET.decoding
     assert len(decoding.sources) == 2
     assert decoding.references == [["a dog sleeps now", "the dog"], ["a cat"]]
@@ -60,7 +60,7 @@ def test_decoding_has_one_sample_for_each_video_with_all_its_captions():
     assert decoding.metrics == ("meteor",)
 
 
-def test_words_are_in_lower_case_without_punctuation_the_frequent_ones_first():
+def test_words_are_lower_case_and_sorted_by_frequency():
     words = CaptionDataset.of(Videos(["A cat, a dog.", "a dog's dog"]), Videos(["a"]), longest=9).words
     assert next(words.encode_lines(["a dog cat dog's"])) == [4, 5, 6, 7]
     assert words.decode([1, 4, 5, 2, 0, 0]) == "a dog"

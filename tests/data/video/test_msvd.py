@@ -31,7 +31,7 @@ def test_published_files_are_split_by_number_and_renamed(tmp_path):
     assert msvd(str(tmp_path), split="validation", **SMALL).eval.videos.captions(0)[0] == "A man plays 4."
 
 
-def test_long_videos_are_thinned_out_evenly_and_short_ones_end_in_zeros(tmp_path):
+def test_long_videos_are_thinned_and_short_ones_zero_padded(tmp_path):
     videos = msvd(str(written(tmp_path)), **SMALL).train.videos
     assert videos.frames(0)[:, 0].tolist() == pytest.approx([1.0, 1.1, 1.3, 1.4])
     assert videos.frames(1)[:, 0].tolist() == pytest.approx([2.0, 2.1, 2.2, 2.3])

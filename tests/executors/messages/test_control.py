@@ -31,13 +31,13 @@ def tell(rank, folder):
     (folder / str(rank)).write_text(json.dumps(heard))
 
 
-def test_values_of_all_and_of_one_arrive_in_every_process_as_they_were_given(tmp_path):
+def test_gathered_and_broadcast_values_arrive_unchanged(tmp_path):
     mp.start_processes(tell, (tmp_path,), nprocs=3, start_method="fork")
     for rank in range(3):
         assert json.loads((tmp_path / str(rank)).read_text()) == [WORDS, *WORDS]
 
 
-def test_connection_that_breaks_is_a_lost_stage_and_no_failure_of_this_one(monkeypatch):
+def test_broken_connection_is_reported_as_lost_stage(monkeypatch):
     def broken(*_):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:24839")
 
@@ -58,7 +58,7 @@ def test_error_with_a_name_of_its_own_is_no_lost_stage(error):
         raise error
 
 
-def test_error_between_devices_is_a_lost_stage_only_where_the_network_says_so():
+def test_device_error_is_lost_stage_only_if_network_says_so():
     with pytest.raises(RuntimeError, match="CUBLAS"), control.lost_stage_on_error(1, direct=True):
         raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
     with pytest.raises(LostStageError, match="stage 1"), control.lost_stage_on_error(1, direct=True):

@@ -33,7 +33,7 @@ def first_calls(monkeypatch, rank, replicas):
 
 
 @pytest.mark.parametrize("counts", [(1,), (1, 1), (1,) * 3, (1,) * 5, (1,) * 8, (2, 1), (2, 3, 1), (4, 4)], ids=str)
-def test_neighbors_connect_in_the_direction_of_their_messages_and_not_in_a_ring(monkeypatch, counts):
+def test_neighbors_connect_along_messages_and_not_in_a_ring(monkeypatch, counts):
     pending, groups, replicas = {}, {}, Replicas(counts)
     for rank in range(replicas.num_workers):
         pending[rank], groups = first_calls(monkeypatch, rank, replicas)
@@ -50,7 +50,7 @@ def test_neighbors_connect_in_the_direction_of_their_messages_and_not_in_a_ring(
     assert sorted(met) == sorted(wanted)
 
 
-def test_shapes_of_messages_between_devices_travel_in_host_memory(monkeypatch):
+def test_device_message_shapes_travel_in_host_memory(monkeypatch):
     _, groups = first_calls(monkeypatch, 0, Replicas((1, 1)))
     assert {each.headers[1] for each in groups.values()} == {"gloo"}
     assert {each.payload[1] for each in groups.values()} == {"nccl"}

@@ -46,7 +46,7 @@ def test_spec_of_a_tensor_makes_an_empty_tensor_like_it():
     assert (made.shape, made.stride(), made.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
 
 
-def test_too_many_tensors_for_a_header_are_refused_with_their_number():
+def test_too_many_tensors_for_header_are_refused_with_number():
     specs = [Spec((1, 2, 3, 4), (24, 12, 4, 1), torch.float32)] * 2000
     with pytest.raises(ValueError, match="2000 tensors"):
         encode(specs)
@@ -165,7 +165,7 @@ def test_ragged_messages_of_all_dtypes_arrive_whole_and_in_order(exchanged):
         assert all(same(a, b) for (a, _), b in zip(got, sent, strict=True)), key
 
 
-def test_dense_tensors_arrive_with_their_strides_and_loose_ones_contiguous(exchanged):
+def test_dense_tensors_keep_strides_and_others_are_contiguous(exchanged):
     received = torch.load(exchanged / "received", weights_only=False)
     for got, (key, sent) in zip(received, messages(), strict=True):
         for (_, stride), tensor in zip(got, sent, strict=True):

@@ -18,7 +18,7 @@ class Work:
         self.ended.append(self)
 
 
-def test_transfers_of_a_slow_link_start_one_after_the_other_and_their_sender_goes_on():
+def test_slow_link_transfers_queue_without_blocking_sender():
     link, begun, ended = SlowLink(1e6), [], []
     first = time.monotonic()
     sent = [link.send(lambda: Work(begun, ended), 30_000) for _ in range(3)]
@@ -30,7 +30,7 @@ def test_transfers_of_a_slow_link_start_one_after_the_other_and_their_sender_goe
     assert begun[2] - first >= 0.09
 
 
-def test_neighbor_that_is_gone_is_told_where_its_transfer_is_waited_for():
+def test_lost_neighbor_is_reported_when_transfer_is_awaited():
     def fails():
         raise RuntimeError("connection closed")
 
@@ -47,7 +47,7 @@ def test_bandwidth_is_that_of_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize("given", ["nan", "inf", "0", "-1", "fast", ""])
-def test_what_is_no_bandwidth_is_refused_by_the_name_of_the_variable(monkeypatch, given):
+def test_invalid_bandwidth_is_refused_by_variable_name(monkeypatch, given):
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", given)
     with pytest.raises(ConfigError, match=f"^PIPETRAIN_LINK_GIGABYTES_PER_S={given}: a number above 0 is needed"):
         slow_link.given_bytes_per_s()

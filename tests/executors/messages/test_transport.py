@@ -58,7 +58,7 @@ def test_identity_names_the_bus_and_the_device(monkeypatch):
     assert found.machine
 
 
-def test_environment_of_the_user_is_left_alone_and_that_of_the_cpu_unset(monkeypatch):
+def test_user_environment_is_kept_and_that_of_cpu_unset(monkeypatch):
     for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "TORCH_NCCL_ENABLE_MONITORING"):
         monkeypatch.delenv(name, raising=False)
     set_environment("cpu")

@@ -35,7 +35,7 @@ def trained(case, stages, *, size=2, N=1, rate=lambda _k: 0.1, **options):
     return pipe.train(batches(torch.randn(48, 4), torch.arange(48) % 4, size, N))
 
 
-def test_replicas_of_the_whole_model_equal_one_process_with_a_larger_minibatch():
+def test_whole_model_replicas_equal_larger_minibatch():
     one = trained("sequential", 1, size=8)
     four = trained(MethodCase(METHODS["sequential"].method, RoundRobin(DataParallel(), Replicas((4,)))), 1)
     states = [stage.state() for stage in four.stages]
@@ -45,7 +45,7 @@ def test_replicas_of_the_whole_model_equal_one_process_with_a_larger_minibatch()
     assert len(four.losses) == 24
 
 
-def test_even_replicas_equal_one_pipeline_with_a_larger_minibatch():
+def test_even_replicas_equal_pipeline_with_larger_minibatch():
     one = trained("gpipe", 2, size=8, clip_norm=0.1)
     both = trained(replicated("gpipe", (2, 2)), 2, size=4, clip_norm=0.1)
     assert difference(both.state(), one.state()) < 1e-6
@@ -77,7 +77,7 @@ def test_drain_cuts_a_round_short_and_averages_what_there_is():
     assert difference(ours.state(), plain.state()) < 1e-6
 
 
-def test_learning_rate_is_that_of_the_minibatch_scaled_by_the_replicas_over_those_of_stage_0():
+def test_learning_rate_scales_with_replicas_relative_to_stage_0():
     rates = []
     pipe = trained(replicated("pipedream", (1, 2)), 2, rate=lambda k: rates.append(k) or 0.1)
     assert [stage.optimizer.scale(0) for stage in pipe.stages] == [1.0, 2.0, 2.0]
@@ -86,7 +86,7 @@ def test_learning_rate_is_that_of_the_minibatch_scaled_by_the_replicas_over_thos
     assert trained(replicated("pipedream", (1, 2), scale_lr=False), 2).stages[1].optimizer.scale(0) == 1.0
 
 
-def test_buffers_of_all_replicas_are_those_of_the_first_after_a_drain():
+def test_all_replicas_have_buffers_of_first_after_drain():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
     pipe = pipeline(net, [2], replicated("gpipe", (2, 1)))
@@ -96,7 +96,7 @@ def test_buffers_of_all_replicas_are_those_of_the_first_after_a_drain():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_weight_that_some_replicas_do_not_touch_counts_as_zero_there_and_one_that_none_does_is_absent():
+def test_gradient_missing_in_some_replicas_counts_as_zero():
     rounds = InProcessAveraging({"a": torch.zeros(2), "b": torch.zeros(2)}, 2)
     this = Round(0, 2)
     rounds.offer(this, 0, LocalGradients({"a": torch.tensor([2.0, 4.0])}))
@@ -112,13 +112,13 @@ def test_mean_is_summed_in_the_order_of_the_replicas():
 
 
 @pytest.mark.parametrize("name", ["vertical_sync", "timeprest", "spectrain"])
-def test_method_that_compares_versions_of_stages_takes_even_replicas_alone(name):
+def test_method_comparing_stage_versions_needs_even_replicas(name):
     trained(replicated(name, (2, 2)), 2)
     with pytest.raises(ConfigError, match=r"partition\.replicas=\[2, 1\].*as many"):
         PipelineRules(replicated(name, (2, 1)).schedule, METHODS[name].method, 2, 1)
 
 
-def test_asynchronous_replicas_are_as_late_as_the_arrivals_that_were_drawn():
+def test_asynchronous_replica_delay_counts_drained_arrivals():
     method = ASP(replicas=[4], seed=3)
     pipe = trained(MethodCase(method, DataParallel()), 1)
     late, last = set(), {}
@@ -131,7 +131,7 @@ def test_asynchronous_replicas_are_as_late_as_the_arrivals_that_were_drawn():
     assert report["weight_versions_max"] <= 5
 
 
-def test_asynchronous_replicas_learn_what_an_owner_and_its_replicas_written_by_hand_do():
+def test_asynchronous_replicas_equal_handwritten_owner_loop():
     method, net = ASP(replicas=[3], seed=5), nn.Sequential(nn.Linear(4, 4))
     inputs, targets = torch.randn(48, 4), torch.arange(48) % 4
     owner, fetched = copy.deepcopy(net), [copy.deepcopy(net) for _ in range(3)]
@@ -148,7 +148,7 @@ def test_asynchronous_replicas_learn_what_an_owner_and_its_replicas_written_by_h
     assert difference(ours.train(batches(inputs, targets, 2)).stages[0].state(), owner.state_dict()) < 1e-6
 
 
-def test_mean_staleness_of_asynchronous_replicas_is_one_less_than_there_are():
+def test_asynchronous_replicas_have_mean_staleness_r_minus_1():
     method, last, late = ASP(replicas=[4]), {}, []
     for t in range(4000):
         late.append(t - last.get(method.replica(t), t - 3))
@@ -156,7 +156,7 @@ def test_mean_staleness_of_asynchronous_replicas_is_one_less_than_there_are():
     assert math.isclose(sum(late) / len(late), 3, rel_tol=0.1)
 
 
-def test_asynchronous_replicas_are_predicted_to_compute_all_at_once(monkeypatch):
+def test_asynchronous_replicas_are_predicted_to_run_in_parallel(monkeypatch):
     pipe = pipeline(nn.Sequential(nn.Linear(4, 4)), [], MethodCase(ASP(replicas=[4]), DataParallel()))
     seconds = [TimeSpan(start, 1.0) for start in range(3 * 12)]
     monkeypatch.setattr(pipe.stages[0].clock, "take", lambda: seconds)

@@ -7,7 +7,7 @@ REPLICATED = (*TINY, "threads=1", "method=pipedream", "partition.stages=2")
 
 
 @pytest.mark.slow
-def test_run_with_replicas_resumes_onto_others_and_names_the_one_that_fails(tmp_path):
+def test_replicated_run_resumes_on_others_and_names_failed_one(tmp_path):
     first = run(tmp_path / "a", *REPLICATED, "partition.replicas=[2,1]", "trace=true")
     found = summary(tmp_path / "a")
     assert "stage 0 has 2 replicas" in first.stdout

@@ -58,7 +58,7 @@ def check(folder, schedules, stages, microbatches, **changes):
 
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="the library finds gradients of weights used twice wrongly")
 @pytest.mark.slow
-def test_torch_schedules_equal_gpipe_on_a_model_that_stresses_the_library(tmp_path):
+def test_torch_schedules_equal_gpipe_on_stress_model(tmp_path):
     check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "support.edge_case_model.build"})
 
 
@@ -74,7 +74,7 @@ def test_torch_schedules_with_clipping_equal_gpipe(tmp_path):
 
 
 @pytest.mark.slow
-def test_stages_of_torch_schedules_that_share_a_weight_train_it_as_gpipe_does(tmp_path):
+def test_torch_schedules_train_shared_weight_as_gpipe(tmp_path):
     """In one process and in several: stages 1 and 3 hold it, of which Interleaved1F1B makes one process."""
     tied = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.1}}
     check(tmp_path, ("Interleaved1F1B", "ZBVZeroBubble"), 4, 4, **tied)
@@ -92,7 +92,7 @@ def test_torch_schedules_in_one_process_equal_gpipe(tmp_path):
 
 
 @pytest.mark.slow
-def test_torch_schedules_with_several_stages_in_each_process_equal_gpipe(tmp_path):
+def test_torch_schedules_with_several_local_stages_equal_gpipe(tmp_path):
     """Six stages of the seven layers, three in each process."""
     changes = {"dataset": RAGGED, "train": {"batch_size": 8, "microbatches": 4}}
     bounds = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7)]
@@ -142,7 +142,7 @@ def test_command_runs_torch_schedules_and_shows_their_processes(tmp_path):
 
 
 @pytest.mark.slow
-def test_checkpoint_of_a_torch_run_resumes_in_another_partition_and_back(tmp_path):
+def test_torch_run_checkpoint_resumes_across_partitions(tmp_path):
     run(tmp_path / "first", *DUALPIPEV)
     gpipe = (*TINY, "partition.stages=2", "train.microbatches=4", "executor=simulated", "threads=1")
     run(tmp_path / "second", *gpipe, "train.epochs=2", f"resume={tmp_path / 'first'}")
@@ -159,7 +159,7 @@ def test_checkpoint_of_a_torch_run_resumes_in_another_partition_and_back(tmp_pat
         ("schedule=torch_interleaved_1f1b partition.stages=3", "stages=2 or 4 works"),
     ],
 )
-def test_wrong_settings_of_torch_schedules_are_refused_in_one_line(tmp_path, capsys, words, message):
+def test_wrong_torch_schedule_settings_are_refused(tmp_path, capsys, words, message):
     others = [word for word in TINY if not word.startswith("partition.stages=")]
     assert cli.carry_out(["run", f"hydra.run.dir={tmp_path / 'run'}", *others, *words.split()]) == 2
     shown = capsys.readouterr().err
@@ -174,7 +174,7 @@ def test_timeline_of_a_torch_schedule_is_refused(capsys):
 
 
 @pytest.mark.slow
-def test_torchrun_must_start_as_many_processes_as_hold_the_stages(tmp_path):
+def test_torchrun_must_start_one_process_per_stage_holder(tmp_path):
     done = pipetrain("run", *TINY, "schedule=torch_zbv_zero_bubble", cwd=tmp_path, RANK="0", WORLD_SIZE="4")
     assert done.returncode == 2
     assert "WORLD_SIZE=4: partition.stages=4 needs 2 processes" in done.stderr

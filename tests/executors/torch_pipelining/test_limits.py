@@ -35,7 +35,7 @@ def test_settings_that_torch_schedules_take_are_not_refused():
         ({"varying": True}, r"takes minibatches of one shape only, and those of list vary; schedule=1f1b_flush"),
     ],
 )
-def test_settings_that_torch_schedules_cannot_take_are_refused_with_what_works(changes, message):
+def test_unsupported_torch_schedule_settings_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         check(**changes)
 

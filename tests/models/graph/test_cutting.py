@@ -67,7 +67,7 @@ def agrees(model, chain, *inputs):
         model.zero_grad()
 
 
-def test_chain_agrees_with_its_module_in_both_modes_for_any_number_of_samples():
+def test_chain_equals_module_in_both_modes_for_any_batch_size():
     model = Skip()
     before = copy.deepcopy(model.state_dict())
     chain = cut(model)
@@ -77,7 +77,7 @@ def test_chain_agrees_with_its_module_in_both_modes_for_any_number_of_samples():
         agrees(model, chain, torch.randn(samples, 4))
 
 
-def test_layers_relay_what_later_ones_need_and_hold_all_of_the_state():
+def test_layers_relay_later_inputs_and_hold_all_state():
     model = Skip()
     chain = cut(model)
     x = torch.randn(5, 4)
@@ -90,7 +90,7 @@ def test_layers_relay_what_later_ones_need_and_hold_all_of_the_state():
     assert names == set(model.state_dict())
 
 
-def test_chain_reads_the_weights_that_its_layers_have_when_it_is_called():
+def test_chain_reads_current_weights_of_its_layers():
     model = Skip()
     chain = cut(model)
     x = torch.randn(3, 4)
@@ -164,7 +164,7 @@ class Branching(nn.Module):
         return self.linear(x) if x.sum() > 0 else self.other(x)
 
 
-def test_module_that_branches_on_values_is_part_of_one_layer_and_this_is_told():
+def test_value_branching_module_stays_in_one_layer_with_notice():
     model = Calling(lambda x, branching: branching(x), Branching())
     chain = cut(model)
     assert len(chain) == 3
@@ -173,7 +173,7 @@ def test_module_that_branches_on_values_is_part_of_one_layer_and_this_is_told():
     assert torch.equal(chain(x), model(x))
 
 
-def test_model_that_branches_on_values_is_refused_with_its_line_and_what_works():
+def test_value_branching_model_is_refused_with_line_and_remedy():
     message = (
         rf"model: Branching cannot be cut .*reads the values .*{HERE}:\d+\); move this .*nn\.Sequential .*LayerChain"
     )
@@ -181,12 +181,12 @@ def test_model_that_branches_on_values_is_refused_with_its_line_and_what_works()
         cut(Branching())
 
 
-def test_number_of_samples_that_gets_lost_is_refused_with_the_line():
+def test_lost_batch_size_is_refused_with_line():
     with pytest.raises(ConfigError, match=rf"Calling cannot be cut .*number of samples .*{HERE}:\d+\)"):
         cut(Calling(lambda x: x.reshape(int(x.shape[0]), -1)))
 
 
-def test_sizes_that_another_way_of_the_forward_would_be_taken_for_end_the_run():
+def test_sizes_taking_another_branch_end_the_run():
     chain = cut(Calling(lambda x: x if len(x.shape) == 2 and x.shape[0] > 2 else -x))
     assert chain(torch.randn(3, 4)).shape == (3, 2)
     with pytest.raises(RunError, match=rf"size of 2 .*another way .*{HERE}:\d+"):
@@ -198,7 +198,7 @@ def asking(x):
     return x if x.shape[0] == 1 else x.expand(x.shape[0], -1)
 
 
-def test_question_for_a_single_sample_that_makes_no_difference_is_not_asked_again():
+def test_branch_on_single_sample_without_effect_is_accepted():
     model = Calling(asking)
     chain = cut(model)
     x = torch.randn(1, 4)
@@ -207,7 +207,7 @@ def test_question_for_a_single_sample_that_makes_no_difference_is_not_asked_agai
     assert all(layer.training for layer in chain.layers)
 
 
-def test_single_sample_for_which_the_forward_does_something_else_ends_the_run():
+def test_single_sample_taking_another_branch_ends_the_run():
     chain = cut(Calling(lambda x: -x if x.shape[0] == 1 else x))
     assert chain(torch.randn(2, 4)).shape == (2, 2)
     with pytest.raises(RunError, match=r"size of 1 .*another way"):
@@ -233,7 +233,7 @@ class Answers(nn.Module):
         return {"hidden": hidden, "logits": self.head(hidden)}
 
 
-def test_inputs_go_to_parameters_by_name_and_the_logits_to_the_loss_for_sequences_of_any_length():
+def test_inputs_go_by_name_and_sequence_logits_to_the_loss():
     model = Answers()
     ids, mask = torch.randint(9, (4, 6)), torch.ones(4, 6)
     chain = chain_of(model, {"ids": ids, "mask": mask})

@@ -7,7 +7,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.graph.example import Example, select_outputs
 
 
-def test_example_is_resized_in_samples_and_its_sequences_in_length():
+def test_example_is_resized_in_samples_and_length():
     ids, mask, features = torch.arange(12).view(2, 6), torch.ones(2, 6, dtype=torch.bool), torch.rand(2, 5)
     example = Example.of({"ids": ids, "mask": mask, "features": features})
     assert example.names == ("ids", "mask", "features")

@@ -19,7 +19,7 @@ NAMES = [name for name in library_models.MODELS if find_spec(name.split("/")[0])
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_models_of_libraries_train_with_equal_bits_on_two_stages_and_agree_with_themselves(tmp_path, capsys):
+def test_library_models_have_equal_bits_on_two_stages(tmp_path, capsys):
     """Each under another method, so that every method has one."""
     jobs, rows = [], []
     for k, name in enumerate(NAMES):

@@ -123,7 +123,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_model_that_keeps_or_draws_something_in_python_is_refused_with_its_line(case):
+def test_model_with_python_state_or_draws_is_refused_with_line(case):
     build, reason = CASES[case]
     before = random.getstate(), np.random.get_state()[1].tolist()
     with pytest.raises(ConfigError, match=rf"Part cannot be cut .*the forward {reason} \({HERE}:\d+\); move this into"):
@@ -132,7 +132,7 @@ def test_model_that_keeps_or_draws_something_in_python_is_refused_with_its_line(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_part_that_keeps_or_draws_something_in_python_stays_in_one_layer_and_runs_its_code(case):
+def test_part_with_python_state_or_draws_stays_in_one_layer(case):
     build, reason = CASES[case]
     torch.manual_seed(0)
     model = Whole(build())
@@ -154,7 +154,7 @@ class Skipping(nn.Module):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_part_that_returned_its_input_in_the_recording_may_return_something_else(seed):
+def test_part_recorded_returning_its_input_may_return_another(seed):
     model = Part(lambda module, x: module.part(x) + x, part=Skipping())
     random.seed(seed)
     chain = chain_of(model, (X,))
@@ -171,7 +171,7 @@ def test_global_that_a_part_changes_is_refused(function, name):
         chain_of(Whole(Part(function)), (X,))
 
 
-def test_line_is_that_of_the_change_and_not_of_what_was_called_before():
+def test_refusal_names_line_of_the_change_not_of_earlier_calls():
     with pytest.raises(ConfigError, match=rf"{HERE}:{counts.__code__.co_firstlineno + 1}\)"):
         chain_of(Part(counts, t=0), (X,))
 
@@ -188,7 +188,7 @@ class Counting(nn.Module):
         return x * self.t * random.random()
 
 
-def test_module_that_is_called_as_a_whole_keeps_and_draws_what_it_likes():
+def test_module_called_whole_may_keep_and_draw_anything():
     model = Part(lambda module, x: module.counting(x), counting=Counting())
     chain = chain_of(model, (X,))
     assert (chain.labels, chain.notes) == (["up", "down"], [])
@@ -233,7 +233,7 @@ def normalizes(module, x):
     return x / module.scale
 
 
-def test_first_call_that_does_something_else_is_found_in_training():
+def test_deviating_first_call_is_found_in_training():
     model = Part(normalizes, known=False, scale=None)
     with pytest.raises(ConfigError, match="in training, its layers give different outputs or gradients"):
         check_cut_trains_alike(chain_of(model, (X,)), (X,), None, 0)
@@ -241,7 +241,7 @@ def test_first_call_that_does_something_else_is_found_in_training():
     assert len(chain_of(Whole(Part(normalizes, known=False, scale=None)), (X,))) == 3
 
 
-def test_hooks_spectral_norm_and_buffers_that_are_written_are_let_be():
+def test_hooks_spectral_norm_and_written_buffers_are_accepted():
     def averages(module, x):
         module.mean += 0.1 * x.detach().mean()
         return x - module.mean

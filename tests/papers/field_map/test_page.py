@@ -31,7 +31,7 @@ def maps(tmp_path):
     return maps_of(tmp_path)
 
 
-def test_loss_is_that_of_the_best_rate_over_seeds_and_diverged_runs_are_worst(maps):
+def test_loss_is_of_best_rate_over_seeds_with_diverged_worst(maps):
     (found,) = maps
     assert (found.network, found.scale, found.measured.runs) == ("gpt", "small", 7)
     plain = found.losses["naive_async", 1]
@@ -52,7 +52,7 @@ def test_rates_are_compared_over_the_seeds_that_all_of_them_have(tmp_path):
     assert "**Plain training was not measured yet, so" in map_page([found])
 
 
-def test_completed_run_whose_evaluation_overflowed_counts_as_diverged(tmp_path):
+def test_completed_run_with_overflowed_evaluation_is_diverged(tmp_path):
     path = tmp_path / "map" / "conv" / "small" / "runs.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
@@ -89,7 +89,7 @@ def of_seeds(loss):
     return loss, 1.001 * loss, 1.002 * loss
 
 
-def test_page_says_where_seeds_show_that_a_cure_is_needed_and_which_methods_are_one(tmp_path):
+def test_page_shows_where_remedy_is_needed_and_what_helps(tmp_path):
     scattered = 1.0, 1.06, 1.4
     found = write(
         tmp_path,
@@ -127,19 +127,19 @@ def test_one_seed_decides_nothing(maps):
     assert f"- `gpt` on austen: {cure}" in map_page(maps)
 
 
-def test_page_says_what_the_choice_of_rates_by_one_seed_may_come_to(tmp_path):
+def test_page_states_effect_of_choosing_rate_by_one_seed(tmp_path):
     page = map_page(write(tmp_path, ("naive_async", 1, (0.9, 1.0, 1.0)), ("naive_async", 2, (0.9, 1.0, 1.0))))
     assert "its losses are 10.0% below those of the others on average" in page
 
 
-def test_page_says_that_stages_without_weights_only_delay_and_which_methods_train_without_a_pipeline():
+def test_page_explains_weightless_stages_and_unpipelined_methods():
     page = map_page([])
     assert "Where there are more stages than weights, those without one only add delay." in page
     assert "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline." in page
     assert "at D = 107 such a run would take 54 times as long" in page
 
 
-def test_page_says_what_of_the_grid_is_missing_and_names_data_and_changes(maps):
+def test_page_lists_missing_grid_points_data_and_changes(maps):
     page = map_page(maps)
     assert (
         "**Measured:** 7 of 495 runs so far; not measured yet: D = 2, 4, 16, 32, 107; learning rate 0.001, 0.004, "
@@ -150,7 +150,7 @@ def test_page_says_what_of_the_grid_is_missing_and_names_data_and_changes(maps):
     assert "Trained on `austen`: Novels of Jane Austen" in page
 
 
-def test_page_says_nothing_of_a_cure_before_plain_asynchrony_was_measured_in_several_stages(tmp_path):
+def test_page_omits_remedies_without_plain_asynchronous_runs(tmp_path):
     path = tmp_path / "map" / "gpt" / "small" / "runs.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
@@ -158,7 +158,7 @@ def test_page_says_nothing_of_a_cure_before_plain_asynchrony_was_measured_in_sev
     assert "measured in one stage only, so nothing can be said of a cure." in map_page(maps_of(tmp_path))
 
 
-def test_page_has_memory_and_throughput_of_a_pipeline_from_closed_forms():
+def test_page_has_memory_and_throughput_from_closed_forms():
     lines = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in map_page([]).splitlines() if "|" in line}
     assert [cell.strip() for cell in lines["pipedream"]] == ["4.50", "16.50", "54.00", "8", "32", "107"]
     assert [cell.strip() for cell in lines["pipedream_2bw"]] == ["2.00", "2.00", "2.00", "1", "1", "1"]

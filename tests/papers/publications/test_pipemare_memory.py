@@ -11,7 +11,7 @@ from papers.publications.pipemare_memory import (
 )
 
 
-def test_stages_of_figure_9_keep_what_their_delay_and_segment_ask_for():
+def test_figure_9_stages_keep_versions_by_delay_and_segment():
     assert kept(4) == [7, 5, 3, 1]
     assert kept_with_recomputation(16, 4)[:8] == [31, 4, 2, 1, 23, 4, 2, 1]
     assert kept_with_recomputation(5, 3) == [9, 2, 1, 3, 1], "the last segment may be shorter"
@@ -21,7 +21,7 @@ def test_memory_left_by_recomputation_is_a_root_of_the_depth():
     assert round(order_with_recomputation(107), 3) == 0.097
 
 
-def test_gpipe_keeps_a_minibatch_at_the_first_stage_of_a_segment_and_the_rest_as_pipemare_does():
+def test_gpipe_keeps_minibatch_at_segment_start_else_as_pipemare():
     assert kept_by_gpipe_with_recomputation(8, 4, 5) == [5, 4, 2, 1, 5, 4, 2, 1]
     assert kept_with_recomputation(8, 4)[1:4] == [4, 2, 1]
 

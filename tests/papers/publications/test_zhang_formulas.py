@@ -18,7 +18,7 @@ def test_four_stages_take_three_accelerators():
     assert accelerators(4) == 3
 
 
-def test_plain_sgd_breaks_the_printed_bound_and_keeps_the_derived_one():
+def test_plain_sgd_exceeds_printed_but_not_derived_bound():
     case = NoisyQuadratic(rate=0.1)
     assert case.printed_bound() < case.mean_squared_gradient(10_000) < case.derived_bound()
 
@@ -36,7 +36,7 @@ def test_mean_squared_gradient_is_that_of_a_simulation():
 MIB = 2**20
 
 
-def test_outputs_of_all_modules_count_twice_and_belong_to_the_weight_layer_before_them():
+def test_module_outputs_count_twice_for_preceding_weight_layer():
     with torch.device("meta"):
         chain = chain_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
     found = count(chain, (4,))

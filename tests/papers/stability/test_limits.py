@@ -80,7 +80,7 @@ def test_polynomial_is_that_of_the_recurrence(model, alpha):
 
 @QUICK
 @given(models())
-def test_largest_stable_step_is_where_the_spectral_radius_first_reaches_one(model):
+def test_largest_stable_step_has_spectral_radius_one(model):
     found = largest_stable_step(model)
     assert found == pytest.approx(scanned(model), rel=1e-6)
     assert spectral_radius(model, 0.98 * found) < 1 < spectral_radius(model, 1.02 * found)
@@ -107,7 +107,7 @@ def test_recurrence_decays_below_the_limit_and_grows_above(model):
 
 @QUICK
 @given(models())
-def test_with_no_backward_delay_the_printed_polynomial_is_that_of_the_rule(model):
+def test_printed_polynomial_without_backward_delay_is_the_rule(model):
     model = replace(model, tau_backward=0, recompute_discrepancy=0.0)
     printed, rule = replace(model, printed=True), replace(model, printed=False)
     assert printed.forced().coef == pytest.approx(rule.forced().coef)
@@ -122,14 +122,14 @@ def test_without_discrepancy_t2_changes_nothing(model, gamma):
 
 
 @pytest.mark.parametrize("tau", [0, 1, 2, 3, 7, 10, 31, 40, 107])
-def test_limit_of_lemma_1_is_where_the_spectral_radius_reaches_one(tau):
+def test_lemma_1_limit_has_spectral_radius_one(tau):
     found = first_unstable(Quadratic(tau, curvature=2.0))
     assert found.alpha == pytest.approx(np.sin(np.pi / (4 * tau + 2)), rel=1e-10)
     assert found.angle == pytest.approx(np.pi / (2 * tau + 1), rel=1e-10)
 
 
 @pytest.mark.parametrize("tau", [1, 4, 20])
-def test_double_root_in_the_proof_of_lemma_1_is_the_spectral_radius(tau):
+def test_lemma_1_double_root_is_the_spectral_radius(tau):
     alpha = (tau / (tau + 1)) ** tau / (tau + 1)
     assert spectral_radius(Quadratic(tau), alpha) == pytest.approx(tau / (tau + 1), abs=1e-6)
 
@@ -147,7 +147,7 @@ def test_momentum_without_a_delay_doubles_at_most():
 
 
 @pytest.mark.parametrize(("printed", "limit", "first_of_a_grid"), [(True, 0.018059, 0.0185), (False, 0.037743, 0.038)])
-def test_fig_10_at_discrepancy_5_agrees_by_roots_and_by_simulation(printed, limit, first_of_a_grid):
+def test_fig_10_at_discrepancy_5_agrees_by_roots_and_simulation(printed, limit, first_of_a_grid):
     model = replace(FIG10, printed=printed)
     assert largest_stable_step(model) == pytest.approx(limit, abs=1e-6)
     assert simulated_limit(model, 5000) == pytest.approx(limit, rel=2e-3)
@@ -156,7 +156,7 @@ def test_fig_10_at_discrepancy_5_agrees_by_roots_and_by_simulation(printed, limi
 
 
 @pytest.mark.parametrize("printed", [True, False])
-def test_t2_with_recomputation_raises_the_largest_stable_step_as_simulated(printed):
+def test_t2_with_recomputation_raises_largest_stable_step(printed):
     gamma = gamma_of_decay(0.1, 10, 1)
     model = Quadratic(10, 1, 4, 1.0, 10.0, -5.0, gamma=gamma, printed=printed)
     found = largest_stable_step(model)

@@ -54,7 +54,7 @@ def test_stability_with_data_writes_all_figures_and_tables(tmp_path):
         (["-o", "file"], "-o file: exists and is not a directory"),
     ],
 )
-def test_stability_with_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, message):
+def test_stability_with_wrong_option_exits_with_2(tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     assert cli.carry_out(["stability", *words], PROGRAM) == 2

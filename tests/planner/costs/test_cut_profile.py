@@ -22,14 +22,14 @@ def topology(*workers, bandwidth=(1e9, 1e6), devices=()):
     return Topology(workers, bandwidth[: len(workers)], devices)
 
 
-def test_stage_takes_the_time_of_its_layers_on_its_slowest_device():
+def test_stage_takes_time_of_its_layers_on_slowest_device():
     devices = (Device(1.0), Device(0.5), Device(2.0))
     cut = CutProfile(profile(layer("a"), layer("b")), ((0,), (1,)), (2, 1), topology(3, devices=devices))
     assert cut.forward_s == [2.0, 0.5]
     assert cut.backward_s == [4.0, 1.0]
 
 
-def test_stage_keeps_what_arrives_where_its_layers_need_it_for_their_backward():
+def test_stage_keeps_its_input_if_backward_needs_it():
     layers = [replace(layer(name), shared_bytes=shared) for name, shared in (("a", 0), ("b", 20), ("c", 300))]
     together = CutProfile(profile(*layers), ((0, 1), (2,)), (1, 1), topology(2))
     apart = CutProfile(profile(*layers), ((0,), (1, 2)), (1, 1), topology(2))
@@ -37,7 +37,7 @@ def test_stage_keeps_what_arrives_where_its_layers_need_it_for_their_backward():
     assert [cut.activation_bytes for cut in (together, apart, skipping)] == [[14, 307], [7, 34], [7, 334]]
 
 
-def test_tensor_that_several_later_stages_need_passes_each_link_once():
+def test_tensor_for_several_later_stages_passes_each_link_once():
     layers = layer("a", output_bytes=10), layer("b", output_bytes=1), layer("c", output_bytes=3)
     cut = CutProfile(profile(*layers, edges=[(0, 1), (0, 2), (1, 2)]), ((0,), (1,), (2,)), (1, 1, 1), topology(3))
     assert cut.sent_bytes == [10, 10 + 1]
@@ -54,7 +54,7 @@ def test_replicas_average_by_a_ring_on_each_level():
     assert cut.averaged_bytes == pytest.approx([2 * 3 / 4 * 1000])
 
 
-def test_stages_that_share_cores_work_on_the_messages_of_both_their_links():
+def test_stages_sharing_cores_work_on_messages_of_both_links():
     three = replace(profile(*map(layer, "abc")), message_work=MessageCpuTime(0.5, 0.1))
     stages, ones = ((0,), (1,), (2,)), (1, 1, 1)
     shared, own = (CutProfile(three, stages, ones, Topology((3,), (1e9,), cores=cores)) for cores in (2, None))

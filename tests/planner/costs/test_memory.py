@@ -76,7 +76,7 @@ def test_optimizer_keeps_its_states(optimizer, options, states):
     assert kept("gpipe", optimizer={"_target_": optimizer, "lr": 0.1, **options}) == (2 + states) * 100 + 12
 
 
-def test_recomputation_keeps_inputs_and_the_activations_of_one_microbatch():
+def test_recomputation_keeps_inputs_and_one_microbatch():
     assert kept("naive_async", recompute=True) == 200 + 4 * 4 + 12
     assert kept("gpipe", recompute=True, microbatches=4) == 200 + 4 + 12 / 4
 
@@ -107,7 +107,7 @@ class TwoBuffers(Method):
         return UpdateAverage(0.5, weights)
 
 
-def test_method_of_the_users_own_keeps_what_it_says_and_what_a_run_measures():
+def test_custom_method_keeps_declared_and_measured_versions():
     case = MethodCase(TwoBuffers(), OneFOneB())
     # two versions, gradients and the statistic, whatever the depth
     assert kept(case, r=0) == (2 + 1 + 1) * 100 + 4 * 12

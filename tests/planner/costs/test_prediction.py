@@ -22,7 +22,7 @@ def prediction(schedule, forward=(1.0, 2.0), N=1, sent=8, bandwidth=1e9, update_
     return predict(cut, program, [None] * D, latency_s)
 
 
-def test_prediction_without_messages_is_that_of_the_slowest_stage_with_its_update():
+def test_prediction_without_messages_is_slowest_stage_and_update():
     found = prediction(OneFOneB(), N=2, bandwidth=1e30, update_s=0.5)
     assert found.time_per_minibatch_s == pytest.approx(6.5)
     assert found.bound == "stage 1"
@@ -30,7 +30,7 @@ def test_prediction_without_messages_is_that_of_the_slowest_stage_with_its_updat
     assert found.samples_per_s == pytest.approx(12 / 6.5)
 
 
-def test_first_stage_that_reads_data_all_the_time_decides_the_rate():
+def test_first_stage_reading_data_can_limit_the_rate():
     found = prediction(OneFOneB(), bandwidth=1e30, reading=LoaderTime(inputs_s=4.0, targets_s=0.5))
     assert found.time_per_minibatch_s == pytest.approx(7.0)
     assert found.bound == "stage 0"
@@ -45,7 +45,7 @@ def test_prediction_of_a_drained_pipeline_has_its_fill_and_drain():
     assert found.bound == "the way there and back"
 
 
-def test_slow_link_decides_the_rate_of_a_pipeline_that_holds_enough():
+def test_slow_link_limits_the_rate_of_a_filled_pipeline():
     found = prediction(PipeMareSchedule(), N=4, sent=100, bandwidth=10)
     assert found.time_per_minibatch_s == pytest.approx(10.0)
     assert found.link_busy == pytest.approx((1.0,))
@@ -58,7 +58,7 @@ def test_latency_counts_for_every_message():
     assert slow.time_per_minibatch_s - fast.time_per_minibatch_s == pytest.approx(2 * 0.25)
 
 
-def test_work_on_messages_counts_in_every_operation_where_devices_share_cores():
+def test_message_work_counts_in_every_operation_on_shared_cores():
     layers = tuple(ProfiledLayer(name, 1.0, 2.0, 8, 100, 5) for name in "ab")
     profile = Profile(layers, ((0, 1),), batch_size=12, message_work=MessageCpuTime(0.25, 0.125))
     program = PipelineProgram([OneFOneB().steady_cycle(r, 2, 2) for r in range(2)], 2, [0.0] * 2)

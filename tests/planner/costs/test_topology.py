@@ -11,7 +11,7 @@ from pipetrain.planner.costs.topology import Device, Topology
 TWO_MACHINES = Topology((4, 2), (30e9, 3e9))
 
 
-def test_two_devices_talk_at_the_bandwidth_of_the_lowest_level_that_both_are_in():
+def test_two_devices_have_bandwidth_of_lowest_common_level():
     pairs = [(0, 3), (3, 0), (4, 7), (3, 4), (0, 7)]
     assert [TWO_MACHINES.bandwidth_between(a, b) / 1e9 for a, b in pairs] == [30, 30, 30, 3, 3]
 

@@ -19,7 +19,7 @@ def test_merged_layers_cost_what_their_parts_cost():
     assert (parts.edges, parts.batch_size, parts.bytes_per_s) == (((0, 1), (1, 2)), 8, 1e9)
 
 
-def test_weight_of_merged_layers_that_they_share_counts_once_and_stays_shared_with_others():
+def test_weight_shared_by_merged_layers_counts_once():
     layers = tuple(ProfiledLayer(name, 1.0, 2.0, 1, 10, 100) for name in "abc")
     shared = (SharedWeight((0, 1), 4), SharedWeight((1, 2), 3))
     parts = merge_layers(Profile(layers, ((0, 1), (1, 2)), shared_weights=shared), [0, 2])
@@ -27,7 +27,7 @@ def test_weight_of_merged_layers_that_they_share_counts_once_and_stays_shared_wi
     assert parts.shared_weights == (SharedWeight((0, 1), 3),)
 
 
-def test_a_plan_has_the_cuts_that_were_found_and_their_measured_times():
+def test_plan_has_found_cuts_with_measured_times():
     chain = chain_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
     rule = PlannedPartition([2], [0.25, 0.5], (1, 1))
     plan = rule.timed(make_plan(chain, rule, [torch.zeros(2, 3)]))
@@ -36,7 +36,7 @@ def test_a_plan_has_the_cuts_that_were_found_and_their_measured_times():
 
 
 def test_a_number_of_stages_that_is_none_is_refused():
-    with pytest.raises(ConfigError, match=r"partition\.stages=0: a whole number of at least 1 is needed, or null"):
+    with pytest.raises(ConfigError, match=r"partition\.stages=0: .*at least 1 .*null"):
         AutoPartition(0)
 
 

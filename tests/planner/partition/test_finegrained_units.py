@@ -19,7 +19,7 @@ def test_units_are_spread_evenly_over_stages(units, stages):
     ]
 
 
-def test_weight_and_its_bias_are_one_unit_and_every_tensor_is_in_one():
+def test_weight_and_bias_are_one_unit_and_every_tensor_is_in_one():
     chain = chain_of(nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.LSTM(3, 4, 2), nn.Linear(4, 2)))
     units = weight_units(chain)
     assert [len(unit.parameters) for unit in units] == [2, 2, 2, 2, 2]

@@ -74,7 +74,7 @@ def test_balanced_split_knows_what_a_layer_costs_at_each_stage(layers, data):
 
 
 @given(COSTS, st.data())
-def test_balanced_split_gives_every_stage_a_layer_with_weights_if_there_are_enough(costs, data):
+def test_balanced_split_gives_each_stage_weights_if_possible(costs, data):
     stages = data.draw(st.integers(1, len(costs)))
     weighted = data.draw(st.lists(st.booleans(), min_size=len(costs), max_size=len(costs)))
     rows, allowed = [costs] * stages, range(1, len(costs))
@@ -156,11 +156,11 @@ def test_even_stages_all_have_weights_while_there_are_enough(stages):
     assert all(any(list(layer.parameters()) for layer in LENET.layers[first:last]) for first, last in bounds)
 
 
-def test_even_stages_of_poolings_alone_are_made_where_more_stages_than_weight_layers_are_asked_for():
+def test_even_split_beyond_weight_layers_makes_pooling_stages():
     assert cuts(Even(7)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_ppv_counts_weight_layers_and_leaves_a_pooling_to_the_next_stage():
+def test_ppv_counts_weight_layers_and_passes_pooling_on():
     assert cuts(Ppv([1])) == [1]
     assert cuts(Ppv([1, 2, 3, 4])) == [1, 3, 5, 6]
     assert cuts(Ppv([2, 4], stages=3)) == [3, 6]
@@ -176,21 +176,21 @@ def test_explicit_boundaries_are_taken_as_given():
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (Even(0), r"partition\.stages=0: a whole number of at least 1 is needed"),
+        (Even(0), r"partition\.stages=0: .*at least 1"),
         (Even(-2), r"partition\.stages=-2:"),
         (Even(1.5), r"partition\.stages=1\.5: a whole number"),
         (Even(stages=True), r"partition\.stages=true: a whole number"),
         (Even(None), r"partition\.stages=null: a whole number"),
         (Even(8), r"partition\.stages=8: the model has 7 layers; at most 7 stages"),
         (Ppv([0, 1]), r"partition\.ppv=\[0, 1\]: the model has 5 weight layers; numbers between 1 and 4 work"),
-        (Ppv([2, 5]), r"partition\.ppv=\[2, 5\]: the model has 5 weight layers; numbers between 1 and 4 work"),
+        (Ppv([2, 5]), r"partition\.ppv=\[2, 5\]: .*between 1 and 4"),
         (Ppv([3, 3]), r"partition\.ppv=\[3, 3\]: each number must be larger than the one before, such as \[3\]"),
         (Ppv([3, 1]), r"partition\.ppv=\[3, 1\]: .* such as \[1, 3\]"),
         (Ppv(3), r"partition\.ppv=3: a list of whole numbers is needed"),
         (Ppv(["1"]), r"partition\.ppv=\['1'\]: a list of whole numbers is needed"),
         (Ppv([1], stages=3), r"partition\.stages=3: partition\.ppv=\[1\] makes 2 stages"),
         (Explicit([7]), r"partition\.boundaries=\[7\]: the model has 7 layers; numbers between 1 and 6 work"),
-        (Explicit([0, 3]), r"partition\.boundaries=\[0, 3\]: the model has 7 layers; numbers between 1 and 6 work"),
+        (Explicit([0, 3]), r"partition\.boundaries=\[0, 3\]: .*between 1 and 6"),
         (Explicit([4, 2]), r"partition\.boundaries=\[4, 2\]: each number must be larger .* such as \[2, 4\]"),
         (Explicit([1.0]), r"partition\.boundaries=\[1\.0\]: a list of whole numbers"),
         (Explicit([], stages=2), r"partition\.stages=2: partition\.boundaries=\[\] makes 1 stage;"),

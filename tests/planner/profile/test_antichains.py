@@ -32,14 +32,14 @@ def test_cut_sends_what_layers_behind_it_need_of_those_in_front():
     assert AntichainStates.of(RESIDUAL).sent_bytes.tolist() == [0, 1, 11, 0]
 
 
-def test_pipedream_counts_layers_in_front_of_one_branch_of_a_cut_through_two():
+def test_pipedream_counts_layers_before_one_branch_of_a_cut():
     states = AntichainStates.of(graph([(0, 1), (1, 2), (0, 3), (2, 4), (3, 4)], [1, 10, 100, 1000, 0]))
     both = layers_of(states).index({0, 1, 2, 3})
     assert (states.sent_bytes[both], states.antichain_bytes[both]) == (1100, 1111)
     assert AntichainStates.of(RESIDUAL).antichain_bytes.tolist() == [0, 1, 11, 100]
 
 
-def test_graph_with_too_many_states_keeps_a_line_through_its_widest_part():
+def test_graph_with_too_many_states_keeps_line_at_widest_part():
     profile = graph([(0, 1), (1, 2), (0, 3), (2, 4), (3, 4)], [1] * 5)
     assert len(AntichainStates.of(profile)) == 8
     narrow = AntichainStates.of(profile, most=6)
@@ -54,7 +54,7 @@ def test_graph_of_cells_that_skip_cells_has_few_enough_states(count):
     assert layers_of(states)[-1] == set(range(len(profile.layers)))
 
 
-def test_thinned_states_are_spread_over_the_computation_and_else_send_least():
+def test_thinned_states_are_spread_and_send_least():
     states = AntichainStates.of(chain(*(layer(1.0, output_bytes=each) for each in (9, 1, 9, 9, 9, 9, 2, 9, 9, 0))))
     assert states.subsampled(11) is states
     thin = states.subsampled(6)

@@ -28,7 +28,7 @@ def test_estimate_of_memory_traffic_leaves_out_views():
     assert copied.bytes_moved == 4 * 24 * (2 + 3)
 
 
-def test_both_tensors_that_leave_a_layer_inside_a_block_are_counted():
+def test_both_tensors_leaving_a_layer_in_a_block_are_counted():
     costs = layer_costs(resnet_cifar.build(8, 3, 10), [torch.zeros(2, 3, 32, 32)])
     assert costs[1].output_bytes == 2 * 4 * 2 * 16 * 32 * 32
 
@@ -109,7 +109,7 @@ def test_estimate_takes_layers_with_plain_tensor_attributes():
     assert chain.layers[0].scale.device.type == "cpu"
 
 
-def test_estimate_takes_an_embedding_of_integers_with_a_shared_weight():
+def test_estimate_accepts_integer_embedding_with_shared_weight():
     embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
     decoder.weight = embedding.weight
     model = nn.ModuleList([embedding, decoder])
@@ -147,7 +147,7 @@ class Recurrent(nn.Module):
         return self.lstm(inputs)[0]
 
 
-def test_lstm_costs_as_many_operations_in_one_operator_as_in_many():
+def test_lstm_costs_the_same_as_one_or_many_operators():
     def flops(*, looks):
         chain = chain_of(nn.Sequential(nn.Linear(8, 8), Recurrent(looks=looks)))
         return layer_costs(chain, [torch.zeros(3, 5, 8)])[1].flops

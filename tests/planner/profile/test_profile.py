@@ -61,7 +61,7 @@ def test_a_written_profile_is_read_back_as_it_was(tmp_path):
     assert CHAIN.is_chain
 
 
-def test_a_published_graph_becomes_layers_in_the_order_of_computation(tmp_path):
+def test_published_graph_becomes_layers_in_computation_order(tmp_path):
     profile = read_profile(written(tmp_path, GRAPH))
     assert [layer.label for layer in profile.layers] == ["Conv2d(3, 32)", "ReLU(inplace)", "Add(inplace)"]
     assert profile.layers[0] == ProfiledLayer("Conv2d(3, 32)", 1.13e-3, 1.76e-3, 64, 3456, 64)
@@ -70,7 +70,7 @@ def test_a_published_graph_becomes_layers_in_the_order_of_computation(tmp_path):
     assert (profile.batch_size, profile.bytes_per_s) == (None, None)
 
 
-def test_weight_that_layers_share_counts_once_wherever_the_layers_stand(tmp_path):
+def test_shared_weight_counts_once_wherever_its_layers_are(tmp_path):
     shared = [{"layers": [2, 0], "weight_bytes": 12}]
     profile = read_profile(written(tmp_path, changed(shared_weights=shared, edges=[[2, 0], [0, 1]])))
     assert [layer.label for layer in profile.layers] == ["fc", "conv", "relu"]
@@ -80,7 +80,7 @@ def test_weight_that_layers_share_counts_once_wherever_the_layers_stand(tmp_path
     assert read_profile(written(tmp_path, profile.to_json())) == profile
 
 
-def test_time_of_reading_data_is_read_back_and_counts_on_one_device(tmp_path):
+def test_data_reading_time_is_stored_and_counts_on_one_device(tmp_path):
     read_one = read_profile(written(tmp_path, changed(reading={"inputs_s": 0.5, "targets_s": 0.25})))
     assert read_one.reading == LoaderTime(0.5, 0.25)
     assert read_one.single_device_s == 3 * 0.75 + 0.75
@@ -110,10 +110,10 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(layers=[{"label": "conv"}]), r"layer 0 \(conv\) has no forward_s: a number of at least 0"),
         (
             changed(layers=[{**CHAIN.to_json()["layers"][0], "weight_bytes": 1.5}]),
-            r"layer 0 \(conv\) has weight_bytes=1.5: a whole number of at least 0",
+            r"layer 0 \(conv\) has weight_bytes=1.5: .*at least 0",
         ),
-        (changed(reading={"inputs_s": 1.0}), "inputs_s and targets_s are needed, numbers of at least 0"),
-        (changed(reading={"inputs_s": -1, "targets_s": 0}), "inputs_s and targets_s are needed, numbers of at least 0"),
+        (changed(reading={"inputs_s": 1.0}), r"inputs_s and targets_s .*at least 0"),
+        (changed(reading={"inputs_s": -1, "targets_s": 0}), r"inputs_s and targets_s .*at least 0"),
         (
             changed(message_work=1e-4),
             "message_work=0.0001: seconds and seconds_per_byte are needed",
@@ -123,11 +123,11 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(shared_weights=[{"layers": [0, 3]}]), r"has layers=\[0, 3\]: two or more of the 3 layers"),
         (
             changed(shared_weights=[{"layers": [0, 2], "weight_bytes": 17}]),
-            r"that layers \[0, 2\] share has weight_bytes=17: a whole number of at most 16",
+            r"that layers \[0, 2\] share has weight_bytes=17: .*at most 16",
         ),
         (changed(edges=[[0, 3]]), r"edge \[0, 3\]: two indices of its 3 layers"),
         (changed(edges=[[0, 1], [1, 0]]), "a cycle of layers: (conv -> relu -> conv|relu -> conv -> relu)$"),
-        (changed(batch_size=0), "batch_size=0: a whole number of at least 1"),
+        (changed(batch_size=0), r"batch_size=0: .*at least 1"),
         (changed(bytes_per_s=-1), "bytes_per_s=-1: a number above 0"),
         ("node1 -- ReLU\n", "line 1: 'node1 -- ReLU' is neither a layer nor an edge"),
     ],
@@ -140,7 +140,7 @@ def test_a_wrong_profile_is_refused_in_one_line_with_its_path(tmp_path, content,
 
 
 def test_a_missing_profile_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"profile=.*none\.json: cannot be read: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"profile=.*none\.json: cannot be read"):
         read_profile(tmp_path / "none.json")
 
 
@@ -164,7 +164,7 @@ def test_published_profiles_have_the_sums_of_their_description(model, layers, ed
 
 
 @pytest.mark.parametrize("provenance", [{}, {"measured_at": 3}, {"measured_at": None, "load_average": 1}])
-def test_profile_that_does_not_say_when_it_was_measured_has_no_note(provenance):
+def test_profile_without_measurement_time_has_no_note(provenance):
     assert replace(CHAIN, provenance=provenance).notes == []
 
 

@@ -69,7 +69,7 @@ def test_limited_search_finds_what_trying_all_finds(data):
         assert max(stage.cost for stage in found) <= expected * (1 + 1e-9)
 
 
-def test_drained_pipelines_on_devices_that_are_alike_have_costs_made_once_for_each_number_of_stages(monkeypatch):
+def test_drained_pipelines_on_equal_devices_cost_once_per_depth(monkeypatch):
     made = []
     stacked = FlatSearch._stacked
     monkeypatch.setattr(FlatSearch, "_stacked", lambda self, *where: made.append(where) or stacked(self, *where))
@@ -89,14 +89,14 @@ def best_replicas(layers, limit, schedule, N):
     return [stage.replicas for stage in fastest.stages()], fastest.least()
 
 
-def test_stage_of_a_drained_pipeline_keeps_by_the_stages_behind_it_and_not_by_their_replicas():
+def test_drained_stage_memory_follows_later_stages():
     """Two of four microbatches of 100 bytes, though there are three devices behind, and 30 bytes for its weights."""
     layers = [layer(1.0, weight_bytes=10, activation_bytes=100), layer(3.0)]
     assert best_replicas(layers, 80, OneFOneBFlush(), 4) == ([1, 3], 1.0)
     assert best_replicas(layers, 79, OneFOneBFlush(), 4)[1] > 1.0
 
 
-def test_stages_of_as_many_replicas_keep_fewer_microbatches_than_unlike_ones():
+def test_stages_with_equal_replicas_keep_fewer_microbatches():
     """Two minibatches of 20 bytes and five sets of weights of 10 on the first; unlike ones keep up to 3.5 and six."""
     layers = [layer(1.0, weight_bytes=10, activation_bytes=20) for _ in range(4)]
     assert best_replicas(layers, 90, OneFOneB(), 2) == ([1, 1, 1, 1], 1.0)
@@ -105,7 +105,7 @@ def test_stages_of_as_many_replicas_keep_fewer_microbatches_than_unlike_ones():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", [OneFOneB(), OneFOneBFlush()])
-def test_three_hundred_layers_on_sixteen_limited_devices_are_planned(schedule):
+def test_300_layers_on_16_limited_devices_are_planned(schedule):
     layers = [layer(1 + i % 7, 10 + i % 5, 10 + i % 3, 100 + i % 11) for i in range(300)]
     topology = Topology((16,), (1e3,), (Device(memory_bytes=6e3),) * 16)
     fastest = search(chain(*layers), topology, RingAllReduce(), MemoryModel((rules(schedule, 8),)))
@@ -145,13 +145,13 @@ def test_search_finds_what_trying_all_cuts_finds(layers, replicas):
     assert time_s(ends(found)[:-1]) == pytest.approx(best)
 
 
-def test_straight_pipeline_pays_for_the_link_that_each_cut_crosses():
+def test_straight_pipeline_pays_for_the_link_of_each_cut():
     for sizes, slowest in (((4, 1, 8, 0), 2 * 8 / 8.0), ((4, 5, 8, 0), 2 * 5 / 2.0)):
         layers = [layer(1.0, output_bytes=each) for each in sizes]
         assert searched(layers, Topology((2, 2), (8.0, 2.0)), (1,) * 4).least() == slowest
 
 
-def test_replicas_in_two_machines_exchange_their_weights_between_these():
+def test_replicas_in_two_machines_average_between_machines():
     layers = [layer(1.0, weight_bytes=8), layer(1.0)]
     fast, slow = (searched(layers, Topology((2, 2), (8.0, 1.0)), each) for each in ((2, 2), (3, 1)))
     assert [stage.cost for stage in fast.stages()] == [1 / 2, 1 / 2]
@@ -169,7 +169,7 @@ def test_slowest_replica_sets_the_pace_of_its_stage():
 
 
 @pytest.mark.parametrize(("schedule", "held"), [(OneFOneB(), 3), (OneFOneBFlush(), 4)], ids=["1f1b", "drained"])
-def test_stage_keeps_what_is_in_flight_under_a_schedule_that_flows_or_drains(schedule, held):
+def test_stage_memory_counts_what_its_schedule_has_in_flight(schedule, held):
     """Behind two replicas follow three stages: three minibatches for each in 1F1B-RR, four microbatches that drain."""
     memory = MemoryModel((MemoryRules(4 if schedule.synchronous else 1, schedule, lambda _: 1, states=0),))
     layers = [layer(1.0, activation_bytes=120)] * 4

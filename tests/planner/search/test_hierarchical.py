@@ -81,7 +81,7 @@ def test_paper_recurrence_matches_every_reference_answer(model):
             assert found.least() == pytest.approx(row["time_per_minibatch_s"], rel=1e-9), row
 
 
-def test_of_equal_pipelines_earlier_stages_have_more_replicas_then_fewer_layers():
+def test_ties_go_to_early_replicas_then_fewer_layers():
     tied = chain(layer(1.0), layer(1.0), layer(0.0), layer(1.0, output_bytes=0))
     found = search(tied, Topology((3,), (1.0,)), RingAllReduce())
     assert [(stage.first, stage.last, stage.replicas) for stage in found.stages()] == [(0, 4, 3)]
@@ -113,7 +113,7 @@ def test_device_with_little_memory_gets_what_fits():
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(24, True), (23, False)])
-def test_memory_of_two_machines_counts_the_devices_behind_each_stage(limit, fits):
+def test_memory_in_two_machines_counts_devices_behind_each_stage(limit, fits):
     """2-1-1 with two layers in the last stage keeps least: 23 bytes where two minibatches are in flight, 24 behind."""
     layers = [layer(1.0, weight_bytes=1, activation_bytes=10) for _ in range(4)]
     topology = Topology((2, 2), (1.0, 1.0), (Device(memory_bytes=limit),) * 4)
@@ -121,7 +121,7 @@ def test_memory_of_two_machines_counts_the_devices_behind_each_stage(limit, fits
     assert (found.least() < inf) == fits
 
 
-def test_pipeline_inside_each_machine_may_be_replicated_between_them():
+def test_pipeline_inside_machines_may_be_replicated_across_them():
     """Weights that are dear to exchange inside a machine and cheap between two: 3-1 in each of two machines."""
     layers = [layer(3.0), layer(1.0, weight_bytes=10)]
     found = search(chain(*layers), Topology((4, 2), (1.0, 1000.0)), RingAllReduce())

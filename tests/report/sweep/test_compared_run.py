@@ -8,7 +8,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 
 
-def test_numbers_of_a_run_are_its_summary_and_all_its_stages_together(tmp_path):
+def test_run_numbers_are_summary_plus_all_stages(tmp_path):
     write_run(tmp_path / "a", "method=gpipe", top1=60.0)
     run = read(RunDirectory(tmp_path / "a"), {})
     assert run.values == {
@@ -31,7 +31,7 @@ def test_first_loss_is_that_of_the_first_interval_of_steps(tmp_path):
     assert run.curves["train_loss"] == [(1, 2.5, 1, 1.5), (1, 2.0, 2, 2.5)]
 
 
-def test_training_loss_of_many_steps_is_the_mean_over_as_many_steps_each(tmp_path):
+def test_training_loss_over_many_steps_is_a_binned_mean(tmp_path):
     write_run(tmp_path / "a")
     steps = range(1, 251)
     lines = [f'{{"kind": "interval", "step": {n}, "epoch": 1, "wall_s": 0.5, "loss": {n}.0}}\n' for n in steps]
@@ -53,12 +53,12 @@ def test_training_loss_of_many_steps_is_the_mean_over_as_many_steps_each(tmp_pat
         ({}, 7.0),
     ],
 )
-def test_time_to_a_target_is_that_of_the_first_evaluation_that_reached_it_or_of_the_runs_own(tmp_path, target, seconds):
+def test_target_time_is_of_first_evaluation_reaching_it(tmp_path, target, seconds):
     write_run(tmp_path / "a", top1=60.0, target={"wall_s": 7.0, "step": 4, "epoch": 1.0})
     assert read(RunDirectory(tmp_path / "a"), target).numbers.get("target_s") == seconds
 
 
-def test_time_to_a_target_of_a_simulation_is_predicted_from_the_samples_until_then(tmp_path):
+def test_simulated_target_time_is_predicted_from_samples(tmp_path):
     speed = {"samples_per_second": None, "predicted_samples_per_second": 50.0}
     write_run(tmp_path / "a", top1=60.0, samples=200, executor="simulated", **speed)
     run = read(RunDirectory(tmp_path / "a"), {"top1": 60.0})

@@ -28,9 +28,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("metric", "best"), [("top1", "pipedream"), ("loss", "gpipe"), ("best_top1", "gpipe"), ("wall_s", "pipedream")]
 )
-def test_groups_are_ranked_by_the_final_value_whether_more_or_less_is_better_and_failed_ones_are_last(
-    folder, metric, best
-):
+def test_groups_rank_by_final_value_and_failed_ones_last(folder, metric, best):
     groups, _ = ranked(collect([folder], {}).groups, metric)
     assert (groups[0].name, groups[-1].name) == (best, "lwp")
 
@@ -43,7 +41,7 @@ def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
 @pytest.mark.parametrize(
     ("final", "chosen"), [({"loss": 1.0, "top1": 2.0}, "top1"), ({"loss": 1.0}, "loss"), ({}, None)]
 )
-def test_runs_are_ranked_by_what_they_have_where_no_metric_is_named(tmp_path, final, chosen):
+def test_runs_rank_by_available_value_without_named_metric(tmp_path, final, chosen):
     write_run(tmp_path / "a", final=final, best=final)
     assert ranked(collect([tmp_path], {}).groups, None)[1] == chosen
 
@@ -70,9 +68,7 @@ def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_pat
 
 
 @pytest.mark.parametrize("ending", ["md", "json", "png", "html"])
-def test_file_that_cannot_be_written_is_named_and_the_others_stay_as_they_were(
-    folder, tmp_path, capsys, monkeypatch, ending
-):
+def test_unwritable_file_is_named_and_others_are_unchanged(folder, tmp_path, capsys, monkeypatch, ending):
     (tmp_path / "mine.md").write_text("earlier")
     write_text = Path.write_text
 
@@ -118,7 +114,7 @@ def test_report_on_any_column_shows_it(folder, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["metric"] == "samples_per_second"
 
 
-def test_target_that_no_run_was_evaluated_by_is_refused_with_the_metrics_there_are(folder, capsys):
+def test_unevaluated_target_metric_is_refused_with_known_ones(folder, capsys):
     assert cli.carry_out(["report", "runs", str(folder), "--target", "top9=20"]) == 2
     assert capsys.readouterr().err == "pipetrain: error: --target top9=20: no run has it; available: loss, top1\n"
 

@@ -43,7 +43,7 @@ def test_folder_without_runs_is_refused_by_name(tmp_path):
         collect([tmp_path], {})
 
 
-def test_damaged_runs_are_skipped_and_a_run_named_twice_counts_once(tmp_path):
+def test_damaged_runs_are_skipped_and_duplicates_count_once(tmp_path):
     for name in ("0", "1"):
         write_run(tmp_path / name, "method=gpipe")
     (tmp_path / "1" / "summary.json").write_text("{")
@@ -61,7 +61,7 @@ def write_plan(folder, *first, parameters=10, replicas=None):
     (folder / "plan.json").write_text(json.dumps(plan | ({"replicas": replicas} if replicas else {})))
 
 
-def test_runs_with_different_cuts_models_or_data_are_no_seeds_of_each_other(tmp_path):
+def test_runs_with_other_cuts_models_or_data_are_not_seeds(tmp_path):
     plans = [{"first": (0, 1)}, {"first": (0, 2)}, {"first": (0, 1, 2)}, {"first": (0, 2), "replicas": [2, 1]},
              {"first": (0, 1), "parameters": 11}]  # fmt: skip
     for seed, plan in enumerate(plans):
@@ -75,7 +75,7 @@ def test_runs_with_different_cuts_models_or_data_are_no_seeds_of_each_other(tmp_
     assert any("parameters=11" in name for name in names)
 
 
-def test_runs_of_one_cut_are_seeds_of_each_other_whatever_their_plans_are_called(tmp_path):
+def test_runs_of_one_cut_are_seeds_whatever_plan_name(tmp_path):
     for seed in range(3):
         write_run(tmp_path / str(seed), f"seed={seed}", f"partition.path=plan{seed}.json")
         if seed:  # the first one was killed before it had a plan
@@ -89,7 +89,7 @@ def test_runs_of_one_cut_are_seeds_of_each_other_whatever_their_plans_are_called
     assert sorted(len(group.runs) for group in found) == [1, 1, 2], "of which cut the first one was is not known"
 
 
-def test_drains_and_the_seed_of_generated_data_tell_runs_apart_and_other_checkpoints_do_not(tmp_path):
+def test_drains_and_data_seed_separate_runs_not_checkpoints(tmp_path):
     write_run(tmp_path / "0", "seed=0")
     write_run(tmp_path / "1", "seed=1", "checkpoint.every_epochs=2", "replay_drains=run", "train.max_steps=null")
     write_run(tmp_path / "2", "seed=2", "checkpoint.every_steps=2")
@@ -112,14 +112,14 @@ def test_seed_counts_once_by_its_newest_completed_run(tmp_path):
     assert alone.deviation("top1") is None
 
 
-def test_newest_run_of_a_seed_is_found_across_the_end_of_summer_time(tmp_path):
+def test_newest_run_of_seed_is_found_across_dst_end(tmp_path):
     for number, started in enumerate(["2026-10-25T02:50:00+02:00", "2026-10-25T02:10:00+01:00"]):
         write_run(tmp_path / str(number), "seed=0", top1=10.0 * number, started_at=started)
     (group,) = collect([tmp_path], {}).groups
     assert [run.path.name for run in group.counted] == ["1"]
 
 
-def test_runs_of_different_commits_are_told_apart_where_asked_for(tmp_path):
+def test_runs_of_different_commits_are_separated_on_request(tmp_path):
     for seed, commit in enumerate(("a" * 40, "b" * 40, "b" * 40)):
         write_run(tmp_path / str(seed), f"seed={seed}", git_commit=commit, git_dirty=seed == 2, host="here")
     (group,) = collect([tmp_path], {}).groups
@@ -181,7 +181,7 @@ def test_settings_that_end_alike_are_told_in_full():
     assert distinct_names(runs) == ["eval.batch_size=2 train.batch_size=1", "eval.batch_size=4 train.batch_size=3"]
 
 
-def test_runs_that_nobody_asked_to_differ_are_told_apart_all_the_same():
+def test_unexpectedly_differing_runs_are_separated():
     runs = [run({"method": "pipemare"}, **{"method.t1": flag}) for flag in (True, False)]
     assert distinct_names(runs) == ["t1=true", "t1=false"]
 
@@ -190,14 +190,14 @@ def test_single_run_is_called_by_its_method():
     assert distinct_names([run({"method": "gpipe", "optimizer.lr": 0.1})]) == ["gpipe"]
 
 
-def test_seed_and_what_is_only_recorded_do_not_make_runs_different():
+def test_seed_and_recorded_only_values_do_not_separate_runs():
     one = run({"method": "gpipe", "seed": 1, "log.every_steps": 2, "resume": "auto", "method.seed": 1})
     other = run({"method": "gpipe", "seed": 2})
     assert compared_settings(one) == compared_settings(other)
     assert compared_settings(one) != compared_settings(run({"method": "gpipe", "optimizer.lr": 1}))
 
 
-def test_of_many_settings_that_nobody_asked_to_differ_as_few_are_told_as_tell_runs_apart():
+def test_fewest_settings_that_separate_runs_are_named():
     follows = {f"model.{name}": 1 for name in ("depth", "width", "classes")}
     runs = [
         run({}, model="a", **follows),

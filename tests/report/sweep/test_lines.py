@@ -20,7 +20,7 @@ def test_every_method_of_ours_is_of_a_family():
     assert set(families) == set(FAMILIES)
 
 
-def test_methods_of_no_family_have_a_color_of_their_own_and_differ_in_style():
+def test_methods_without_family_have_own_colors_and_styles():
     mine, gpipe, yours = group_styles([group("mine"), group("gpipe"), group("yours")])
     assert mine.color == yours.color == OTHERS
     assert OTHERS not in FAMILIES.values()
@@ -40,7 +40,7 @@ def test_groups_of_one_method_differ_in_color():
 
 
 @pytest.mark.parametrize("wanted", [[0.5] * 17, [0.1, 0.9, 0.5], [1.0, 0.99, 0.0], [0.0] * 5, [0.3, 0.31, 0.32, 0.9]])
-def test_names_never_overlap_keep_their_order_and_stay_in_the_panel(wanted):
+def test_names_never_overlap_and_keep_order_inside_panel(wanted):
     places = spread_labels(wanted, 0.05)
     rising = sorted(places)
     assert all(above - below >= 0.05 - 1e-9 for below, above in itertools.pairwise(rising))

@@ -35,7 +35,7 @@ def group(name, epochs=(1, 2), **numbers):
 
 
 @pytest.mark.parametrize(("epochs", "marker"), [((1,), "o"), ((1, 2, 3), "None")])
-def test_curve_of_a_single_evaluation_has_a_marker_and_every_curve_its_name(panels, tmp_path, epochs, marker):
+def test_single_evaluation_has_marker_and_every_curve_a_name(panels, tmp_path, epochs, marker):
     sweep_figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", epochs)])
     (line,) = panels[0].lines
     assert line.get_marker() == marker
@@ -44,7 +44,7 @@ def test_curve_of_a_single_evaluation_has_a_marker_and_every_curve_its_name(pane
     assert all(tick == int(tick) for tick in panels[0].get_xticks())
 
 
-def test_what_was_measured_has_a_panel_each_in_the_order_of_the_table(panels, tmp_path):
+def test_measured_values_have_panels_in_table_order(panels, tmp_path):
     numbers = {"samples_per_second": 9.0, "wall_s": 2.0, "idle_share": 0.5, "weight_bytes": 1e6}
     refused = SweepGroup("stale", [ComparedRun(Path("stale"), "refused")])
     sweep_figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", **numbers), group("lwp", **numbers), refused])
@@ -83,9 +83,7 @@ def test_course_that_diverged_ends_in_a_cross(panels, tmp_path):
 @pytest.mark.parametrize(
     ("numbers", "time"), [({}, "wall time"), ({"predicted_samples_per_second": 5.0}, "predicted time")]
 )
-def test_metric_is_drawn_by_epoch_step_and_time_beside_the_training_loss_with_bands_over_seeds(
-    panels, tmp_path, numbers, time
-):
+def test_metric_is_drawn_by_epoch_step_and_time_with_seed_bands(panels, tmp_path, numbers, time):
     runs = [
         ComparedRun(
             Path("a"), "completed", settings={"method": "gpipe", "seed": seed}, final={"top1": 1.0}, numbers=numbers,

@@ -24,7 +24,7 @@ def groups(tmp_path):
     return ranked(collect([tmp_path], {}).groups, "top1")[0]
 
 
-def test_page_holds_table_courses_and_stages_and_needs_no_network(groups):
+def test_page_has_table_curves_and_stages_without_network(groups):
     text = page("A <title> & $TABLE", "top1", groups)
     read = Page(text)
     assert "<title>A &lt;title&gt; &amp; $TABLE</title>" in text

@@ -31,7 +31,7 @@ def text_of(folder, metric="top1", target=None):
     return sweep_tables.text(found.groups, metric, found.skipped)
 
 
-def test_table_has_final_and_best_values_times_throughput_and_memory(tmp_path):
+def test_table_has_final_and_best_values_times_and_memory(tmp_path):
     for seed, top1 in enumerate((80.0, 84.0)):
         write_run(tmp_path / f"a{seed}", "method=gpipe", f"seed={seed}", top1=top1)
     write_run(tmp_path / "b", "method=pipemare", "seed=0", top1=70.0)
@@ -47,7 +47,7 @@ def test_table_has_final_and_best_values_times_throughput_and_memory(tmp_path):
     assert "±: sample standard deviation over seeds" in text
 
 
-def test_run_that_did_not_complete_is_a_row_with_its_status_and_its_reason_below(tmp_path):
+def test_incomplete_run_is_a_row_with_status_and_reason(tmp_path):
     write_run(tmp_path / "a", "method=gpipe")
     write_run(tmp_path / "b", "method=pipemare", "seed=0")
     write_run(
@@ -61,14 +61,14 @@ def test_run_that_did_not_complete_is_a_row_with_its_status_and_its_reason_below
     assert f"{tmp_path / 'd'}: failed: stage 1 failed" in text
 
 
-def test_time_to_a_target_says_how_many_runs_reached_it_where_others_did_not(tmp_path):
+def test_target_time_counts_runs_reaching_it_if_not_all(tmp_path):
     for seed, top1 in enumerate((80.0, 84.0)):
         write_run(tmp_path / str(seed), "method=gpipe", f"seed={seed}", top1=top1)
     assert rows(text_of(tmp_path, target={"top1": 84.0}))["gpipe"][2] == "20.00 (1 of 2)"
     assert rows(text_of(tmp_path, target={"top1": 99.0}))["gpipe"][2] == "-"
 
 
-def test_throughput_of_a_simulated_pipeline_is_marked_as_predicted(tmp_path):
+def test_simulated_throughput_is_marked_as_predicted(tmp_path):
     speeds = {"samples_per_second": None, "simulator_samples_per_second": 7.0, "predicted_samples_per_second": 9.5}
     write_run(tmp_path / "a", "method=gpipe", **speeds)
     assert "~9.500" in rows(text_of(tmp_path))["gpipe"]
@@ -76,7 +76,7 @@ def test_throughput_of_a_simulated_pipeline_is_marked_as_predicted(tmp_path):
 
 
 @pytest.mark.parametrize("terminal", [80, 120])
-def test_tables_fit_the_terminal_and_rows_with_long_names_are_numbered(tmp_path, monkeypatch, terminal):
+def test_tables_fit_terminal_and_long_names_are_numbered(tmp_path, monkeypatch, terminal):
     monkeypatch.setenv("COLUMNS", str(terminal))
     long = [f"model.some_setting_number_{number}={{}}" for number in range(9)]
     for seed in range(4):
@@ -93,7 +93,7 @@ def test_tables_fit_the_terminal_and_rows_with_long_names_are_numbered(tmp_path,
     assert text.count("1 pipedream_flush") == (3 if terminal == 120 else 5)
 
 
-def test_row_says_how_many_seeds_its_runs_have_where_these_are_fewer(tmp_path):
+def test_row_shows_seed_count_if_fewer(tmp_path):
     for number, seed in enumerate((0, 0, 1)):
         write_run(tmp_path / str(number), f"seed={seed}", top1=50.0 + seed)
     assert rows(text_of(tmp_path))["gpipe"][4] == "3 runs, 2 seeds"
@@ -102,7 +102,7 @@ def test_row_says_how_many_seeds_its_runs_have_where_these_are_fewer(tmp_path):
     assert "±" not in text_of(tmp_path / "0")
 
 
-def test_damaged_run_is_named_below_with_the_reason_and_has_no_row(tmp_path):
+def test_damaged_run_is_named_with_reason_and_has_no_row(tmp_path):
     for name in ("a", "b"):
         write_run(tmp_path / name)
     (tmp_path / "b" / "summary.json").write_text("[" * 100_000)
@@ -131,7 +131,7 @@ def test_markdown_has_the_same_cells(tmp_path):
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["gpipe", "80.00", "85.00", "300.0", "20.00", "1"]
 
 
-def test_throughput_of_language_models_is_in_tokens_beside_samples_where_only_some_count_them(tmp_path):
+def test_token_throughput_is_shown_if_only_some_count_tokens(tmp_path):
     for number in (1, 2):
         write_run(tmp_path / "lm" / str(number), f"model=gpt{number}", tokens_per_second=4000.0 * number)
     found = rows(text_of(tmp_path / "lm"))
@@ -151,14 +151,14 @@ def group(*values, status="completed", name="top1"):
     return SweepGroup("a", runs)
 
 
-def test_difference_that_the_seeds_tell_has_its_interval_and_the_others_are_undecided():
+def test_significant_differences_have_intervals_else_undecided():
     groups = [group(90.0, 91.0), group(89.0, 91.5), group(80.0, 81.1), group(70.0), group(1.0, 2.0, status="failed")]
     assert difference_cells(groups, "top1") == [
         "-", "-0.25 ± 9.53 undecided", "-9.95 ± 0.64", "-20.50 undecided", "-",
     ]  # fmt: skip
 
 
-def test_nothing_is_compared_with_runs_that_did_not_complete_or_with_a_single_row():
+def test_incomplete_runs_and_single_rows_are_not_compared():
     assert difference_cells([group(9.0, 8.0, status="failed"), group(7.0, 6.0)], "top1") == []
     assert difference_cells([group(9.0, 8.0)], "top1") == []
     assert difference_cells([group(9.0, 8.0)] * 2, None) == []

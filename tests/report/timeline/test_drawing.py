@@ -52,7 +52,7 @@ def test_drawing_bears_the_labels_of_the_lists(axes, tmp_path):
     assert axes.get_ylim()[0] > axes.get_ylim()[1], "stage 0 is at the top"
 
 
-def test_drawing_names_a_stage_once_beside_a_bracket_around_its_replicas(axes, tmp_path):
+def test_drawing_names_a_stage_once_for_all_replicas(axes, tmp_path):
     drawing.draw(tmp_path / "a.png", [replace(panel("a", D=3), replicas=Replicas((1, 2)))])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0", "0", "1"]
     assert [text.get_text() for text in axes.texts if text.get_text().startswith("stage")] == ["stage 1"]

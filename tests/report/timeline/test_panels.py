@@ -6,7 +6,7 @@ from pipetrain.report.timeline.panels import Box, Panel, note
 from pipetrain.schedules import Operation
 
 
-def test_boxes_show_the_operation_its_weight_read_and_its_staleness():
+def test_boxes_show_operation_weight_read_and_staleness():
     rows = panel().rows
     assert [each.name for each in rows[0]] == [
         "F0.0@v0", "F1.0@v0", "B0.0@v0", "U0", "F2.0@v1", "B1.0@v1", "U1", "B2.0@v2", "U2",
@@ -14,7 +14,7 @@ def test_boxes_show_the_operation_its_weight_read_and_its_staleness():
     assert [each.staleness for each in rows[0]] == [0, 1, 0, None, 1, 0, None, 0, None]
 
 
-def test_minibatches_and_versions_count_from_the_start_of_the_run():
+def test_minibatches_and_versions_count_from_run_start():
     assert [each.name for each in panel(start=10).rows[1]][:4] == ["F10.0@v10", "B10.0@v10", "U10", "F11.0@v11"]
     assert [each.staleness for each in panel(start=10).rows[0]][:2] == [0, 1]
 
@@ -24,7 +24,7 @@ def test_label_has_the_microbatch_where_there_are_several():
     assert box("F3.0", 0, 1).label(1) == "3"
 
 
-def test_part_of_a_panel_keeps_what_is_visible_and_an_update_at_its_end():
+def test_partial_panel_keeps_visible_part_and_update_at_end():
     whole = Panel("a", 1, "", [[box("F0.0", 0, 1), box("F1.0", 1, 3), box("U0", 3, 3), box("F2.0", 3, 4)]], 0, 4)
     part = whole.between(2, 3)
     assert [(each.name, each.start, each.end) for each in part.rows[0]] == [("F1.0@v0", -1, 1), ("U0@v0", 1, 1)]

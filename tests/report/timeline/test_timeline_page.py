@@ -31,7 +31,7 @@ def test_page_knows_which_rows_are_replicas_of_a_stage():
     assert [(stage["name"], stage["count"]) for stage in drawn["stages"]] == [("stage 0", 2), ("stage 1", 1)]
 
 
-def test_timeline_is_an_image_and_a_page_and_on_request_a_drawing(tmp_path):
+def test_timeline_is_image_and_page_and_optionally_drawing(tmp_path):
     folder = tmp_path / "new" / "folder"
     assert write_timeline(folder, [panel(title="one & only")]) == ["timeline.png", "timeline.html"]
     assert "<title>one &amp; only</title>" in (folder / "timeline.html").read_text()
@@ -44,7 +44,7 @@ def test_timeline_is_an_image_and_a_page_and_on_request_a_drawing(tmp_path):
     assert (folder / "timeline.svg").read_text().startswith("<svg")
 
 
-def test_timeline_of_too_many_operations_is_refused_before_anything_is_written(tmp_path):
+def test_oversized_timeline_is_refused_before_writing(tmp_path):
     crowded = Panel("a", 1, "", [[box("F0.0", 0, 1)] * 50_001], 0.0, 1.0)
     with pytest.raises(ConfigError, match=r"50,001 operations exceed the limit of 50,000; lower --minibatches"):
         write_timeline(tmp_path / "out", [crowded])

@@ -30,7 +30,7 @@ def trace(tmp_path):
     return read_trace(tmp_path / "trace.json", 2)
 
 
-def test_trace_gives_operations_in_the_order_of_time_and_messages_apart(trace):
+def test_trace_gives_operations_by_time_and_messages_apart(trace):
     assert [box.name for box in trace.rows[1]] == ["F0.0@v0+1", "F0.1@v0+1", "B0@v0+1", "U0"]
     assert [box.start for box in trace.rows[1]] == pytest.approx([0.6, 0.8, 2.0, 2.6])
     assert trace.rows[0][0].staleness == 1

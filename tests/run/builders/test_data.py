@@ -22,7 +22,7 @@ from pipetrain.run.timetable import timetable_of
 SMALL = Target("model", "support.small_model.build", {})
 
 
-def test_model_takes_from_the_data_set_what_its_settings_leave_open():
+def test_model_takes_open_settings_from_dataset():
     dataset = build_data(settings("gpipe")).dataset
     assert build_chain(SMALL, dataset, seed=0).layers[-1].out_features == dataset.classes == 4
     own = Target("model", "support.small_model.build", {"classes": 7})
@@ -63,7 +63,7 @@ def test_empty_data_set_is_refused_by_its_target(here):
         build_data(settings("gpipe", dataset={"_target_": f"{here}.empty", **loader}))
 
 
-def test_minibatch_larger_than_an_epoch_is_refused_with_what_limits_it():
+def test_minibatch_larger_than_epoch_is_refused_with_limit():
     limited = settings("gpipe", dataset={"limit": 3})
     with pytest.raises(ConfigError, match=r"train.batch_size=4: more than the 3 samples .*, with dataset.limit=3"):
         build_data(limited)
@@ -79,7 +79,7 @@ def test_minibatch_larger_than_an_epoch_is_refused_with_what_limits_it():
         ("lr_schedule", lambda chosen: build_rate(chosen, timetable_of(chosen, 6))),
     ],
 )
-def test_target_that_returns_something_else_is_refused_with_what_it_should(section, build):
+def test_target_returning_wrong_type_is_refused(section, build):
     with pytest.raises(ConfigError, match=rf"{section}\._target_=builtins\.dict: returned dict, not a "):
         build(settings("gpipe", **{section: {"_target_": "builtins.dict"}}))
 
@@ -90,7 +90,7 @@ def test_optimizer_that_evaluates_the_model_again_is_refused():
         build_torch_optimizer(chosen, [nn.Parameter(torch.zeros(2))])
 
 
-def test_messages_of_an_evaluation_are_those_of_a_microbatch_unless_set():
+def test_evaluation_messages_are_of_a_microbatch_unless_set():
     data = build_data(settings("gpipe", train={"microbatches": 2}))
     assert (data.train.sizes(0), data.evaluation.sizes(0)) == ([4] * 5 + [2], [2] * 5)
     assert build_data(settings("gpipe", eval={"batch_size": 7})).evaluation.sizes(0) == [7, 3]
@@ -103,7 +103,7 @@ def test_messages_of_an_evaluation_are_those_of_a_microbatch_unless_set():
         ("pipedream_2bw", "gpipe", r"use schedule=1f1b_2bw, or method=asp, data_parallel, gpipe"),
     ],
 )
-def test_method_and_schedule_of_two_families_are_refused_with_those_that_fit(method, schedule, works):
+def test_method_and_schedule_mismatch_is_refused_with_fits(method, schedule, works):
     case = MethodCase(MethodCase.named(method).method, MethodCase.named(schedule).schedule)
     (phase,) = settings(case).phases
     with pytest.raises(ConfigError, match=rf"^method=\w+ does not work with schedule=\w+; {works}"):
@@ -140,12 +140,12 @@ def test_optimizer_that_is_none_of_torchs_is_refused():
 
 
 @pytest.mark.parametrize(("given", "expected"), [({"ignore_index": None}, 3), ({"ignore_index": 7}, 7), ({}, None)])
-def test_loss_over_tokens_leaves_out_what_the_data_set_pads_with_unless_told_otherwise(given, expected):
+def test_token_loss_ignores_dataset_padding_by_default(given, expected):
     chosen = settings("gpipe", loss={"_target_": "pipetrain.losses.TokenCrossEntropy", **given})
     assert build_loss(chosen, SimpleNamespace(padding=3)).ignore_index == expected
 
 
-def test_function_that_is_the_loss_and_does_not_make_it_is_refused():
+def test_function_that_is_the_loss_and_no_factory_is_refused():
     chosen = settings("gpipe", loss={"_target_": "torch.nn.functional.mse_loss"})
     with pytest.raises(
         ConfigError, match=r"mse_loss: is called once, to make the loss, and needs input, target; name a"
@@ -153,7 +153,7 @@ def test_function_that_is_the_loss_and_does_not_make_it_is_refused():
         build_loss(chosen, None)
 
 
-def test_class_weights_are_a_list_in_the_configuration_and_a_tensor_in_the_loss():
+def test_class_weight_list_becomes_a_tensor_in_the_loss():
     weighted = {"_target_": "torch.nn.CrossEntropyLoss", "weight": [1, 0.5]}
     assert torch.equal(build_loss(settings("gpipe", loss=weighted), None).weight, torch.tensor([1.0, 0.5]))
     with pytest.raises(ConfigError, match=r"^loss.weight=\[1, 'a'\]: a list of numbers is needed$"):

@@ -51,7 +51,7 @@ def page_faults(**settings):
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
-def test_memory_freed_by_a_step_is_reused_by_the_next_without_page_faults():
+def test_memory_freed_by_a_step_is_reused_without_page_faults():
     while_kept, afterwards, for_good = page_faults()
     assert max(while_kept, for_good) < 200
     assert afterwards > 25_000  # 5 times 8 arrays of 4 MB and one of 64 MB

@@ -28,7 +28,7 @@ def labelled(*labels, shift=0):
     return Shifted(torch.zeros(len(labels), 1, 28, 24), torch.tensor(labels))
 
 
-def test_attributes_of_the_data_object_fill_in_what_the_settings_leave_open():
+def test_data_attributes_fill_in_open_settings():
     made = data(channels=3, classes=["cat", "dog"], size=20)
     assert from_data(LENET, made) == {"channels": 3, "classes": 2, "size": (20, 20)}
     set_ = Target("model", LENET.path, {"classes": 7})
@@ -36,7 +36,7 @@ def test_attributes_of_the_data_object_fill_in_what_the_settings_leave_open():
     assert derived_from_data(LENET, made) == {}
 
 
-def test_missing_attributes_are_derived_from_a_sample_and_the_labels():
+def test_missing_attributes_are_derived_from_sample_and_labels():
     found = {"channels": 1, "classes": 6, "size": (28, 24)}
     assert from_data(LENET, data(labelled(2, 5, 0))) == derived_from_data(LENET, data(labelled(2, 5, 0))) == found
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_derived_is_asked_for_by_name(train, message):
 
 
 @pytest.mark.parametrize("name", ["vocabulary_size", "max_length"])
-def test_model_with_less_room_than_its_text_needs_is_refused_and_one_with_more_is_not(name):
+def test_model_too_short_for_its_text_is_refused(name):
     text = SimpleNamespace(**{"vocabulary_size": 50, "max_length": 16, name: 20})
     for given in (20, 30):
         assert name not in from_data(Target("model", "pipetrain.models.gpt.build", {name: given}), text)

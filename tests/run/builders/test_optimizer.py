@@ -26,7 +26,7 @@ def test_rates_are_those_of_the_phase_that_a_step_is_in():
     assert rates(4) == {"lr": 0.1, "stage0_lr": 0.1, "stage1_lr": 0.1}
 
 
-def test_records_have_the_rates_that_pipemare_applied_to_each_stage(tmp_path):
+def test_records_have_pipemare_rates_of_each_stage(tmp_path):
     made = job(tmp_path, "pipemare", 2, method={"t1": True, "anneal_steps": 4})
     applied = []
 

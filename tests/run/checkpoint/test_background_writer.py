@@ -86,7 +86,7 @@ def test_next_checkpoint_waits_for_the_one_before(tmp_path, disk):
     assert [store.step_of(each) for each in store.checkpoints(tmp_path)] == [4, 8]
 
 
-def test_full_disk_is_told_once_at_the_next_minibatch_and_keeps_the_checkpoint_before(tmp_path, disk):
+def test_full_disk_is_reported_once_and_keeps_last_checkpoint(tmp_path, disk):
     writer = Noted().writer
     disk.goes_on.set()
     save(writer, tmp_path, 4, torch.ones(1))
@@ -104,7 +104,7 @@ def test_full_disk_is_told_once_at_the_next_minibatch_and_keeps_the_checkpoint_b
     assert [path.name for path in RunDirectory(tmp_path).checkpoints.iterdir()] == ["step-00000004"]
 
 
-def test_main_thread_says_whether_it_waits_for_its_own_part_or_for_the_others(tmp_path, disk):
+def test_main_thread_names_its_own_wait_or_that_for_others(tmp_path, disk):
     goes_on = threading.Event()
 
     def exchange(value):
@@ -132,7 +132,7 @@ def until_told(noted, words):
         time.sleep(0.01)
 
 
-def test_memory_of_a_checkpoint_is_kept_for_the_next_one_of_a_device(tmp_path, disk, monkeypatch):
+def test_device_checkpoint_memory_is_reused(tmp_path, disk, monkeypatch):
     writer, weight, written, write = Noted().writer, torch.ones(3), [], disk.write
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _: True)
     monkeypatch.setattr(disk, "write", lambda path, tensors: written.append(tensors["model.a"]) or write(path, tensors))

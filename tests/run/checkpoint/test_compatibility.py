@@ -65,7 +65,7 @@ def test_epoch_of_other_length_is_refused(made):
         check_data(made[1], 7)
 
 
-def test_vocabulary_that_differs_is_refused_and_one_that_nobody_kept_is_not(made, monkeypatch):
+def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made, monkeypatch):
     _, folder = made
     check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="b"))
     stored = {**store.load_progress(folder), "vocabulary_sha256": "a"}

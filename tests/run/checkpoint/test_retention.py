@@ -31,7 +31,7 @@ def run(tmp_path):
     return made
 
 
-def test_best_checkpoint_by_a_metric_that_falls_is_the_one_where_it_is_lowest(run):
+def test_best_checkpoint_by_falling_metric_is_the_lowest(run):
     for step, error in ((4, 3.0), (8, 1.0), (10, 2.0)):
         progress = {"step": step, "metrics": {"error": error}, "lower_is_better": ["error", "loss"]}
         (run.checkpoint(step) / "progress.json").write_text(json.dumps(progress))
@@ -69,7 +69,7 @@ def test_damaged_progress_takes_no_place(run):
         ({"keep_best": 2, "metric": "top1"}, [0, 4, 6, 10]),
     ],
 )
-def test_newest_and_best_are_kept_and_the_start_where_it_was_asked_for(run, settings, left):
+def test_newest_best_and_requested_start_are_kept(run, settings, left):
     assert kept(run, **settings) == left
     assert steps(sorted(path for path in run.checkpoints.iterdir())) == left
 
@@ -78,7 +78,7 @@ def test_metrics_of_all_checkpoints_are_named(run):
     assert retention.metrics_of(store.checkpoints(run.path)) == ["loss", "top1"]
 
 
-def test_run_keeps_its_newest_and_best_checkpoint_and_saves_where_it_evaluates(tmp_path):
+def test_run_keeps_newest_and_best_and_saves_at_evaluations(tmp_path):
     settings = ["train.epochs=4", "checkpoint.every_epochs=0", "checkpoint.keep_best=1", "checkpoint.metric=top1"]
     assert carried_out(tmp_path / "run", *settings, "optimizer.lr=0.5") == 0
     run = RunDirectory(tmp_path / "run")

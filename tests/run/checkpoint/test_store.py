@@ -113,7 +113,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("name", "damage", "fault"), DAMAGE)
-def test_damaged_checkpoint_names_the_file_and_the_newest_whole_one(tmp_path, folder, name, damage, fault):
+def test_damaged_checkpoint_names_file_and_newest_whole_one(tmp_path, folder, name, damage, fault):
     assert store.problem(folder) is None
     whole = RunDirectory(tmp_path).checkpoint(3)
     damage(folder / name)
@@ -127,7 +127,7 @@ def test_damaged_checkpoint_names_the_file_and_the_newest_whole_one(tmp_path, fo
         store.newest_undamaged(str(folder))
 
 
-def test_checkpoint_named_from_within_its_folder_knows_the_others_of_its_run(tmp_path, folder, monkeypatch):
+def test_checkpoint_named_inside_its_folder_knows_its_siblings(tmp_path, folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     truncate(folder / "progress.json")
     with pytest.raises(ConfigError, match=f"is whole is {re.escape(str(RunDirectory(tmp_path).checkpoint(3)))}$"):
@@ -157,7 +157,7 @@ def test_foreign_file_is_named_and_the_checkpoint_refused(tmp_path, folder, name
         store.newest_undamaged(str(tmp_path))
 
 
-def test_name_of_a_foreign_file_does_not_reach_the_terminal_as_it_is(folder):
+def test_foreign_file_name_is_escaped_for_the_terminal(folder):
     (folder / "\x1b]0;evil\x07").touch()
     with pytest.raises(ConfigError) as error:
         store.undamaged(folder)
@@ -173,7 +173,7 @@ def test_configuration_without_settings_is_damaged(folder, monkeypatch, text):
     assert store.problem(folder) == f"{folder}/config.json: damaged: it holds no settings"
 
 
-def test_newest_whole_checkpoint_comes_with_what_is_wrong_with_newer_ones(tmp_path, folder):
+def test_newest_whole_checkpoint_lists_faults_of_newer_ones(tmp_path, folder):
     assert store.newest_whole(tmp_path) == NewestWhole(folder)
     truncate(folder / "progress.json")
     earlier, fault = RunDirectory(tmp_path).checkpoint(3), store.problem(folder)
@@ -219,14 +219,14 @@ def test_progress_that_no_run_writes_is_damaged(folder, progress, fault):
         ('{"step": NaN, "model": "", "dataset": ""}', "its step is not a number of steps"),
     ],
 )
-def test_progress_that_is_made_to_do_harm_is_damaged_and_an_older_checkpoint_taken(tmp_path, folder, text, fault):
+def test_malicious_progress_counts_as_damage(tmp_path, folder, text, fault):
     rewritten(folder, text)
     found = store.newest_whole(tmp_path)
     assert found.folder == RunDirectory(tmp_path).checkpoint(3)
     assert found.faults == (f"{folder}/progress.json: damaged: {fault}",)
 
 
-def test_checkpoint_of_torch_distributed_is_refused_and_never_unpickled(tmp_path):
+def test_torch_distributed_checkpoint_is_refused_unpickled(tmp_path):
     folder = RunDirectory(tmp_path).checkpoint(4)
     folder.mkdir(parents=True)
     (folder / "progress.json").write_text('{"step": 4}')
@@ -256,7 +256,7 @@ class _Trap:
 SHARED = "encoder.linear.weight"
 
 
-def test_weight_that_stages_share_is_saved_once_and_put_back_under_any_partition(tmp_path):
+def test_weight_shared_by_stages_is_saved_once_and_restored(tmp_path):
     made = job(tmp_path / "run", "gpipe", 3, model={"_target_": "support.tied_model.build"}, train={"max_steps": 2})
     simulated(made)
     folder = store.newest_undamaged(str(tmp_path / "run"))
@@ -279,7 +279,7 @@ def of(stage):
     return next(local for local, full in stage.full_names.items() if full == SHARED)
 
 
-def test_checkpoint_of_separate_weights_is_refused_for_a_model_that_ties_them(tmp_path):
+def test_untied_checkpoint_is_refused_for_tied_model(tmp_path):
     model = {"_target_": "support.tied_model.build", "untie": True}
     simulated(job(tmp_path / "run", "pipedream", 2, model=model, train={"max_steps": 2}))
     folder = store.newest_undamaged(str(tmp_path / "run"))
@@ -292,7 +292,7 @@ def test_checkpoint_of_separate_weights_is_refused_for_a_model_that_ties_them(tm
     )
 
 
-def test_factor_of_a_scaled_loss_is_that_of_the_same_stage_or_else_the_most_cautious(tmp_path):
+def test_loss_scale_is_of_same_stage_or_most_cautious(tmp_path):
     training = replace(TRAINING, arithmetic=ComputeOptions("fp16"))
     stages = build_stages(small_model.build(1, 4), small_model.bounds(2), training)
     for stage, factor in zip(stages, (64.0, 32.0), strict=True):

@@ -26,7 +26,7 @@ TENSORS = {
 }
 
 
-def test_tensors_of_any_layout_are_read_back_in_memory_of_their_own(tmp_path):
+def test_tensors_of_any_layout_are_read_into_own_memory(tmp_path):
     path = tmp_path / "x.safetensors"
     tensor_file.write(path, TENSORS)
     found = tensor_file.read(path, lambda name: name != "half")

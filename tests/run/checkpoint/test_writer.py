@@ -61,7 +61,7 @@ def test_no_file_of_a_checkpoint_is_a_pickle(folder):
     ]
 
 
-def test_leftovers_of_a_killed_run_are_removed_and_a_complete_one_gets_its_name(tmp_path, folder):
+def test_leftovers_of_killed_run_are_removed_or_completed(tmp_path, folder):
     half = folder.with_name("step-00000009.partial")
     half.mkdir()
     (half / "process-0.safetensors").write_bytes(b"half")
@@ -109,7 +109,7 @@ def test_processes_write_a_file_each_and_one_manifest(tmp_path):
     }
 
 
-def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+def test_full_disk_of_one_process_fails_all_and_keeps_checkpoint(tmp_path, monkeypatch):
     folder = RunDirectory(tmp_path).checkpoint(1)
     parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
     Pair().save(folder, parts)
@@ -129,7 +129,7 @@ def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_b
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_progress_of_a_checkpoint_is_replaced_and_all_else_as_it_was(folder, monkeypatch, links):
+def test_replacing_progress_leaves_the_rest_unchanged(folder, monkeypatch, links):
     if not links:
         refusal = OSError(errno.EPERM, os.strerror(errno.EPERM))
         monkeypatch.setattr(Path, "hardlink_to", lambda *_: (_ for _ in ()).throw(refusal))
@@ -143,7 +143,7 @@ def test_progress_of_a_checkpoint_is_replaced_and_all_else_as_it_was(folder, mon
 
 
 @pytest.mark.parametrize("ending", [".partial", ".old"])
-def test_kill_while_progress_is_replaced_leaves_a_whole_checkpoint(tmp_path, folder, monkeypatch, ending):
+def test_kill_during_progress_write_leaves_whole_checkpoint(tmp_path, folder, monkeypatch, ending):
     rename = Path.rename
 
     def killed(path, target):

@@ -30,7 +30,7 @@ def pictures(tmp_path):
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_picture_that_cannot_be_decoded_is_named_before_the_start(pictures, split):
+def test_undecodable_picture_is_named_before_start(pictures, split):
     folder, chosen = pictures
     damaged = folder / split / "dog" / "2.png"
     damaged.write_bytes(damaged.read_bytes()[:40])
@@ -38,7 +38,7 @@ def test_picture_that_cannot_be_decoded_is_named_before_the_start(pictures, spli
         prepare(chosen, RunDirectory(folder / "run"))
 
 
-def test_model_with_fewer_outputs_than_folders_is_refused_by_their_number(pictures):
+def test_model_with_fewer_outputs_than_folders_is_refused(pictures):
     folder, chosen = pictures
     small = replace(chosen.model, target=Target("model", "pipetrain.models.small_images.lenet5", {"classes": 1}))
     with pytest.raises(ConfigError, match=r"1 outputs, and the data object says that there are 2 classes; .*=2 works"):
@@ -92,7 +92,7 @@ def linear():
         ({"dtype": "float64"}, r"loss\._target_=.*targets float64 \(2,\) of the data set"),
     ],
 )
-def test_evaluation_set_that_model_or_loss_do_not_take_is_refused_before_the_start(tmp_path, options, message):
+def test_unfit_evaluation_set_is_refused_before_start(tmp_path, options, message):
     cut = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
     parts = {"dataset": {"_target_": f"{__name__}.vectors", **options}, "model": {"_target_": f"{__name__}.linear"}}
     with pytest.raises(ConfigError, match=message):

@@ -54,14 +54,14 @@ def test_model_check_passes_ordinary_layers():
     [torch.arange(24).view(6, 4), torch.zeros(6, 4, dtype=torch.long), torch.arange(4)[None]],
     ids=["of several samples", "all alike", "of one sample"],
 )
-def test_model_check_passes_ordinary_layers_behind_integer_inputs(tokens):
+def test_check_passes_ordinary_layers_on_integer_inputs(tokens):
     behind = [nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12)), nn.Linear(12, 2)]
     first = nn.Sequential(nn.Embedding(24, 3), nn.Flatten(), nn.Linear(12, 12), nn.Tanh())
     for layers in ([first, *behind], [*first, *behind]):
         assert weight_derived_layers(chain_of(nn.Sequential(*layers)), (tokens,)) == []
 
 
-def test_model_check_names_weights_computed_in_the_forward_behind_integer_inputs():
+def test_check_names_computed_weights_behind_integer_inputs():
     layers = nn.Embedding(24, 4), Scaled(), nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     for tokens in (torch.arange(24).view(6, 4), torch.zeros(6, 4, dtype=torch.long)):
         assert weight_derived_layers(chain_of(nn.Sequential(*layers)), (tokens,)) == ["1:Scaled"]
@@ -91,7 +91,7 @@ def test_model_check_passes_the_recurrent_layers_of_torch(kind):
     assert probe(nn.Linear(4, 4), Recurrent(kind(4, 4)), nn.Linear(4, 2)) == []
 
 
-def test_model_check_names_a_recurrent_layer_whose_weights_are_computed_in_the_forward():
+def test_check_names_recurrent_layer_with_computed_weights():
     derived = nn.utils.parametrizations.weight_norm(nn.GRUCell(4, 4), "weight_hh")
     assert probe(nn.Linear(4, 4), Recurrent(derived), nn.ReLU()) == ["1:Recurrent"]
 
@@ -103,12 +103,12 @@ def test_model_check_leaves_the_model_as_it_was():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def test_model_check_refuses_a_parameter_that_no_module_registers():
+def test_check_refuses_unregistered_parameter():
     with pytest.raises(ConfigError, match=r"1:Hidden uses a parameter of shape \(4, 4\) that none"):
         probe(nn.Linear(4, 4), Hidden())
 
 
-def test_model_check_refuses_an_embedding_that_changes_its_weights():
+def test_check_refuses_embedding_that_changes_its_weights():
     chain = chain_of(nn.Sequential(nn.Embedding(5, 4, max_norm=1.0)))
     with pytest.raises(ConfigError, match="max_norm"):
         weight_derived_layers(chain, (torch.tensor([[1, 2]]),))
@@ -138,7 +138,7 @@ def test_layer_that_counts_its_forwards_is_not_recomputed():
     check_recomputation(chain_of(nn.Sequential(nn.Linear(4, 4), Counting(), nn.Dropout(0.5))), (torch.randn(6, 4),))
 
 
-def test_batch_norm_of_one_value_per_channel_is_refused_with_its_layer():
+def test_batch_norm_of_one_value_is_refused_with_layer():
     layers = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4))
     with pytest.raises(ConfigError, match=r"some microbatch has one sample, and batch norm in layer 2:BatchNorm1d"):
         check_batch_norm(chain_of(layers), (torch.randn(6, 4),))
@@ -163,7 +163,7 @@ class Asking(nn.Module):
         return self.last(self.norm(self.function(hidden.float(), hidden.dtype)))
 
 
-def test_casts_that_only_lose_precision_are_let_be_and_leave_the_model_as_it_was():
+def test_precision_casts_pass_and_leave_model_unchanged():
     chain = chain_of(Asking(lambda x, dtype: x.to(dtype)), X)
     check_dtypes(chain, X, None, BF16)
     assert chain.module.norm.num_batches_tracked == 0

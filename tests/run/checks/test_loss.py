@@ -29,7 +29,7 @@ def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", de
     return notes
 
 
-def test_loss_and_metrics_that_there_are_pass_and_leave_the_model_as_it_was():
+def test_known_loss_and_metrics_pass_and_leave_model_unchanged():
     tried()
     tried(metrics={"loss": 1, "top1": 50}, best="top1")
     tried(metrics={"bleu": 25}, best="bleu", decoded=["bleu"])
@@ -43,12 +43,12 @@ def test_loss_and_metrics_that_there_are_pass_and_leave_the_model_as_it_was():
         (lambda labels: labels[:, None], r"loss\._target_=.*targets int64 \(2, 1\)"),
     ],
 )
-def test_targets_that_the_loss_does_not_take_are_refused_with_both_sides(target, message):
+def test_targets_unfit_for_loss_are_refused_with_both_shapes(target, message):
     with pytest.raises(ConfigError, match=message):
         tried(target=target)
 
 
-def test_best_checkpoint_by_a_metric_that_the_loss_does_not_have_is_refused():
+def test_best_checkpoint_by_unknown_metric_is_refused():
     with pytest.raises(ConfigError, match=r"^checkpoint.metric=top9: no metric top9; did you mean top1\?"):
         tried(best="top9")
 
@@ -71,7 +71,7 @@ class HitLoss(nn.CrossEntropyLoss):
 @pytest.mark.parametrize(
     ("measured", "message"),
     [
-        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 is not a number of hits out of 1"),
+        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 .*out of 1"),
         (
             lambda *_: torch.tensor(1),
             r"found is 1 for 2 samples together, but 1, 1 for each alone, so it is not a number",
@@ -80,8 +80,8 @@ class HitLoss(nn.CrossEntropyLoss):
             lambda _outputs, targets: -len(targets),
             r"found=-2 is not a number of hits out of 2; a metric .* docs/metrics.md",
         ),
-        (lambda _outputs, targets: 2 * len(targets), r"found=4 is not a number of hits out of 2"),
-        (lambda *_: torch.tensor(float("nan")), r"found=nan is not a number of hits out of 2"),
+        (lambda _outputs, targets: 2 * len(targets), r"found=4 .*out of 2"),
+        (lambda *_: torch.tensor(float("nan")), r"found=nan .*out of 2"),
         (lambda _outputs, targets: targets * 0, r"found is a tensor of shape \(2,\), not a number of hits"),
     ],
 )
@@ -99,7 +99,7 @@ def test_whole_numbers_are_hits_whatever_their_type():
     ("loss", "message"),
     [
         (nn.CrossEntropyLoss(reduction="none"), r"the mean, a tensor of one element, not a tensor of shape \(2,\)"),
-        (lambda *_: 1.0, r"the mean, a tensor of one element, not a float"),
+        (lambda *_: 1.0, r"the mean, .*not a float"),
         (
             lambda outputs, _targets: outputs.detach().sum(),
             r"_target_=.*: no gradient flows from the loss to the outputs",
@@ -108,12 +108,12 @@ def test_whole_numbers_are_hits_whatever_their_type():
         (TokenCrossEntropy(), r"outputs \(n, positions, vocabulary\) .*, not \(2, 4\) and \(2,\); loss=cross_entropy"),
     ],
 )
-def test_loss_that_returns_no_mean_or_takes_other_shapes_is_refused(loss, message):
+def test_loss_without_mean_or_with_other_shapes_is_refused(loss, message):
     with pytest.raises(ConfigError, match=message):
         tried(loss=loss)
 
 
-def test_further_metric_is_one_that_the_best_checkpoint_and_the_target_can_be_of():
+def test_further_metric_can_select_best_checkpoint_and_target():
     assert tried(metrics={"error": 1}, best="error", error=own("Ordered")) == []
 
 
@@ -134,7 +134,7 @@ def test_further_metrics_that_cannot_work_are_refused_in_words():
 
 
 @pytest.mark.slow  # torchmetrics takes seconds to import
-def test_metric_of_torchmetrics_that_takes_other_outputs_is_refused_with_both_sides():
+def test_torchmetrics_metric_for_other_outputs_is_refused():
     f1 = {"_target_": "torchmetrics.classification.BinaryF1Score"}
     with pytest.raises(ConfigError, match=r"^metrics\.f1: .*same shape.*; for outputs float32 \(2, 4\) of the model"):
         tried(f1=f1)
@@ -145,7 +145,7 @@ def test_metric_that_needs_more_than_two_samples_is_noted():
     assert note.startswith("warning: metrics.many: ValueError: at least three samples")
 
 
-def test_metric_that_the_loss_does_not_have_is_refused_with_the_nearest():
+def test_unknown_loss_metric_is_refused_with_nearest():
     with pytest.raises(ConfigError, match=r"train.target=.*: no metric top9; did you mean top1\?"):
         tried(metrics={"top9": 50})
     with pytest.raises(ConfigError, match=r"no metric accuracy; an evaluation gives loss$"):
@@ -153,7 +153,7 @@ def test_metric_that_the_loss_does_not_have_is_refused_with_the_nearest():
 
 
 @pytest.mark.parametrize("name", ["loss", "perplexity", "s", 3])
-def test_metric_of_a_loss_with_the_name_of_another_number_is_refused(name):
+def test_loss_metric_named_like_another_number_is_refused(name):
     class Named(nn.CrossEntropyLoss):
         def metrics(self, _outputs, targets):
             return {name: len(targets)}

@@ -18,7 +18,7 @@ def prepared(tmp_path, replicas, case="pipedream", partition=EVEN, **changes):
     return prepare(chosen, RunDirectory(tmp_path / "run"))
 
 
-def test_prepared_run_has_a_process_for_each_replica_and_says_what_becomes_of_the_minibatches(tmp_path):
+def test_prepared_run_has_process_per_replica_and_minibatch_use(tmp_path):
     found = prepared(tmp_path, [2, 1])
     assert found.job.placement.stages_of == ((0,), (0,), (1,))
     assert found.job.head()["replicas"] == [2, 1]

@@ -73,7 +73,7 @@ def test_labels_that_the_model_has_outputs_for_pass(split):
         ),
     ],
 )
-def test_label_out_of_range_is_named_with_its_sample_and_what_would_work(split, train, evaluation, message):
+def test_label_out_of_range_is_named_with_sample_and_remedy(split, train, evaluation, message):
     with pytest.raises(ConfigError, match=message):
         tried(train, evaluation, split=split)
 
@@ -83,7 +83,7 @@ def test_label_that_a_loss_does_not_ignore_is_out_of_range():
         tried([0, -100, 2])
 
 
-def test_label_out_of_range_is_named_with_the_classes_of_the_data_set():
+def test_label_out_of_range_is_named_with_dataset_classes():
     with pytest.raises(ConfigError, match=r"labels 0 to 2; the data object says that there are 3 classes; correct"):
         tried([0, 3], classes=3)
 
@@ -94,7 +94,7 @@ def test_model_with_fewer_outputs_than_classes_is_refused(classes):
         tried([0], classes=classes)
 
 
-def test_labels_that_the_data_set_changes_are_those_that_it_gives():
+def test_labels_changed_by_dataset_are_checked_as_given():
     class FromOne(TensorDataset):
         def __getitem__(self, index):
             inputs, label = super().__getitem__(index)
@@ -179,7 +179,7 @@ def test_first_id_without_a_row_is_told(ids, message):
         tried_tokens(4, *ids)
 
 
-def test_larger_vocabulary_of_the_data_set_is_told_where_its_first_ids_fit():
+def test_larger_vocabulary_is_reported_even_if_first_ids_fit():
     with pytest.raises(ConfigError, match=r"vocabulary has 4 tokens, and that of the data set 6; make a model for 6$"):
         tried_tokens(4, [[0, 3]], vocabulary_size=6)
 

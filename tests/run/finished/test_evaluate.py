@@ -36,7 +36,7 @@ def test_evaluation_of_a_stored_run_is_that_of_the_run_itself(run):
     assert evaluated(path, "device=cpu", step=6).step == 6
 
 
-def test_evaluation_takes_other_data_and_refuses_what_it_does_not_read(run):
+def test_evaluation_takes_other_data_and_refuses_unread_settings(run):
     path, _ = run
     assert evaluated(path, "dataset.eval=6").samples == 6
     assert evaluated(path, "dataset.limit=2", "dataset.train=2").samples == 2  # fewer than a minibatch of training
@@ -48,7 +48,7 @@ def test_evaluation_takes_other_data_and_refuses_what_it_does_not_read(run):
         evaluated(path, "train.epochs=3")
 
 
-def test_evaluation_on_a_data_set_chosen_by_name_takes_its_section(run):
+def test_evaluation_on_named_dataset_takes_its_section(run):
     path, _ = run
     sizes = ["dataset.channels=1", "dataset.size=8", "dataset.classes=4", "dataset.eval=8"]
     found = evaluated(path, "dataset=synthetic_images", *sizes)

@@ -81,13 +81,13 @@ def test_place_where_no_file_can_be_is_refused(run, tmp_path, path, reason):
 
 
 @pytest.mark.parametrize("name", ["w.h5", "w.npz", "w.json"])
-def test_name_of_another_format_is_refused_unless_the_format_is_chosen(tmp_path, name):
+def test_name_of_other_format_is_refused_unless_chosen(tmp_path, name):
     with pytest.raises(ConfigError, match=r"-o \S+: no format for \.\w+; use \.safetensors, or for torch"):
         Format.of(tmp_path / name)
     assert cli.carry_out(["export", str(tmp_path), "-o", str(tmp_path / name)]) == ExitCode.WRONG_USAGE
 
 
-def test_folder_that_cannot_be_written_to_is_refused_as_wrong_usage(run, tmp_path, monkeypatch, capsys):
+def test_unwritable_folder_is_refused_as_wrong_usage(run, tmp_path, monkeypatch, capsys):
     def refuse(**_options):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -100,9 +100,7 @@ def test_folder_that_cannot_be_written_to_is_refused_as_wrong_usage(run, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
-def test_full_disk_is_an_error_of_the_system_that_names_the_file_and_spares_the_one_before(
-    run, tmp_path, monkeypatch, name
-):
+def test_full_disk_names_file_and_keeps_previous_export(run, tmp_path, monkeypatch, name):
     path = tmp_path / name
     path.write_bytes(b"before")
 

@@ -61,7 +61,7 @@ def cases(text):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "gpt2", "bert"])
 @torch.no_grad()
-def test_export_loads_into_the_plain_model_of_its_library_and_gives_the_same_scores(tmp_path, name):
+def test_export_loads_into_plain_model_with_equal_scores(tmp_path, name):
     text = tmp_path / "novel.txt"
     text.write_text("It is a truth universally acknowledged.\n" * 12)
     changes, plain_model = cases(text)[name]

@@ -41,7 +41,7 @@ def test_numbers_out_of_range_are_refused_by_their_flag(options, flag):
         Sampling(**options)
 
 
-def test_model_goes_on_from_the_last_tokens_that_it_takes_with_tokens_that_have_a_meaning():
+def test_model_continues_from_its_last_known_tokens():
     torch.manual_seed(0)
     model = gpt.build(20, 8, layers=1, width=8, heads=1)
     model.module.eval()
@@ -55,7 +55,7 @@ def test_model_goes_on_from_the_last_tokens_that_it_takes_with_tokens_that_have_
     assert len(found) == 12
 
 
-def test_text_comes_in_pieces_and_parts_of_characters_wait_for_the_rest():
+def test_text_comes_in_pieces_of_whole_characters():
     whole = CharacterVocabulary("abc")
     assert list(_pieces(whole, [0, 1], iter([2, 0]))) == ["ab", "c", "a", ""]
     halves = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))

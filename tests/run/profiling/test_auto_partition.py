@@ -62,7 +62,7 @@ def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
     assert message in prepared(tmp_path, stored, 3).notes
 
 
-def test_processes_share_the_cores_of_a_measured_cpu_unless_devices_are_named(tmp_path, stored):
+def test_processes_share_measured_cpu_unless_devices_are_named(tmp_path, stored):
     content = json.loads(stored.read_text())
     stored.write_text(json.dumps({**content, "provenance": {"device": "cpu", "threads": 1, "cores": 2}}))
     of_two = "assumed: 3 processes share 2 cores; topology.devices=3 gives each a device of its own"
@@ -140,7 +140,7 @@ def test_a_slow_link_moves_the_cut(tmp_path, stored):
 @pytest.mark.parametrize(
     ("stages", "changes", "message"),
     [
-        (9, {}, r"partition\.stages=9: the model has 7 parts that can be cut apart; at most 7 stages"),
+        (9, {}, r"partition\.stages=9: .*at most 7 stages"),
         (3, {"topology": {"devices": 2}}, r"partition\.stages=3: `topology` has 2 devices, and each stage takes one"),
         (
             2,
@@ -179,7 +179,7 @@ class Found:
         self.checkpoint, self.source, self.differences = folder, RunDirectory(folder), differences
 
 
-def test_a_run_that_goes_on_keeps_its_cuts_unless_what_decides_them_has_changed(tmp_path, stored):
+def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored):
     found, run = Found(tmp_path), chosen(stored, 2)
     found.source.plan.write_text(
         json.dumps(
@@ -202,7 +202,7 @@ def test_a_run_that_goes_on_keeps_the_replicas_that_were_planned(tmp_path, store
     assert auto_partition.stored_cuts(chosen(stored), found).replicas == (2, 1)
 
 
-def test_cuts_that_another_rule_made_are_left_to_it_and_a_lost_plan_is_told(tmp_path, stored):
+def test_cuts_of_other_rule_stay_and_lost_plan_is_reported(tmp_path, stored):
     found, run = Found(tmp_path), chosen(stored, 2)
     found.source.plan.write_text('{"rule": "even", "stages": []}')
     assert auto_partition.stored_cuts(run, found) is None

@@ -45,7 +45,7 @@ class Sleeper(nn.Module):
         return Slow.apply(x, self.seconds)
 
 
-def test_forward_and_backward_times_go_to_the_layer_that_takes_them():
+def test_forward_and_backward_times_go_to_their_layers():
     layers = [nn.Linear(3, 2), Sleeper(0.02, 0.08), Sleeper(0.05, 0.0)]
     first, second, third = measured(chain_of(nn.Sequential(*layers)), torch.ones(4, 3))
     assert second.forward_s >= 0.02
@@ -64,7 +64,7 @@ def test_the_last_layer_has_the_loss():
     assert first.weight_bytes == FLOAT * 12
 
 
-def test_what_several_layers_keep_counts_once_and_weights_not_at_all():
+def test_shared_kept_memory_counts_once_and_weights_never():
     chain = chain_of(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)))
     first, relu, last = measured(chain, torch.ones(4, 3))
     # The first linear layer keeps the data, ReLU its output, which is also all that the last one keeps of its own
@@ -77,7 +77,7 @@ def test_what_several_layers_keep_counts_once_and_weights_not_at_all():
     assert [layer.shared_bytes for layer in (first, relu, last)] == [0, 0, FLOAT * 32]
 
 
-def test_sizes_are_of_the_whole_minibatch_whose_first_microbatch_is_measured():
+def test_sizes_are_of_minibatch_with_first_microbatch_measured():
     chain = chain_of(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)))
     whole, parts = (measured(chain, torch.ones(4, 3), num_microbatches=count)[1] for count in (1, 2))
     assert (whole.output_bytes, whole.activation_bytes) == (parts.output_bytes, parts.activation_bytes)
@@ -88,14 +88,14 @@ def test_sizes_are_of_the_whole_minibatch_whose_first_microbatch_is_measured():
     assert 0.03 <= slow[1].forward_s < 4 * 0.03 <= twice[1].forward_s
 
 
-def test_relayed_integers_masks_and_recurrent_layers_are_measured_as_they_cross():
+def test_relayed_integers_masks_and_recurrence_are_measured():
     layers = measured(small_model.build(1, 4), torch.rand(4, 1, 8, 8))
     relayed = 4 * 6 * 16 * FLOAT * 2 + 4 * 16 * LONG + 4 * 16
     assert [layer.output_bytes for layer in layers[:3]] == [4 * 6 * 16 * FLOAT, relayed, relayed]
     assert all(layer.forward_s > 0 and layer.backward_s > 0 for layer in layers)
 
 
-def test_layers_behind_integers_and_layers_with_one_weight_are_measured():
+def test_layers_on_integers_or_sharing_a_weight_are_measured():
     embedding, head = nn.Embedding(5, 6), nn.Linear(6, 5, bias=False)
     head.weight = embedding.weight
     module = nn.Sequential(embedding, nn.Flatten(0, 1), head)
@@ -124,7 +124,7 @@ def test_pictures_have_their_channels_last_where_a_run_has_them():
     assert set(seen) == {(True, 1)}
 
 
-def test_weights_buffers_random_numbers_and_threads_stay_as_they_were():
+def test_weights_buffers_random_state_and_threads_are_unchanged():
     torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
     chain, threads, expected = chain_of(module), torch.get_num_threads(), torch.random.get_rng_state()

@@ -16,7 +16,7 @@ def never_answer(rank, _folder, note):
 
 
 @pytest.mark.slow
-def test_two_workers_send_each_other_megabytes_a_second_and_a_large_message_takes_more_of_their_cores():
+def test_workers_send_megabytes_and_large_messages_cost_cores():
     found = measured_link("cpu")
     assert 1e6 < found.bytes_per_s < 1e12
     assert 0 < found.message_work.seconds < 1
@@ -34,7 +34,7 @@ def test_measured_link_is_read_as_it_was_stored():
     assert LinkSpeed.from_json(stored) == LinkSpeed(2e9, MessageCpuTime(1e-4, 3e-10))
 
 
-def test_workers_that_never_answer_are_ended_and_the_settings_that_help_are_named(tmp_path, monkeypatch):
+def test_unanswering_workers_are_ended_with_settings_named(tmp_path, monkeypatch):
     monkeypatch.setattr(link_speed, "_worker", never_answer)
     monkeypatch.setattr(link_speed, "_DEADLINE_SECONDS", 1.0)
     with pytest.raises(RunError, match=r"within 1 s.* planner\.bandwidth=false .*topology\.gigabytes_per_s"):
@@ -44,7 +44,7 @@ def test_workers_that_never_answer_are_ended_and_the_settings_that_help_are_name
             os.kill(int(started.read_text()), 0)
 
 
-def test_slowed_links_are_given_the_time_that_their_messages_take(monkeypatch):
+def test_slowed_links_have_time_of_their_messages(monkeypatch):
     monkeypatch.setattr(link_speed, "given_bytes_per_s", lambda: None)
     alone = link_speed._allowed_s()
     monkeypatch.setattr(link_speed, "given_bytes_per_s", lambda: 1e6)

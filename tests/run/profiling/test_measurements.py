@@ -47,6 +47,6 @@ def test_what_a_process_measured_comes_back_from_it():
     assert given == {"a": 1.5}
 
 
-def test_configuration_that_cannot_be_measured_is_refused_as_in_this_process():
+def test_unmeasurable_configuration_is_refused_like_in_process():
     with pytest.raises(ConfigError, match=r"^train\.batch_size=9: too many$"):
         measure_in_subprocess(refuse)

@@ -68,7 +68,7 @@ def test_what_was_measured_is_not_measured_again(counter):
 
 
 @pytest.mark.usefixtures("counter")
-def test_a_remembered_measurement_says_when_it_was_made_and_how_busy_the_machine_was(monkeypatch):
+def test_remembered_measurement_shows_its_age_and_load(monkeypatch):
     monkeypatch.setattr(profile, "occasion", lambda: {"measured_at": "2026-01-02T03:04:05+00:00", "load_average": 7.5})
     assert measured_profile().notes == ["measured 2026-01-02 03:04 at load 7.5"]
     monkeypatch.setattr(profile, "occasion", lambda: {"measured_at": "2026-02-03T04:05:06+00:00"})
@@ -194,7 +194,7 @@ def test_a_profile_depends_on(other):
     assert other() != key()
 
 
-def test_a_profile_does_not_depend_on_how_long_a_run_trains_and_with_which_method():
+def test_profile_is_independent_of_run_length_and_method():
     assert key(train={"epochs": 9}, seed=7) == key()
 
 
