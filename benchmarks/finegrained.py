@@ -31,8 +31,8 @@ from typing_extensions import override
 from pipetrain.data.loader import Loader
 from pipetrain.executors.finegrained import FinegrainedExecutor
 from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy, StepLoss, TokenCrossEntropy
 from pipetrain.methods import Method
 from pipetrain.methods.hogwild import Hogwild

@@ -31,7 +31,7 @@ from pipetrain.config.composition import composed
 from pipetrain.config.settings import Settings
 from pipetrain.data.loader import Loader
 from pipetrain.planner.partition.rules import Even
-from pipetrain.planner.plan import make_plan
+from pipetrain.planner.run_plan import make_plan
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_chain
 

@@ -34,8 +34,8 @@ from workloads import WORKLOADS, Workload
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.transport import NEVER
-from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import build_stages, connect_stages
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.program.drain_interval import DrainInterval

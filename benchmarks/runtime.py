@@ -40,8 +40,8 @@ from pipetrain.device_queue import synchronize
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.messages.transport import NEVER, agreed_transport, set_environment
-from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Bounds, Training, build_pipeline, build_stages, connect_stages
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.base import Method
 from pipetrain.methods.naive_async import NaiveAsync
@@ -50,7 +50,7 @@ from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.planner.partition.rules import Even
-from pipetrain.planner.plan import make_plan
+from pipetrain.planner.run_plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
 from pipetrain.run.builders.machine import device_at, keep_freed_memory

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from papers.page import HEADS, comparison_cells
 from papers.paper import Paper, read_tables
+from papers.paper_page import HEADS, comparison_cells
 from papers.publications import PAPERS
 from papers.targets import full_name, parts_of
 from pipetrain.report.text_table import text_table

@@ -9,8 +9,8 @@ from papers.field_map.losses import NAME, maps_of
 from papers.field_map.page import figure_of as figure_of_map
 from papers.field_map.page import map_page
 from papers.measured_section import experiments, figure_of
-from papers.page import page
 from papers.paper import read_tables
+from papers.paper_page import page
 from papers.publications import PAPERS
 from papers.results import read_results
 from pipetrain.errors import ConfigError

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pipetrain.data.loader import Loader
     from pipetrain.errors import ConfigError
     from pipetrain.executors.hooks import RunHooks
-    from pipetrain.executors.phase import Phase, PipelineRules
     from pipetrain.executors.pipeline import Training, build_pipeline
+    from pipetrain.executors.pipeline_rules import Phase, PipelineRules
     from pipetrain.methods.base import Method
     from pipetrain.models.chain import LayerChain, chain_of
     from pipetrain.optim.lr_schedules import LearningRateSchedule

@@ -20,7 +20,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages import control
 from pipetrain.executors.messages.control import collect_tensors
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.losses import NO_METRICS, Loss, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import BaseStage

@@ -15,7 +15,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.neighbors import Neighbors
 from pipetrain.executors.messages.p2p import Key, evaluation_keys, training_keys
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.phase import Phase
+from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import StageRunner
 from pipetrain.losses import NO_METRICS, Metrics, RunningMetrics

@@ -16,7 +16,7 @@ from pipetrain.executors.base import IntervalTimes, OneProcess
 from pipetrain.executors.clipping import Clipping, squared_norm
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.program.drain_interval import DrainInterval

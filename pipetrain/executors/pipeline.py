@@ -15,7 +15,7 @@ from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain

@@ -11,7 +11,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.executors.base import IntervalTimes, OneProcess
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.replicas.averaging import AveragedGradients, InProcessAveraging, LocalGradients, Round
 from pipetrain.executors.stage_runner import BackwardId, StageRunner

@@ -21,7 +21,7 @@ from pipetrain.tracking.records import format_metric
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tokens
 
 if TYPE_CHECKING:
-    from pipetrain.planner.plan import Plan, StagePlan
+    from pipetrain.planner.run_plan import Plan, StagePlan
     from pipetrain.run.finished.evaluate import Evaluation
 
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.ranges import LabelRange
-from pipetrain.executors.phase import Phase
+from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.executors.torch_pipelining.limits import common_placement
 from pipetrain.losses import Loss, Metrics
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
 from pipetrain.planner.partition.finegrained import FineGrained
-from pipetrain.planner.plan import Plan, make_plan
+from pipetrain.planner.run_plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.builders.data import Data, build_data
 from pipetrain.run.builders.loss import build_loss, build_metrics

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipetrain.arithmetic import switches_in_effect
 from pipetrain.errors import DivergedError
-from pipetrain.planner.plan import stale_weight_share
+from pipetrain.planner.run_plan import stale_weight_share
 from pipetrain.run.checkpoint import store
 from pipetrain.run.job import Job
 from pipetrain.schedules import Replicas

@@ -7,7 +7,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
-from pipetrain.planner.plan import Plan
+from pipetrain.planner.run_plan import Plan
 from pipetrain.run.builders.machine import device_at
 from pipetrain.run.checks import data, model, pipeline
 from pipetrain.run.components import build

@@ -11,8 +11,8 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import RunError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, build_pipeline
+from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
 from pipetrain.models.chain import LayerChain

@@ -9,7 +9,7 @@ from support.methods import METHODS
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import AdmissionGate
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.round_robin import RoundRobin
 

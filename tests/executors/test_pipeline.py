@@ -7,8 +7,8 @@ from torch import nn
 
 from pipetrain.executors.finegrained import FinegrainedExecutor
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, build_pipeline, build_stages
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.models.chain import chain_of

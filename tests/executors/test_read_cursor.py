@@ -6,7 +6,7 @@ from support.pipelines import stage_of
 from torch import nn
 
 from pipetrain.errors import InvariantError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.program.drain_interval import DrainInterval

@@ -6,8 +6,8 @@ from torch import nn, randint, randn
 
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_pipeline
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
 from pipetrain.program.drain_interval import DrainInterval

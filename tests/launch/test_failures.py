@@ -86,7 +86,8 @@ def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group, 
     assert error == ""
     left = summary(folder)
     assert left["status"] == "interrupted"
-    assert left["extra_drains"] == [left["steps"]]
+    at_checkpoint = left["steps"] % 50 == 0  # where the settings ask for a drain, too
+    assert left["extra_drains"] == ([] if at_checkpoint else [left["steps"]])
     assert left["checkpoint"] == f"checkpoints/step-{left['steps']:08d}"
     checkpoints_load(folder)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.hogwild import Hogwild
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import Kind

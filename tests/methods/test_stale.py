@@ -6,7 +6,7 @@ import pytest
 from support.moments import CONTEXT
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.stale import Stale
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 

@@ -12,9 +12,9 @@ from papers.cli import PROGRAM
 from papers.field_map.losses import maps_of
 from papers.field_map.page import map_page
 from papers.judgement import companions
-from papers.page import extent, page
 from papers.pages import PAPERS
 from papers.paper import Agreement, read_tables
+from papers.paper_page import extent, page
 from papers.results import read_results
 from papers.targets import presets
 from pipetrain import cli

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support import reference
 from support.methods import ASYNCHRONOUS, METHODS, SYNCHRONOUS, fitting
 
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.program.weight_reads import StageContext, WeightRead, closed_form_context, query_method, staleness
 from pipetrain.schedules.one_f_one_b import OneFOneB

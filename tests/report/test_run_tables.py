@@ -7,7 +7,7 @@ import torch
 
 from pipetrain.models import torchvision_models
 from pipetrain.planner.partition.rules import Even
-from pipetrain.planner.plan import Plan, StagePlan, make_plan
+from pipetrain.planner.run_plan import Plan, StagePlan, make_plan
 from pipetrain.report.run_tables import (
     evaluation_json,
     evaluation_lines,

@@ -5,7 +5,7 @@ from torch import nn
 from torch.distributed.pipelining.schedules import get_schedule_class
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.schedules import ListSchedule
 from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble

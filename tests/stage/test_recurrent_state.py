@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.models.stateful_layer import StatefulLayer, carrying_state
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.recomputation import RecomputeSegments

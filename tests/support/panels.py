@@ -1,6 +1,6 @@
 """Panels of a timeline to draw."""
 
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.program.playback import play, unit_duration
 from pipetrain.report.timeline.panels import Box, Panel, boxes

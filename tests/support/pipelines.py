@@ -11,8 +11,8 @@ from torch.utils.data import TensorDataset
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Training, build_pipeline
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream

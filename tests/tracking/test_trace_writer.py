@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan

@@ -17,7 +17,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.links import Links
 from pipetrain.executors.messages.p2p import Key, evaluation_keys
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.tied_weights import TiedMessages
 from pipetrain.executors.torch_pipelining.pipe import Pipe, Relay, Shapes
 from pipetrain.losses import NO_METRICS, Metrics

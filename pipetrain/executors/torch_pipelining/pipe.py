@@ -15,7 +15,7 @@ from pipetrain.executors.hooks import Around
 from pipetrain.executors.messages.links import Links, Spec
 from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
 from pipetrain.losses import Loss, StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.schedules import Placement

@@ -13,9 +13,9 @@ from pipetrain.config.option_checks import check_flag
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import Pairs, PartitionRule
-from pipetrain.planner.plan import Plan
 from pipetrain.planner.profile.estimate import FLOPS_PER_SECOND, LayerCost, WeightPasses, no_passes
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer, renumber_shared
+from pipetrain.planner.run_plan import Plan
 
 AUTO = "auto"
 

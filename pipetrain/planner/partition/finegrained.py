@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import tied_weights
-from pipetrain.planner.plan import Plan, StagePlan
 from pipetrain.planner.profile.estimate import layer_costs
+from pipetrain.planner.run_plan import Plan, StagePlan
 
 
 @dataclass

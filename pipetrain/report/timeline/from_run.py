@@ -10,7 +10,7 @@ from typing import Any
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice, play
 from pipetrain.program.steady_state import between_updates, peak_in_flight

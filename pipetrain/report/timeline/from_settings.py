@@ -8,7 +8,7 @@ from functools import cached_property
 
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
 from pipetrain.program.playback import Slice, grid, idle_shares, play
 from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state

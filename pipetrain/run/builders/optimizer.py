@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from pipetrain.config.settings import OptimizerSettings, Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import Phase
+from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.optim.stage_optimizer import can_be_fused
 from pipetrain.optim.torch_schedulers import TorchScheduler

@@ -10,7 +10,7 @@ from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.errors import ConfigError, as_configured, is_whole
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition

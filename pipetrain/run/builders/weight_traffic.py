@@ -5,7 +5,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from pipetrain.config.settings import Settings
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.optim.prediction import known_rule
 from pipetrain.planner.profile.estimate import WeightPasses
 from pipetrain.program.planned_operations import Activations, PlannedOperation

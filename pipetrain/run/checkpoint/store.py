@@ -13,7 +13,7 @@ from pipetrain.config.moved import with_present_paths
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.checkpoint import manifest, tensor_file
-from pipetrain.run.checkpoint.progress import progress_fault
+from pipetrain.run.checkpoint.progress_check import progress_fault
 from pipetrain.run.checkpoint.tensor_file import Kind, TensorName
 from pipetrain.stage.base import BaseStage
 from pipetrain.stage.gradients import LossScaler

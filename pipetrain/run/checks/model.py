@@ -9,7 +9,7 @@ from torch import nn
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.models.ties import ties_between
 from pipetrain.planner.partition.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights

@@ -10,7 +10,7 @@ from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.messages import slow_link
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain

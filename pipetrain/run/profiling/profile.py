@@ -29,7 +29,7 @@ from pipetrain.run.builders.model import build_arithmetic, build_model
 from pipetrain.run.builders.pipeline import build_rule
 from pipetrain.run.profiling.layer_times import Measuring, Minibatch, measured_layers
 from pipetrain.run.profiling.link_speed import LinkSpeed, measured_link
-from pipetrain.run.profiling.measurements import Measurement, measure_in_subprocess
+from pipetrain.run.profiling.measurement_cache import Measurement, measure_in_subprocess
 from pipetrain.run.provenance import machine, occasion
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.progress import counting, status

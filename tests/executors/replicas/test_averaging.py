@@ -10,7 +10,7 @@ from support.pipelines import batches, difference, pipeline, sgd
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.replicas.averaging import InProcessAveraging, LocalGradients, Round, mean_in_first
 from pipetrain.methods.asp import ASP
 from pipetrain.program.drain_interval import DrainInterval

@@ -10,7 +10,7 @@ from support.methods import DISTINCT
 from support.worker_pool import distributed, job, settings, simulated
 
 from pipetrain.planner.partition.rules import Even
-from pipetrain.planner.plan import make_plan
+from pipetrain.planner.run_plan import make_plan
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_chain
 

@@ -8,8 +8,8 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition, merge_layers, stages_of_profile
 from pipetrain.planner.partition.rules import Even, Explicit, Ppv
-from pipetrain.planner.plan import make_plan
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer, SharedWeight
+from pipetrain.planner.run_plan import make_plan
 
 
 def test_merged_layers_cost_what_their_parts_cost():

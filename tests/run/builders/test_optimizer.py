@@ -3,7 +3,7 @@
 import pytest
 from support.worker_pool import job, simulated
 
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.run.profiling.measurements import Measurement, measure_in_subprocess
+from pipetrain.run.profiling.measurement_cache import Measurement, measure_in_subprocess
 
 
 @pytest.fixture

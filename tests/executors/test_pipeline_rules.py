@@ -8,7 +8,7 @@ from support.pipelines import trained
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, InvariantError
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods import Method
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.synchronous import Synchronous

@@ -7,8 +7,8 @@ from torch import nn
 from pipetrain.models import small_images
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import Even, Explicit, Ppv
-from pipetrain.planner.plan import Plan, StagePlan, make_plan
 from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
+from pipetrain.planner.run_plan import Plan, StagePlan, make_plan
 
 EXAMPLE = [torch.zeros(4, 1, 28, 28)]
 LENET = small_images.lenet5(1, 10, (28, 28))
