@@ -38,8 +38,8 @@ _HOMES = {
     "Method": "methods.base",
     "Moment": "program.weight_reads",  # former name of ReadContext
     "Operation": "schedules.operation",
-    "Phase": "executors.phase",
-    "PipelineRules": "executors.phase",
+    "Phase": "executors.pipeline_rules",
+    "PipelineRules": "executors.pipeline_rules",
     "Placement": "schedules.placement",
     "ReadContext": "program.weight_reads",
     "RunHooks": "executors.hooks",
