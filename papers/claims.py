@@ -76,7 +76,7 @@ class Reaches:
         found = groups.get(self.method)
         head = column_of(self.metric).head
         if found is None or self.metric not in found.means:
-            return f"{self.method} has to reach a {head} of {self.least:g} first; it was not measured"
+            return f"{self.method} must first reach a {head} of {self.least:g}, which was not measured"
         if found.means[self.metric] >= self.least:
             return None
         return f"{shown(found, self.metric)} does not reach a {head} of {self.least:g}"
@@ -104,7 +104,7 @@ class Within:
         """Why the experiment is not fit; None if it is."""
         both = [groups.get(name) for name in (self.method, self.other)]
         head = column_of(self.metric).head
-        asked = f"{self.method} has to come within {self.points:g} of {self.other}'s {head}, as in the paper"
+        asked = f"{self.method} must come within {self.points:g} of {self.other}'s {head}, as in the paper"
         if any(found is None or self.metric not in found.means for found in both):
             return f"{asked}, which was not measured"
         first, other = (found for found in both if found)
@@ -132,7 +132,7 @@ class Distinct:
         first, other = (groups.get(name) for name in self.methods)
         if first is None or other is None or not first.same_bits(other):
             return None
-        return f"{first.name} and {other.name} computed the same bits under every seed, as they do where {self.why}"
+        return f"{first.name} and {other.name} computed the same bits under every seed, as they do if {self.why}"
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class SameRate:
             return None
         rates = [", ".join(f"{rate:g}" for rate in sorted(group.rates)) for group in (first, other)]
         return (
-            f"{self.first} has a learning rate of {rates[0]} and {self.other} one of {rates[1]}, so the gap is not "
-            "that of staleness alone"
+            f"{self.first} has a learning rate of {rates[0]} and {self.other} of {rates[1]}, so staleness alone does "
+            "not explain the gap"
         )
 
 
@@ -175,9 +175,9 @@ class RankingClaim:
         metric: a column; by default what the experiment is ranked by. A predicted one is that of simulated pipelines;
             others have a measured one in its place.
         against: the experiment of the others, where it is another one.
-        within: how much worse one that is no worse may be, as the paper says it; None: what `Difference` takes.
-        floor: a value up to which a method that fails has learned nothing; None: as the losses tell.
-        factor: by how much one that is better is so, as the paper says it.
+        within: margin that the paper states for `LIKE`; None for the default of `Difference`.
+        floor: value up to which a failed method has learned nothing; None to decide by the losses.
+        factor: ratio that the paper states for `BETTER`.
         full: True if the small scale cannot decide.
         controls: what experiments have to show first.
     """
@@ -210,7 +210,7 @@ class MeanRatioClaim:
         relation: of its throughput to the other's; `BETTER` or `LIKE`.
         other: the name of a group.
         metric: a column.
-        factor: by how much one that is better is so on average, as the paper says it.
+        factor: mean ratio that the paper states.
     """
 
     experiments: tuple[str, ...]
@@ -229,7 +229,7 @@ class RatioTrendClaim:
     Attributes:
         experiments: presets.
         first: the name of a group.
-        other: that of the one that it is compared to.
+        other: the name of the group that it is compared to.
         metric: a column.
     """
 

@@ -9,11 +9,10 @@ from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
 
 _REPRODUCE = """\
-Runs the presets of an experiment, a table, a figure or whole papers as sweeps, one after the other, the cheapest first,
-and keeps the measured numbers, their figure, the command, versions, seeds, time and kind of machine. One that fails is
-listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too. The
-map is run in rounds: a coarse map of all networks first, and last the other seeds at the best learning rates. Its runs
-that are kept are not run again."""
+Runs the presets of an experiment, a table, a figure or a whole paper as sweeps, one after another, cheapest first, and
+stores the measurements, their figure, the command, versions, seeds, time and kind of machine. Failed sweeps are listed
+at the end. A second call continues where the first was interrupted. The map is run in rounds: first a coarse map of all
+networks, last the other seeds at the best learning rates. Its stored runs are not run again."""
 _SETTING = (
     ("--curvature", float, "λ, the curvature of the quadratic; default 1"),
     (
@@ -32,7 +31,7 @@ _SETTING = (
     ("--momentum", float, "β, the share of the last step that is kept; default 0.9"),
     ("--decay", float, "D, the decay of the discrepancy correction T2; default that of eq. 14"),
 )
-"""Fields of the theory's Setting, whose defaults these are."""
+"""Options of the theory; `Setting` has the defaults."""
 
 
 def main() -> None:
@@ -56,11 +55,11 @@ def _add_reproduce(subparsers: Subparsers) -> None:
     parser.add_argument(
         "name",
         metavar="NAME",
-        help="such as pipeoptim, pipeoptim/table4, zhang/table2_lenet5, map, or papers: all that they have",
+        help="for example pipeoptim, pipeoptim/table4, zhang/table2_lenet5, map, or papers for all of them",
     )
-    parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's own")
+    parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's")
     parser.add_argument(
-        "--untimed", action="store_true", help="keep neither times nor throughput, where other work shares the machine"
+        "--untimed", action="store_true", help="discard times and throughput, if the machine is shared with other work"
     )
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
     parser.add_argument(
@@ -77,7 +76,7 @@ def _reproduce(options: argparse.Namespace) -> ExitCode:
 
 
 def _add_pages(subparsers: Subparsers) -> None:
-    text = "write a page for each paper: its claims, and its numbers beside those that pipetrain computes"
+    text = "write a page for each paper: its claims, and its numbers next to pipetrain's"
     parser = subparsers.add_parser(
         "pages", help=text, description=text, epilog="For example: python -m papers pages pipemare -o pages"
     )
@@ -142,7 +141,7 @@ def _stability(options: argparse.Namespace) -> ExitCode:
 
 PROGRAM = cli.Program(
     "python -m papers",
-    "Runs the experiments of five papers on pipeline parallelism, and sets what they print beside what is measured.",
+    "Runs the experiments of five papers on pipeline parallelism and compares printed with measured numbers.",
     "For example: python -m papers reproduce zhang/table2_lenet5\n             python -m papers pages zhang",
     _add_parsers,
 )

@@ -1,4 +1,4 @@
-"""Difference between two groups of runs, as far as it exceeds their scatter."""
+"""Difference between two groups of runs, compared to the scatter between seeds."""
 
 import math
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class Relation(Enum):
 class Difference:
     """Difference between one group's mean and another's.
 
-    In what was learned, one is better from the first gain that the interval tells. In time and memory a gain has to be
-    above the margin, too, as machines differ from day to day, and as bytes do not scatter at all.
+    A metric of learning is better if the interval of the gain excludes zero. Time and memory must also exceed the
+    margin, because machines differ from day to day, and because bytes do not scatter at all.
 
     Attributes:
         first, other: the groups.
@@ -45,19 +45,19 @@ class Difference:
 
     @property
     def untested(self) -> str | None:
-        """Why the runs say nothing of any relation, however small they scatter; None if they may."""
+        """Why the runs cannot decide any relation, even without scatter; None if they can."""
         both = self.first, self.other
         if self.metric in TIMINGS and any(group.completed == 1 for group in both):
-            return "one timing does not tell how far timings scatter"
+            return "one timing does not show scatter"
         if all(map(self._missing, both)):
-            return "neither has completed, or come so far"
+            return "neither completed, or reached the target"
         if not self.of_learning:
             return None
         if any(group.completed == 1 for group in both):
-            return "one run does not tell how far runs scatter"
+            return "one run does not show scatter"
         if self.first.same_bits(self.other):
-            return "both computed the same bits, so this experiment does not tell them apart"
-        return None if self.first.learned or self.other.learned else "neither has learned"
+            return "both computed the same bits, so this experiment does not separate them"
+        return None if self.first.learned or self.other.learned else "neither learned"
 
     @property
     def interval(self) -> Interval | None:

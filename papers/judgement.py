@@ -93,9 +93,9 @@ def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
 
 def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_Answer]:
     """For each of the other groups, the answer to whether the order holds."""
-    there, beside = companions(order.experiment, results), companions(order.against or order.experiment, results)
+    there, against = companions(order.experiment, results), companions(order.against or order.experiment, results)
     first = _groups(there).get(order.first)
-    others = [other for name in order.others if (other := _groups(beside).get(name))]
+    others = [other for name in order.others if (other := _groups(against).get(name))]
     asked = order.metric or _ranked(there[0], best=best) if there else None
     if first is None or not others or asked is None:
         return
@@ -110,9 +110,9 @@ def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_An
 def _blind(
     order: RankingClaim, first: MeasuredGroup, others: Sequence[MeasuredGroup], asked: str, scale: str
 ) -> str | None:
-    """Why the experiment has nothing to compare, whatever its runs came to."""
+    """Why the experiment has nothing to compare, whatever its results."""
     if order.full and scale != FULL:
-        return f"{column_of(asked).head} against {', '.join(other.name for other in others)}: only full scale tells"
+        return f"{column_of(asked).head} against {', '.join(other.name for other in others)}: needs the full scale"
     if not any(_metric(asked, first, other) for other in others):
         return f"{column_of(asked).head} was not measured, or not kept"
     return None
@@ -132,8 +132,8 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
         return
     holds = difference.shows(order.relation)
     word, reading = difference.word(order.relation), difference.reading(order.relation)
-    if holds and order.relation is Relation.LIKE and not _tells_any(difference, _groups(there)):
-        none = "no other method there is worse either, so it has nothing to tell"
+    if holds and order.relation is Relation.LIKE and not _separates_any(difference, _groups(there)):
+        none = "no other method is worse either, so the experiment does not separate methods"
         yield answer(word, f"{reading}; {none}", tested=False)
         return
     yield answer(word, reading, holds=holds)
@@ -149,13 +149,12 @@ def _unmet(controls: Sequence[Control], results: Results) -> str | None:
     return next(filter(None, found), None)
 
 
-def _tells_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bool:
+def _separates_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bool:
     """True if the experiment shows some group to be worse; if all learn alike, a single result means nothing."""
     if not difference.of_learning:
         return True
-    beside = [group for group in there.values() if group.name not in (difference.first.name, difference.other.name)]
-    told = (replace(difference, first=group).shows(Relation.WORSE) for group in beside)
-    return not beside or any(told)
+    rest = [group for group in there.values() if group.name not in (difference.first.name, difference.other.name)]
+    return not rest or any(replace(difference, first=group).shows(Relation.WORSE) for group in rest)
 
 
 def _where(measured: Measured) -> str:
@@ -174,17 +173,15 @@ def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
     listed = ", ".join(f"{ratio:.2f} in {name}" for name, ratio in ratios.items())
     where = f"{rule.first} over {rule.other}, {column_of(rule.metric).head}, {scale}: {listed}"
     if len(ratios) < 2:
-        yield _Answer(tuple(ratios), None, f"{where}; one network has no scatter", scale, tested=False)
+        yield _Answer(tuple(ratios), None, f"{where}; one network does not show scatter", scale, tested=False)
         return
     logs = sample_of([math.log(ratio) for ratio in ratios.values()])
     half = t_quantile(logs.count - 1) * math.sqrt(logs.square)
     low, high = math.exp(logs.mean - half), math.exp(logs.mean + half)
     mean = f"mean {math.exp(logs.mean):.2f}, 95 % {low:.2f} to {high:.2f} over {logs.count} networks"
-    limits = {1 - MEASURED if rule.relation is Relation.LIKE else 1 + MEASURED: f"{where}; {mean}, held against "}
+    limits = {1 - MEASURED if rule.relation is Relation.LIKE else 1 + MEASURED: f"{where}; {mean}, compared to "}
     if rule.factor:
-        limits[rule.factor] = (
-            f"{rule.first} over {rule.other} in {', '.join(ratios)}: {mean}, held against the paper's "
-        )
+        limits[rule.factor] = f"{rule.first} over {rule.other} in {', '.join(ratios)}: {mean}, compared to the paper's "
     for limit, text in limits.items():
         holds = True if low >= limit else False if high < limit else None
         yield _Answer(tuple(ratios), holds, f"{text}{limit:.2f}", scale)

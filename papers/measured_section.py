@@ -1,4 +1,4 @@
-"""The part of a paper's page with its experiments' measurements: the printed numbers next to ours, and courses."""
+"""The section of a paper's page with the measurements of its experiments, next to the printed numbers."""
 
 import csv
 import json
@@ -22,17 +22,17 @@ from pipetrain.tracking.throughput import MEASURED, PREDICTED
 Block = Sequence[str]
 Cells = tuple[str, ...]
 _INTRODUCTION = (
-    "Means and sample standard deviations over seeds; the column `paper` has the paper's numbers, of its own network "
-    "and data. {0}The small scale has the paper's methods, and its stages unless they are among what was changed, on a "
-    "smaller model and smaller data, so the numbers are not those of the paper; their order may be. It trains for a "
-    "few epochs, in which methods that begin with small steps fall behind, such as PipeMare with T1. The top1 of "
-    "translation and of language models is that of words. Throughput marked with ~ is that of the simulated pipeline, "
+    "Means and sample standard deviations over seeds. The column `paper` has the paper's numbers, for its own network "
+    "and data. {0}The small scale has the paper's methods, and its number of stages unless listed as changed, with a "
+    "smaller model and less data, so the numbers differ from the paper's; their order may not. It trains for a few "
+    "epochs, which puts methods that begin with small steps at a disadvantage, such as PipeMare with T1. For "
+    "translation and language models, top1 counts words. Throughput marked with ~ is that of a simulated pipeline, "
     "predicted from the measured times of its stages."
 )
 
-_BEST = "Like the paper's tables, those here have the best evaluation of each run, and not the last. "
-_UNTIMED = " that other work shared, so times and throughput are left out"
-_QUIET = "; quiet ones take about {0}"
+_BEST = "Like the paper's tables, these use the best evaluation of each run, not the last. "
+_UNTIMED = ", shared with other work, so times and throughput are left out"
+_QUIET = "; on an idle machine it takes about {0}"
 _BLEU = " BLEU"
 
 
@@ -74,11 +74,11 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
     metric = parts[0].metric
     in_bleu = any(text.endswith(_BLEU) for text in printed.values()) and metric != "bleu"
     if in_bleu:
-        yield [f"The paper prints BLEU, and the column beside it is the {metric} of words: not one scale."]
+        yield [f"The paper prints BLEU; ours is the {metric} of words, on another scale."]
     yield _table(printed, parts, best=paper.best, in_bleu=in_bleu)
     of_all, name = figure_of(paper, parts), parts[0].experiment
     figure = f"images/{of_all}" if of_all else os.path.relpath(parts[0].folder / "sweep.png", page)
-    yield [f"![{f'{metric} of {name} by epoch, and what it took' if metric else f'What {name} took'}]({figure})"]
+    yield [f"![{name}: {f'{metric} by epoch, and costs' if metric else 'costs'}]({figure})"]
 
 
 def _changed(measured: Measured) -> str:

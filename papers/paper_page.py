@@ -54,7 +54,7 @@ def _network(paper: str, measured: Measured) -> str:
 
 
 def _samples(paper: str, measured: Measured) -> float | None:
-    """The training samples: as many as were asked for, or as steps and epochs tell."""
+    """Number of training samples: the limit, or computed from steps and epochs."""
     if limit := measured.changed("dataset.limit"):
         return float(limit)
     own = choice_of("experiment", f"{paper}/{measured.experiment}").content.get("train", {}).get("batch_size")
@@ -109,7 +109,7 @@ def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
 
 
 def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence[str]]:
-    """The verdicts in a table, and below it from what each is, an item for each claim."""
+    """The verdicts in a table, and below it the evidence, an item for each claim."""
     judged = paper.judged(tables, results)
     rows = [(row, judged.get(row["name"]) or Verdict(NOT_TESTED, [])) for row in tables["claims"].rows]
     yield ["## Claims"]
@@ -121,7 +121,7 @@ def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence
             for number, (row, verdict) in enumerate(rows, start=1)
         ),
     )
-    yield ["From what, and what it would take:"]
+    yield ["The evidence for each verdict, and what would decide the open ones:"]
     yield [
         line
         for number, (row, verdict) in enumerate(rows, start=1)
@@ -135,13 +135,13 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
     untested = sum(not verdict.tested for verdict in verdicts)
     computed = len(verdicts) - by_runs - undecided - untested
     parts = {
-        "judged by arithmetic": computed,
-        "judged by runs": by_runs,
-        "undecided by them": undecided,
+        "decided by arithmetic": computed,
+        "decided by runs": by_runs,
+        "undecided": undecided,
         "not tested here": untested,
     }
     text = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
-    return f"{counted(len(verdicts), 'claim', 'claims')}: {text}. [README.md](README.md#verdicts) says what that means."
+    return f"{counted(len(verdicts), 'claim', 'claims')}: {text}. [README.md](README.md#verdicts) defines the verdicts."
 
 
 def _evidence(number: int, row: Row, verdict: Verdict, left: Sequence[str]) -> list[str]:
@@ -175,7 +175,7 @@ def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
     costs = "; ".join(dict.fromkeys(choice_of("experiment", each.experiment).remarks["cost"] for each in targets))
     command = f"python -m papers reproduce {experiment}"
     if full:
-        return f"`{command} --scale full`, {costs}; the small scale cannot tell"
+        return f"`{command} --scale full`, {costs}; the small scale cannot decide this"
     if measured:
         return f"`{command} --scale full`, {costs}"
     minutes = counted(round(sum(each.minutes for each in targets)), "minute", "minutes")
@@ -184,20 +184,20 @@ def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
 
 def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:
     yield ["## Computed without training"]
-    yield [f"At the digits that are printed, {_tally(exact)}."]
+    yield [f"At the printed precision, {_tally(exact)}."]
     yield from _table(exact)
 
 
 def _recomputed(stated: Sequence[Comparison]) -> Iterator[Sequence[str]]:
     yield ["## The text against the paper's own tables"]
-    yield [f"Averages, totals and ratios of the text, computed again from its tables: {_tally(stated)}."]
+    yield [f"Averages, totals and ratios in the text, recomputed from the paper's tables: {_tally(stated)}."]
     wrong = [each for each in stated if each.agreement is not Agreement.EXACT]
     yield from _table([*wrong, *(each for each in stated if each.agreement is Agreement.EXACT)])
 
 
 def _remarks(paper: Paper) -> Iterator[Sequence[str]]:
     if paper.remarks:
-        yield ["## What else the paper leaves open"]
+        yield ["## Other open questions"]
         yield [f"- {remark}" for remark in paper.remarks]
 
 

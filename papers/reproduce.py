@@ -107,7 +107,7 @@ def reproduce(options: argparse.Namespace) -> ExitCode:
         if code in _BROKEN_OFF:
             break
     if failed and len(targets) > 1:
-        print(f"{len(failed)} of {len(targets)} experiments did not complete; the same command goes on with them:")
+        print(f"{len(failed)} of {len(targets)} experiments did not complete; repeat the command to continue them:")
         print(*(f"  {name}: {code.name.lower()}" for name, code in failed.items()), sep="\n")
     return next(iter(failed.values()), ExitCode.COMPLETED)
 
@@ -122,7 +122,7 @@ def _listed(this: SweepRound, options: argparse.Namespace) -> list[str]:
 
 def _nothing_left(this: SweepRound, results: Path) -> str:
     target = this.target
-    return f"{target.experiment}: nothing is left of round {this.number} beside what {target.results(results)} has"
+    return f"{target.experiment}: {target.results(results)} already has all of round {this.number}"
 
 
 def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:

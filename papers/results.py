@@ -21,7 +21,7 @@ from pipetrain.tracking.files import write_whole
 
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
-"""A loss of evaluation up to so many times the first one of training has come of learning."""
+"""Largest ratio of the evaluation loss to the first training loss that counts as learning."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class MeasuredGroup:
     """The runs of one configuration under several seeds.
 
     Attributes:
-        name: what sets it apart in its experiment.
-        completed: how many runs completed.
-        ended: how the runs ended -> how many.
+        name: its name in the experiment.
+        completed: number of runs that completed.
+        ended: status -> number of runs.
         means: column -> mean over seeds.
         deviations: column -> sample standard deviation over seeds; none of fewer than two.
-        reached: how many completed runs reached their target.
+        reached: number of completed runs that reached their target.
         by_seed: seed -> column -> value, of the completed runs.
         rates: the learning rates of its runs.
     """
@@ -73,7 +73,7 @@ class Measured:
     Attributes:
         experiment: the preset, without its paper.
         scale: `small` or `full`.
-        metric: what its groups are ranked by; None if they were not evaluated.
+        metric: metric that ranks its groups; None if they were not evaluated.
         groups: best first.
         made: the command, seeds, versions, time and machine kind.
         folder: of its files.
@@ -115,7 +115,7 @@ Results = Mapping[str, Measured]
 
 
 def read_results(folder: Path, paper: str) -> Results:
-    """All that there is of a paper's experiments.
+    """The stored results of a paper's experiments.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -131,7 +131,7 @@ def _at(folder: Path, scale: str) -> Iterator[Measured]:
             groups = [_group(group, rates.get(group["name"], frozenset())) for group in sweep["groups"]]
             yield Measured(path.parts[-3], scale, sweep["metric"], groups, made, path.parent)
         except (OSError, ValueError, KeyError) as error:
-            raise ConfigError(f"{path.parent}: damaged results: {error}; make them anew, or remove them") from error
+            raise ConfigError(f"{path.parent}: damaged results: {error}; measure them again, or remove them") from error
 
 
 def _rates(path: Path) -> Mapping[str, frozenset[float]]:

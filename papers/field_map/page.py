@@ -20,12 +20,12 @@ DEPTHS, _MICROBATCHES = (8, 32, 107), 8
 
 def costs() -> Iterable[Sequence[str]]:
     """The section of the page."""
-    yield ["## What memory and throughput come to"]
+    yield ["## Memory and throughput"]
     yield [
-        "All networks are simulated in one process, of which neither speed nor memory is that of a pipeline. What a "
-        "pipeline has follows from the schedules: the weights below, in copies, the mean of all stages, and the "
-        "minibatches whose activations its first stage holds. A minibatch has one microbatch; under PipeDream-2BW it "
-        "has D, and its first stage holds those of one minibatch."
+        "All networks are simulated in one process, so their speed and memory say nothing about a pipeline. These "
+        "follow from the schedules. *Copies* are the sets of weights that a stage holds, averaged over all stages; *in "
+        "flight* are the minibatches whose activations the first stage holds. A minibatch has one microbatch, and D of "
+        "them under PipeDream-2BW, whose first stage holds the activations of one minibatch."
     ]
     shown = ("naive_async", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "stale", "pipemare",
              "timeprest", "v_timeprest", "i_timeprest")  # fmt: skip
@@ -33,9 +33,9 @@ def costs() -> Iterable[Sequence[str]]:
     yield markdown_table(heads, map(_cost, shown))
     gpipe, alone = ([share(depth) for depth in DEPTHS] for share in (_busy_gpipe, _busy_alone))
     yield [
-        "Throughput: all of these keep every stage busy; `stale_hybrid` and `pipemare_w`, which are not among them, do "
-        f"so in one of two epochs. GPipe with {_MICROBATCHES} microbatches would for "
-        f"{_shares(gpipe)} of the time, and training stage by stage for {_shares(alone)}."
+        "Throughput: these methods keep every stage busy; `stale_hybrid` and `pipemare_w`, which are not listed, do so "
+        f"in one of two epochs. With GPipe and {_MICROBATCHES} microbatches, a stage would be busy for "
+        f"{_shares(gpipe)} of the time, and when training one stage at a time for {_shares(alone)}."
     ]
 
 
@@ -65,28 +65,28 @@ def _shares(shares: Sequence[float]) -> str:
 
 _MADE = "<!-- made by `python -m papers pages map`; edits are lost -->"
 _ABOUT = (
-    "How deep can a pipeline be before its stale weights hurt, and which method helps from there on? This page has the "
-    "final loss of every method against the number of stages D, in simulated pipelines with fine-grained stages. Each "
-    "method has its own schedule, and the learning rate of a small grid that suits it best at that depth, by the first "
-    "seed. In a pipeline of one stage, plain asynchrony (`naive_async`) is plain training. Losses are those of "
-    "evaluation, the Transformer's with its label smoothing; medians over seeds, as single evaluations of the "
-    "convolution net are far out of line at high rates, and ± their deviation.",
-    "A loss up to 5 % above that of plain training counts as like it. Few seeds do not always tell, so the ratio of "
-    "the two has a 95 % interval: that of the bootstrap of medians over all resamples. Likeness is **supported**, and "
-    "the loss bold, where that interval ends at 1.05 or below, and Welch's t interval of the logarithms does, too; "
-    "refuted where both begin above 1.05; undecided elsewhere.",
-    "A stage holds a weight with its bias, several, or none; the column `weights` says how many the network has. Where "
-    "there are more stages than weights, those without one only add delay.",
-    "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline. With one microbatch one of D "
-    "stages is busy in it, so at D = 107 such a run would take {0:.0f} times as long as one that keeps all stages "
-    "busy. Where these two are nearest to plain training, this has a part in it.",
-    "The methods do not all read weights of the same age. Under their schedules, those of `stale` and of PipeMare are "
-    "twice as old as those of the others, so these are best compared with each other. Those of `pipedream_2bw` are one "
-    "update old at any depth, for which it needs D microbatches or more; those of D = 8 have one sample each, which is "
-    "all that a batch norm sees. `hogwild` draws each age at random, with PipeMare's as the mean; it is a model of "
-    "asynchrony, and no pipeline that could be run.",
-    "`python -m papers reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it "
-    "was broken off. `python -m papers pages map` writes this page from what there is.",
+    "How deep can a pipeline be before stale weights hurt, and which method helps beyond that depth? This page plots "
+    "the final loss of every method against the number of stages D, in simulated pipelines with fine-grained stages. "
+    "Each method uses its own schedule, and the learning rate of a small grid that gives the lowest loss at that depth "
+    "with the first seed. With one stage, plain asynchrony (`naive_async`) is plain training. All losses are "
+    "evaluation losses; the Transformer's includes label smoothing. They are medians over seeds, because single "
+    "evaluations of the convolutional network are outliers at high rates, ± the standard deviation.",
+    "A method matches plain training if its loss is at most 5 % higher. A few seeds cannot always decide that, so the "
+    "ratio of the two losses has a 95 % interval: the bootstrap of medians over all resamples. A match is "
+    "**supported**, and the loss bold, if this interval and Welch's t interval of the logarithms both end at 1.05 or "
+    "below; refuted if both begin above 1.05; undecided otherwise.",
+    "A stage holds one weight with its bias, several, or none; the column `weights` counts the network's weights. If "
+    "there are more stages than weights, the stages without weights only add delay.",
+    "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline. With one microbatch, one of D "
+    "stages is busy in that epoch, so at D = 107 such a run would take {0:.0f} times as long as a run that keeps all "
+    "stages busy. This contributes to their results where they come closest to plain training.",
+    "The methods do not all read weights of the same age. Under their schedules, `stale` and PipeMare read weights "
+    "twice as old as the other methods do, so compare these two with each other. `pipedream_2bw` reads weights one "
+    "update old at any depth, for which it needs at least D microbatches; at D = 8 a microbatch has one sample, which "
+    "is all that a batch norm sees. `hogwild` draws each age at random around PipeMare's; it models asynchrony and "
+    "cannot be run as a pipeline.",
+    "`python -m papers reproduce map` runs what is missing, a coarse map of all networks first, and continues where it "
+    "was interrupted. `python -m papers pages map` writes this page from the stored results.",
 )
 Cell = Callable[[FieldMap, str, int], str]
 
@@ -112,15 +112,15 @@ def map_page(maps: Sequence[FieldMap]) -> str:
 def _head(maps: Sequence[FieldMap]) -> Iterator[Sequence[str]]:
     """Results on plain asynchrony, by network."""
     if not maps:
-        yield ["Nothing was measured yet."]
+        yield ["Nothing has been measured yet."]
         return
-    yield ["Whether plain asynchrony is like plain training, with the interval of the ratio of their losses:"]
+    yield ["The loss of plain asynchrony over that of plain training, 95 % interval and reading:"]
     depths = sorted({depth for found in maps for depth in found.depths if depth > 1})
     yield markdown_table(
         ["", "weights", *(f"D = {depth}" for depth in depths)],
         [[_title(found), f"{weights(found)}", *(_ratio(found, PLAIN, depth) for depth in depths)] for found in maps],
     )
-    yield [f"- {_title(found)}: {_cure(found)}" for found in maps]
+    yield [f"- {_title(found)}: {_plain_asynchrony(found)}" for found in maps]
 
 
 @cache
@@ -150,10 +150,10 @@ def _network(found: FieldMap) -> Iterator[Sequence[str]]:
     yield [f"![Final loss against the number of stages, {title.replace('`', '')}](images/{figure_of(found)})"]
     yield _table(found, _cell, found.depths)
     if found.plain is not None and found.depths[-1] > 1:
-        yield ["The ratio to the loss of plain training, 95 %, and whether that is like it:"]
+        yield ["The loss over that of plain training, 95 % interval and reading:"]
         yield _table(found, _ratio, [depth for depth in found.depths if depth > 1])
     if any(loss.rates > 1 for loss in found.losses.values()):
-        yield ["The learning rates of these losses, each the best of those that were tried:"]
+        yield ["The learning rate of each loss, the best of the rates tried:"]
         yield _table(found, _rate, found.depths)
 
 
@@ -184,11 +184,9 @@ def _measured(found: FieldMap) -> str:
     parts.append(f"each loss: {'the best of ' if max(rates) > 1 else ''}{tried}, {repeated}")
     text = f"**Measured:** {'; '.join(parts)}."
     if min(rates) < len(found.planned.rates):
-        text += " Another rate may carry a method deeper."
+        text += " Another rate may let a method go deeper."
     if min(seeds) < 2:
-        text += (
-            " One seed does not tell how far losses scatter; where one falls again with the depth, chance had a part."
-        )
+        text += " One seed does not show how far losses scatter; a loss that falls again with depth is partly chance."
     return text
 
 
@@ -213,32 +211,32 @@ def _range(counts: Sequence[int], one: str, more: str) -> str:
     return counted(most, one, more) if least == most else f"{least} to {counted(most, one, more)}"
 
 
-def _cure(found: FieldMap) -> str:
-    """The depths at which plain asynchrony is like plain training, and the depth from which mitigation is needed."""
+def _plain_asynchrony(found: FieldMap) -> str:
+    """The depths at which plain asynchrony matches plain training, and the depth from which mitigation is needed."""
     if found.plain is None:
-        return "plain training was not measured yet, so nothing can be said of a cure."
+        return "plain training has not been measured yet."
     depths = {reading: found.depths_that(PLAIN, reading) for reading in Reading}
     if not any(depths.values()):
-        return "plain asynchrony was measured in one stage only, so nothing can be said of a cure."
+        return "plain asynchrony was measured with one stage only."
     parts = [
         f"{words} at {_listed(depths[reading])}"
         for reading, words in {
-            Reading.SUPPORTED: "like plain training",
-            Reading.UNDECIDED: "undecided",
-            Reading.REFUTED: "not like plain training",
+            Reading.SUPPORTED: "matches plain training",
+            Reading.UNDECIDED: "is undecided",
+            Reading.REFUTED: "does not match plain training",
         }.items()
         if depths[reading]
     ]
     last = max((*depths[Reading.SUPPORTED], *depths[Reading.UNDECIDED]), default=1)
     beyond = [depth for depth in depths[Reading.REFUTED] if depth > last]
-    cure = f"a cure is needed from D = {beyond[0]} on" if beyond else "from which depth on a cure is needed is not told"
-    return f"plain asynchrony is {', '.join(parts)}; {cure}."
+    needed = f"mitigation is needed for D ≥ {beyond[0]}" if beyond else "no depth is known to need mitigation"
+    return f"plain asynchrony {', '.join(parts)}; {needed}."
 
 
 def _reading(found: FieldMap) -> str:
     """Conclusions from the losses: depths that need mitigation, methods shown to provide it, and sources of bias."""
-    cure = _cure(found)
-    text = f"**{cure[0].upper()}{cure[1:]}**"
+    plain = _plain_asynchrony(found)
+    text = f"**{plain[0].upper()}{plain[1:]}**"
     if found.plain is None:
         return text
     text += "".join(f" {sentence}" for sentence in _shown_likes(found))
@@ -247,14 +245,14 @@ def _reading(found: FieldMap) -> str:
     if (gain := found.first_seed_gain) is not None:
         than = "below" if gain > 0 else "above"
         text += (
-            f" The seed that the rates are chosen by counts, too: its losses are {abs(gain):.1%} {than} those of the "
-            "others on average."
+            f" The seed that selects the rates is included: its losses are on average {abs(gain):.1%} {than} those of "
+            "the other seeds."
         )
     return text
 
 
 def _shown_likes(found: FieldMap) -> Iterator[str]:
-    """Methods shown to be like plain training, by depth, and the depths at which none is."""
+    """Methods shown to match plain training, by depth, and the depths at which none does."""
     likes = {
         depth: {method: like.reading for method in found.methods if (like := found.likeness(method, depth))}
         for depth in found.depths
@@ -266,12 +264,12 @@ def _shown_likes(found: FieldMap) -> Iterator[str]:
     }
     supported = [f"at D = {depth}: {', '.join(methods)}" for depth, methods in names.items() if methods]
     if supported:
-        yield f"Methods that are shown to be like plain training: {'; '.join(supported)}."
+        yield f"Methods shown to match plain training: {'; '.join(supported)}."
     if likes and (none := [depth for depth, methods in names.items() if not methods]):
-        yield f"No method is shown to be like plain training at {_listed(none)}."
+        yield f"No method is shown to match plain training at {_listed(none)}."
     refuted = [depth for depth, readings in likes.items() if set(readings.values()) == {Reading.REFUTED}]
     if refuted:
-        yield f"All are shown not to be at {_listed(refuted)}."
+        yield f"All methods are shown not to match it at {_listed(refuted)}."
 
 
 def _listed(depths: Sequence[int]) -> str:

@@ -171,7 +171,7 @@ def _resnet50(*, imagenet: bool) -> LayerChain:
 def _optimizer(tables: Tables) -> Iterator[Comparison]:
     for data, copies in (("CIFAR10", 3), ("ImageNet", 3), ("IWSLT14", 4), ("WMT17", 4)):
         printed = tables["table2"].row(dataset=data, method="pipemare")["memory_ratio"]
-        what = f"{data}: T2's δ beside {copies} copies of the weights, X"
+        what = f"{data}: T2's δ with {copies} copies of the weights, X"
         yield Comparison(what, "table 2", printed, Fraction(copies + 1, copies))
 
 

@@ -210,7 +210,7 @@ def _verdicts(tables: Tables) -> Mapping[str, Verdict]:
             [
                 "the gap between table 9's columns is four more copies of all weights, 4W / (Ab + W), for all "
                 f"networks; PipeDream on the two GPUs of these pipelines keeps {_stashed_copies()} copy of the first "
-                "one's weights beside the newest, which are few where the cut comes early"
+                "one's weights besides the newest, which are few if the cut is early"
             ],
         ),
         "hybrid_bound": Verdict(HOLDS, ["1 / (1/2 / 2 + 1/2) = 1.33"]),

@@ -20,7 +20,7 @@ def group(name, rate=0.1, *, losses=(0.5, 0.6), **means):
             {"bleu": 3.0},
             "gpipe 3 (2 runs) does not reach a final bleu",
         ),
-        (Reaches("x", "gpipe", "bleu", 15), {"bleu": 15.0}, {"top1": 90.0}, "has to reach a final bleu of 15 first"),
+        (Reaches("x", "gpipe", "bleu", 15), {"bleu": 15.0}, {"top1": 90.0}, "must first reach a final bleu of 15"),
         (Within("x", "gpipe", "other", "top1", 1.0), {"top1": 49.5}, {"top1": 30.5}, "within 1 of other's final top1"),
         (Within("x", "gpipe", "other", "top1", 1.0), {"top1": 49.5}, {}, "which was not measured"),
     ],
@@ -34,7 +34,7 @@ def test_control_says_what_the_experiment_lacks(control, met, unmet, why):
 def test_methods_that_computed_the_same_bits_are_named():
     control = Distinct("x", ("a", "b"), "nothing is stale")
     assert control.unmet({"a": group("a"), "b": group("b", losses=(0.5, 0.7))}) is None
-    why = "a and b computed the same bits under every seed, as they do where nothing is stale"
+    why = "a and b computed the same bits under every seed, as they do if nothing is stale"
     assert control.unmet({"a": group("a"), "b": group("b")}) == why
 
 
@@ -42,4 +42,4 @@ def test_groups_of_different_rates_are_named_with_them():
     control = SameRate("x", "pipeline", "sequential")
     assert control.unmet({"pipeline": group("pipeline"), "sequential": group("sequential")}) is None
     found = control.unmet({"pipeline": group("pipeline", 0.01), "sequential": group("sequential")})
-    assert found.startswith("pipeline has a learning rate of 0.01 and sequential one of 0.1, so the gap is not")
+    assert found.startswith("pipeline has a learning rate of 0.01 and sequential of 0.1")

@@ -1,4 +1,4 @@
-"""Whether few seeds tell that a loss is like plain training's."""
+"""The reading of a loss against plain training's from few seeds."""
 
 import math
 from pathlib import Path

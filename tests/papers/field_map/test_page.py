@@ -1,4 +1,4 @@
-"""The map of the field: which loss counts, where a cure is needed, and the page."""
+"""The map of the field: which loss counts, where mitigation is needed, and the page."""
 
 import csv
 
@@ -49,7 +49,7 @@ def test_rates_are_compared_over_the_seeds_that_all_of_them_have(tmp_path):
         csv.writer(file).writerows([COLUMNS, *((*row[:4], "completed", row[4], "cifar10") for row in rows)])
     (found,) = maps_of(tmp_path)
     assert (found.losses["pipemare", 8].rate, found.losses["pipemare", 8].median) == (0.1, 2.0)
-    assert "**Plain training was not measured yet, so" in map_page([found])
+    assert "**Plain training has not been measured yet" in map_page([found])
 
 
 def test_completed_run_with_overflowed_evaluation_is_diverged(tmp_path):
@@ -102,17 +102,14 @@ def test_page_shows_where_remedy_is_needed_and_what_helps(tmp_path):
         ("pipeoptim", 16, of_seeds(1.4)),
     )
     page = map_page(found)
-    cure = (
-        "plain asynchrony is like plain training at D = 2, undecided at D = 4, not like plain training at D = 8, 16; a "
-        "cure is needed from D = 8 on."
+    reading = (
+        "plain asynchrony matches plain training at D = 2, is undecided at D = 4, "
+        "does not match plain training at D = 8, 16; mitigation is needed for D ≥ 8."
     )
-    assert f"- `gpt` on austen: {cure}" in page
-    assert f"**P{cure[1:]}**" in page
-    assert (
-        "Methods that are shown to be like plain training: at D = 2: naive_async; at D = 4: pipeoptim. No method is"
-        in page
-    )
-    assert "No method is shown to be like plain training at D = 8, 16. All are shown not to be at D = 8, 16." in page
+    assert f"- `gpt` on austen: {reading}" in page
+    assert f"**P{reading[1:]}**" in page
+    assert "shown to match plain training: at D = 2: naive_async; at D = 4: pipeoptim. No method is" in page
+    assert "to match plain training at D = 8, 16. All methods are shown not to match it at D = 8, 16." in page
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
     head = next(row for row in rows if row[0] == "`gpt` on austen")
     assert head[1:4] == ["16", "**1.02 to 1.02, supported**", "1.00 to 1.40, undecided"]
@@ -123,18 +120,18 @@ def test_page_shows_where_remedy_is_needed_and_what_helps(tmp_path):
 
 
 def test_one_seed_decides_nothing(maps):
-    cure = "plain asynchrony is undecided at D = 8, 64; from which depth on a cure is needed is not told."
-    assert f"- `gpt` on austen: {cure}" in map_page(maps)
+    reading = "plain asynchrony is undecided at D = 8, 64; no depth is known to need mitigation."
+    assert f"- `gpt` on austen: {reading}" in map_page(maps)
 
 
 def test_page_states_effect_of_choosing_rate_by_one_seed(tmp_path):
     page = map_page(write(tmp_path, ("naive_async", 1, (0.9, 1.0, 1.0)), ("naive_async", 2, (0.9, 1.0, 1.0))))
-    assert "its losses are 10.0% below those of the others on average" in page
+    assert "10.0% below those of the other seeds" in page
 
 
 def test_page_explains_weightless_stages_and_unpipelined_methods():
     page = map_page([])
-    assert "Where there are more stages than weights, those without one only add delay." in page
+    assert "the stages without weights only add delay" in page
     assert "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline." in page
     assert "at D = 107 such a run would take 54 times as long" in page
 
@@ -155,18 +152,18 @@ def test_page_omits_remedies_without_plain_asynchronous_runs(tmp_path):
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, ("naive_async", 1, 0.004, 0, "completed", 1.0, "austen")])
-    assert "measured in one stage only, so nothing can be said of a cure." in map_page(maps_of(tmp_path))
+    assert "measured with one stage only" in map_page(maps_of(tmp_path))
 
 
 def test_page_has_memory_and_throughput_from_closed_forms():
     lines = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in map_page([]).splitlines() if "|" in line}
     assert [cell.strip() for cell in lines["pipedream"]] == ["4.50", "16.50", "54.00", "8", "32", "107"]
     assert [cell.strip() for cell in lines["pipedream_2bw"]] == ["2.00", "2.00", "2.00", "1", "1", "1"]
-    assert "GPipe with 8 microbatches would for 53%, 21% and 7% of the time" in map_page([])
+    assert "busy for 53%, 21% and 7% of the time" in map_page([])
 
 
 def test_figure_is_drawn_and_page_without_results_says_so(maps, tmp_path):
     draw(tmp_path / "map.png", maps[0])
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert maps_of(tmp_path / "none") == []
-    assert "Nothing was measured yet." in map_page([])
+    assert "Nothing has been measured yet." in map_page([])
