@@ -19,7 +19,7 @@ LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-exhaustive test-lower test-cuda lint format docs bench bench-planner drill reproduce clean map $(PAPERS)
+.PHONY: help setup demo test test-slow test-exhaustive test-lower test-cuda lint format docs site bench bench-planner drill reproduce clean map $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,6 +69,9 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 	$(BIN)/python scripts/write_models_page.py
 	$(BIN)/python scripts/draw_docs_images.py
 	$(BIN)/python -m papers pages
+
+site: setup  ## Build the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, fine-grained simulation, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
