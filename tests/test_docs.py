@@ -203,7 +203,7 @@ def measured_sentences():
         most = max(share for method in methods for share in bench[name]["idle"][method])
         yield "speed.md", f"{words} {most:.0%} of the time at most".replace("%", " %")
     times = [vgg[f"{method} / best of torch"] for method in ours]
-    yield "speed.md", f"`pipemare` {min(times):.1f} to {max(times):.1f} times the faster of torch's schedules"
+    yield "speed.md", f"`pipemare` ran at {min(times):.1f} to {max(times):.1f} times the speed of the faster"
 
     replicas = [ratios["replicas"], ratios["replicas_alexnet"]]
     for words, ratio in (
