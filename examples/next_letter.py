@@ -38,7 +38,7 @@ class Windows:
 
 
 class Letters:
-    """The data object: its `classes` reach the model's parameter of that name."""
+    """The data object; its attribute `classes` is passed to `build`."""
 
     def __init__(self, length: int = 24) -> None:
         alphabet = sorted(set(RHYME))
@@ -49,7 +49,7 @@ class Letters:
 
 
 class Recurrent(nn.Module):
-    """A layer with two inputs and two outputs: what came in first is relayed to the head."""
+    """A layer with two inputs and two outputs, which passes the embedding on to the head."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Recurrent(nn.Module):
 
 
 class Head(nn.Module):
-    """The scores of each letter."""
+    """Computes a score for each letter."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Head(nn.Module):
 
 
 class Model(nn.Module):
-    """The whole model: its names are those of checkpoints and exports."""
+    """The whole model; checkpoints and exports use its parameter names."""
 
     def __init__(self, classes: int, width: int, depth: int) -> None:
         super().__init__()
@@ -86,13 +86,13 @@ class Model(nn.Module):
 
 
 def build(classes: int, width: int = 48, depth: int = 2) -> LayerChain:
-    """The model, and its layers one after the other."""
+    """The model with its layers in order."""
     model = Model(classes, width, depth)
     return LayerChain(model, [model.embedding, *model.blocks, model.head])
 
 
 class NextLetter(nn.Module):
-    """Cross-entropy of the letters that have a few others before them."""
+    """Cross-entropy of the letters from position `first` on."""
 
     def __init__(self, first: int = 8) -> None:
         super().__init__()
@@ -100,13 +100,13 @@ class NextLetter(nn.Module):
 
     @override
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The mean over the letters that count."""
+        """Mean loss of these letters."""
         return F.cross_entropy(scores[..., self.first :], target[:, self.first :])
 
     def count(self, target: Tensor) -> int:
-        """How many letters that is, so that microbatches of different sizes are weighed right."""
+        """Number of letters in the mean, by which microbatches are weighted."""
         return target[:, self.first :].numel()
 
     def metrics(self, scores: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Hits by name; evaluations show them in percent of the count."""
+        """Numbers of hits by name; evaluations report percentages of the count."""
         return {"letters": (scores.argmax(1) == target)[:, self.first :].sum()}

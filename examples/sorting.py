@@ -16,17 +16,17 @@ from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 SYMBOLS = " 0123456789="
-"""The first one pads."""
+"""All symbols; the first is the padding."""
 NO_ANSWER = -100
 
 
 def encoded(text: str) -> Tensor:
-    """Its symbols as int64."""
+    """Symbol ids of a text, int64 (length,)."""
     return torch.tensor([SYMBOLS.index(symbol) for symbol in text])
 
 
 class Split:
-    """Texts such as 3141=1134: ({"input_ids", "attention_mask"}, what comes next), all int64 (length,)."""
+    """Texts such as 3141=1134: ({"input_ids", "attention_mask"}, next symbols), all int64 (length,)."""
 
     def __init__(self, samples: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -60,7 +60,7 @@ class Digits:
 
 
 def build(width: int = 64, depth: int = 4) -> nn.Module:
-    """The model as transformers makes it; nothing in it knows of pipetrain."""
+    """An unmodified transformers model."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -80,11 +80,11 @@ class Answers(nn.Module):
 
     @override
     def forward(self, logits: Tensor, following: Tensor) -> Tensor:
-        """Logits (n, length, symbols) and symbols (n, length) to their mean."""
+        """Mean loss for logits (n, length, symbols) and symbols (n, length)."""
         return F.cross_entropy(logits.flatten(0, 1), following.flatten(), ignore_index=NO_ANSWER)
 
     def count(self, following: Tensor) -> int:
-        """What the mean runs over, so that microbatches with more answers than others are weighed right."""
+        """Number of symbols in the mean, by which microbatches are weighted."""
         return int(following.ne(NO_ANSWER).sum())
 
     def metrics(self, logits: Tensor, following: Tensor) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Linear weight prediction: F reads where the last change of the weights leads (Kosson et al. 2021)."""
+"""Linear weight prediction: F extrapolates the last update of the weights (Kosson et al. 2021)."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
@@ -23,16 +23,16 @@ class LinearWeightPrediction(Method):
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
-        """The prediction, which lives only during F."""
+        """The prediction, or the newest weights if no update follows before B."""
         steps = at.updates_until_backward
         return WeightRead(at.newest, Corrected(-steps) if steps else None)
 
     @override
     def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage:
-        """The last change of the weights: an average of changes that keeps nothing of those before."""
+        """The last update of the weights: a running average with decay 0."""
         return UpdateAverage(0.0, weights)
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest, and the prediction where there is one."""
+        """Two versions if the stage predicts, otherwise one."""
         return 2 if context.delay else 1
