@@ -88,12 +88,12 @@ class Answers(nn.Module):
         return int(following.ne(NO_ANSWER).sum())
 
     def metrics(self, logits: Tensor, following: Tensor) -> dict[str, Any]:
-        """Hits by name; evaluations show them in percent of the count."""
+        """Numbers of hits by name; evaluations report percentages of the count."""
         return {"symbols": (logits.argmax(-1) == following).sum()}
 
 
 def answer(model: nn.Module, question: str) -> str:
-    """What a trained model writes behind a question such as 3141=."""
+    """The answer that a trained model generates for a question such as 3141=."""
     text = question
     while not text.endswith(" ") and len(text) < 24:
         logits = model(input_ids=encoded(text)[None]).logits
