@@ -11,16 +11,16 @@ from pipetrain.config.leaves import leaves
 from pipetrain.config.schema import TARGET, schema
 from pipetrain.errors import as_configured
 
-_PLACE = "its place in the data would be another"
+_PLACE = "its position in the data would change"
 _FIXED = {
-    "model": "weights of one model fit no other",
-    "model.untie": "a weight that layers share is not two weights",
-    "optimizer": "the state of one optimizer fits no other",
+    "model": "the weights belong to another model",
+    "model.untie": "one shared weight and two separate weights have different state",
+    "optimizer": "the state belongs to another optimizer",
     "dataset": _PLACE,
     "dataset.limit": _PLACE,
     "dataset.shuffle": _PLACE,
     "train.batch_size": _PLACE,
-    "seed": "order, augmentation and dropout would be drawn anew",
+    "seed": "order, augmentation and dropout would change",
 }
 """Settings that a run keeps, however often it is resumed, and why."""
 

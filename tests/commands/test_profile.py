@@ -87,5 +87,5 @@ def test_a_model_is_measured_once_and_then_remembered(tmp_path):
     words = ["planner.cache=use", "threads=1", "-o", "b.json"]
     again = pipetrain("profile", *TINY, *words, cwd=tmp_path, **cache)
     assert again.returncode == 0, f"{time.monotonic() - began} s\n{again.stderr}"
-    assert "; planner.cache=renew measures anew" in again.stdout
+    assert "; planner.cache=renew measures again" in again.stdout
     assert json.loads((tmp_path / "b.json").read_text()) == content

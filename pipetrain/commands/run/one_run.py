@@ -194,7 +194,7 @@ def _check_launcher(job: "Job") -> None:
         raise ConfigError("executor=simulated runs in one process, and RANK is set: start it without torchrun")
     if restarts := job.settings.launch.max_restarts:
         raise ConfigError(
-            f"launch.max_restarts={restarts}: this process has another launcher, which alone can start all anew; "
+            f"launch.max_restarts={restarts}: only the outer launcher of this process can restart all processes; "
             f"torchrun takes --max-restarts={restarts}"
         )
     if size != placement.num_processes:

@@ -91,7 +91,7 @@ def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -
     return tuple(each for each in others if len(each.layers) > 1)
 
 
-HOW_TO_REFRESH = "planner.cache=renew measures anew"
+HOW_TO_REFRESH = "planner.cache=renew measures again"
 """Hint shown with numbers that were measured by an earlier command."""
 
 
