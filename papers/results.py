@@ -219,7 +219,6 @@ def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
         run,
         path=run.path.relative_to(runs),
         numbers={name: value for name, value in run.numbers.items() if name not in left_out},
-        by_stage={name: values for name, values in run.by_stage.items() if name not in left_out},
         curves={name: curve for name, curve in run.curves.items() if name not in left_out},
     )
 
