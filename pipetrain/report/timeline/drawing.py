@@ -13,13 +13,9 @@ from pipetrain.report.timeline.panels import (
     MESSAGES,
     WORDS,
     Box,
-    Message,
     Panel,
     StageRows,
-    kinds_of,
-    message_colors,
     note,
-    usual_length,
 )
 from pipetrain.schedules import Kind
 
@@ -41,7 +37,9 @@ _LETTER, _SMALL_LETTER = 0.095, 0.07
 def draw(path: Path, panels: Sequence[Panel]) -> None:
     """Writes the panels, one above the other over the same axis of time; stage 0 at the top of each."""
     span = max(panel.end - panel.begin for panel in panels)
-    width = min(_MOST, max(_LEAST, _UNIT * span / usual_length(panels)))
+    # a quarter of the boxes is shorter: if this one is wide enough, most labels can be read
+    lengths = sorted(box.end - box.start for row in panels[0].rows for box in row if box.operation.kind in FILL)
+    width = min(_MOST, max(_LEAST, _UNIT * span / (lengths[len(lengths) // 4] or 1.0)))
     title = _TITLE / _ROW
     height = sum(len(panel.rows) + title for panel in panels)
     with figure(path, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
@@ -63,8 +61,8 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
 
 def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, str]]:
     """Yields (y, label) of the rows of a stage; replicas are numbered, in a bracket with the name of the stage."""
-    begin, end = top + stage.first, top + stage.first + stage.count - 1 + _HEIGHT
-    if stage.count == 1:
+    begin, end = top + stage.first, top + stage.first + stage.rows - 1 + _HEIGHT
+    if stage.rows == 1:
         yield (begin + end) / 2, stage.name
         return
     from matplotlib.markers import TICKRIGHT
@@ -76,7 +74,7 @@ def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, 
         color=LINE, linewidth=0.8, marker=TICKRIGHT, markersize=4, markeredgewidth=0.8,
     )  # fmt: skip
     axes.text(-0.003, (begin + end) / 2, stage.name, transform=beside, ha="right", va="center_baseline")
-    for replica in range(stage.count):
+    for replica in range(stage.rows):
         yield begin + replica + _HEIGHT / 2, str(replica)
 
 
@@ -88,43 +86,26 @@ def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, s
     for r, row in enumerate(shown.rows):
         y = top + r
         axes.broken_barh([(0, shown.end)], (y, _HEIGHT), facecolors="white", edgecolors="#d7dbe0", linewidth=0.6)
-        for kind in FILL:
-            for parity in (0, 1):
+        for kind, colors in FILL.items():
+            for parity, color in enumerate(colors):
                 of_kind = [b for b in row if b.operation.kind is kind and b.operation.minibatch % 2 == parity]
-                _bars(axes, of_kind, y, FILL[kind][parity])
-        _updates(axes, row, y, inches)
+                ranges = [(box.start, box.end - box.start) for box in of_kind]
+                axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
+        # updates can be seen even if they take no time
+        least, updates = _BAR / inches, [box for box in row if box.operation.kind is Kind.UPDATE]
+        ranges = [(min(box.start, box.end - least), max(least, box.end - box.start)) for box in updates]
+        axes.broken_barh(ranges, (y, _HEIGHT), facecolors=INK)
         for box in row:
             if box.operation.kind in FILL:
                 _label(axes, box, y, shown, inches)
     for r, waits in enumerate(shown.messages):
-        _messages(axes, waits, top + r)
-
-
-def _bars(axes: "Axes", row: Sequence[Box], y: float, color: str) -> None:
-    ranges = [(box.start, box.end - box.start) for box in row]
-    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
-
-
-def _updates(axes: "Axes", row: Sequence[Box], y: float, inches: float) -> None:
-    """As bars that can be seen even where they take no time."""
-    least = _BAR / inches
-    ranges = [
-        (min(box.start, box.end - least), max(least, box.end - box.start))
-        for box in row
-        if box.operation.kind is Kind.UPDATE
-    ]
-    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=INK)
-
-
-def _messages(axes: "Axes", waits: Sequence[Message], y: float) -> None:
-    """As lines under the boxes."""
-    for what, color in MESSAGES.items():
-        ranges = [(m.start, m.end - m.start) for m in waits if m.what == what]
-        axes.broken_barh(ranges, (y + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
+        for what, color in MESSAGES.items():
+            ranges = [(wait.start, wait.end - wait.start) for wait in waits if wait.what == what]
+            axes.broken_barh(ranges, (top + r + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
 
 
 def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:
-    """Writes what has room in a box, and above it lays what an SVG names the operation by when pointed at."""
+    """Writes the texts that fit into a box, and lays the tooltip of an SVG over it."""
     from matplotlib.patches import Rectangle
 
     begin, end = max(box.start, 0.0), min(box.end, panel.end)
@@ -155,10 +136,9 @@ def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
 
 
 def _colors(panels: Sequence[Panel]) -> Iterator[tuple[str, str]]:
-    kinds = kinds_of(panels)
-    for kind, (light, _) in FILL.items():
-        if kind in kinds:
-            yield WORDS[kind], light
+    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
+    yield from ((WORDS[kind], light) for kind, (light, _) in FILL.items() if kind in kinds)
     yield WORDS[Kind.UPDATE], INK
     yield "idle", "white"
-    yield from message_colors(panels).items()
+    sent = {message.what for panel in panels for row in panel.messages for message in row}
+    yield from ((f"{what} of a message", color) for what, color in MESSAGES.items() if what in sent)
