@@ -1,7 +1,7 @@
 """The table of `pipetrain predict --fit`: the largest minibatch of each pipeline that fits its devices."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from pipetrain.config.composition import combinations, composed
@@ -18,47 +18,11 @@ from pipetrain.report.text_table import size_of, text_table
 from pipetrain.run.profiling.predict import ProfiledRun
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A pipeline and its devices.
-
-    Attributes:
-        run: its stages, with their activations at the profile's batch size.
-        phase: of the run.
-        growth: of the activations of each stage with the batch.
-    """
-
-    run: ProfiledRun
-    phase: int
-    growth: Sequence[ActivationGrowth]
-
-    def bytes_at(self, samples: int) -> list[int]:
-        """The peak of a device of each stage."""
-        return self.run.memory(self.phase, samples, [growth.at(samples) for growth in self.growth])
-
-    @property
-    def limits(self) -> list[float]:
-        """The memory of the smallest device of each stage."""
-        return [min(device.memory_bytes or inf for device in devices) for devices in self.run.cut.devices]
-
-    def cells(self) -> list[str]:
-        """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage."""
-        n = self.run.settings.train.microbatches
-        batch = largest_batch(lambda samples: not overfull_stages(self.bytes_at(samples), self.limits), n)
-        if batch > MOST_SAMPLES - n:
-            return ["any", "any", "none", size_of(max(self.bytes_at(0)))]
-        tight = overfull_stages(self.bytes_at(batch + n), self.limits)[0]
-        needed = self.bytes_at(batch or n)[tight]
-        if not batch:
-            return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]
-        return [f"{batch:,}", f"{batch // n:,}", str(tight), size_of(needed)]
-
-
 def fit_table(words: Sequence[str]) -> Iterator[str]:
     """The lines of the table, a row for each member of a sweep and each phase.
 
     Raises:
-        ConfigError: nothing says what fits, or how activations grow, or a pipeline cannot be built.
+        ConfigError: the devices' memory or the growth of activations is unknown, or a pipeline cannot be built.
     """
     for chosen in combinations(words):
         if composed(chosen).topology.memory_gigabytes is None:
@@ -67,13 +31,37 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
     for run, other in map(_twice, (run for _, run in profiled_runs(words))):
         growth = activation_growth(run.cut, None if other is None else other.cut)
         for index, phase in enumerate(run.settings.phases):
-            rows.append([*named(phase.choices, run).values(), *Fit(run, index, growth).cells()])
+            rows.append([*named(phase.choices, run).values(), *_cells(run, index, growth)])
     heads = ("method", "schedule", "D", "N", "largest batch", "microbatch", "full at stage", "which then holds")
     yield from text_table(heads, rows, "<<>>>>>>")
 
 
+def _cells(run: ProfiledRun, phase: int, growth: Sequence[ActivationGrowth]) -> list[str]:
+    """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage.
+
+    Args:
+        run: its stages, with their activations at the profile's batch size.
+        phase: of the run.
+        growth: of the activations of each stage with the batch.
+    """
+    n = run.settings.train.microbatches
+    limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.devices]
+
+    def stage_bytes(samples: int) -> list[int]:
+        return run.memory(phase, samples, [each.at(samples) for each in growth])
+
+    batch = largest_batch(lambda samples: not overfull_stages(stage_bytes(samples), limits), n)
+    if batch > MOST_SAMPLES - n:
+        return ["any", "any", "none", size_of(max(stage_bytes(0)))]
+    tight = overfull_stages(stage_bytes(batch + n), limits)[0]
+    needed = stage_bytes(batch or n)[tight]
+    if not batch:
+        return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]
+    return [f"{batch:,}", f"{batch // n:,}", str(tight), size_of(needed)]
+
+
 def _twice(run: ProfiledRun) -> tuple[ProfiledRun, ProfiledRun | None]:
-    """The run, and where it is measured, the same at half the batch: activations may have a part that never grows."""
+    """The run and, if it is measured, the same at half the batch: activations may have a part that never grows."""
     settings, n = run.settings, run.settings.train.microbatches
     if run.cut.profile.batch_size is None:
         raise ConfigError(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.report.planning.plan_table import Comparison, shape
+from pipetrain.report.planning.plan_table import ComparedPlan, Comparison, shape
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
 from pipetrain.report.text_table import rate_of, size_of, unit_of
 
@@ -29,32 +29,27 @@ def draw(path: Path, comparison: Comparison) -> None:
 
 def _plans(panel: "Axes", comparison: Comparison) -> None:
     rows = list(reversed(comparison.rows))
-    values = [row.plan.time_per_minibatch_s * 1e3 for row in rows]
     rates = [f"{rate_of(comparison.samples_per_s(row.plan))} samples/s" for row in rows]
-    _bars(
-        panel,
-        comparison,
-        values,
-        [rate if row.fits else f"{rate}, too large" for rate, row in zip(rates, rows, strict=True)],
-    )
+    texts = [rate if row.fits else f"{rate}, too large" for rate, row in zip(rates, rows, strict=True)]
+    _bars(panel, rows, [row.plan.time_per_minibatch_s * 1e3 for row in rows], texts)
     panel.set_yticks(range(len(rows)), [f"{row.name}\n{shape(row.plan).removeprefix('straight, ')}" for row in rows])
     panel.set_xlabel("time per minibatch (ms)")
     panel.set_title("Plans")
 
 
 def _sent(panel: "Axes", comparison: Comparison) -> None:
-    sent = [comparison.sent_per_sample(row.plan) for row in reversed(comparison.rows)]
+    rows = list(reversed(comparison.rows))
+    sent = [comparison.sent_per_sample(row.plan) for row in rows]
     unit, size = unit_of(max(sent))
-    _bars(panel, comparison, [each / size for each in sent], [size_of(each) for each in sent])
+    _bars(panel, rows, [each / size for each in sent], [size_of(each) for each in sent])
     panel.set_yticks([])
     panel.set_xlabel(f"sent per sample ({unit})")
     panel.set_title("What they send")
 
 
-def _bars(panel: "Axes", comparison: Comparison, values: Sequence[float], texts: Sequence[str]) -> None:
-    """A bar for each plan, the best at the bottom, followed by a text."""
-    colors = [_COLORS[row.name] for row in reversed(comparison.rows)]
-    panel.barh(range(len(values)), values, color=colors, height=0.6)
+def _bars(panel: "Axes", rows: Sequence[ComparedPlan], values: Sequence[float], texts: Sequence[str]) -> None:
+    """A bar for each plan from bottom to top, followed by a text."""
+    panel.barh(range(len(values)), values, color=[_COLORS[row.name] for row in rows], height=0.6)
     for place, (value, text) in enumerate(zip(values, texts, strict=True)):
         panel.text(value, place, f" {text}", va="center", color=INK, fontsize=8.5)
     panel.set_xlim(0, 1.7 * max(*values, 1e-9))
@@ -66,16 +61,13 @@ def _times(panel: "Axes", comparison: Comparison) -> None:
     values = [stage.time_s * 1e3 for stage in plan.stages]
     panel.bar(range(len(values)), values, color=BLUE, width=0.7)
     bound = plan.time_per_minibatch_s * 1e3
-    panel.axhline(bound, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=_bound(comparison))
+    limit = "slowest stage or link" if comparison.topology.cores is None else "slowest stage, link or cores"
+    panel.axhline(bound, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=limit)
     panel.set_ylim(0, 1.25 * bound)
     panel.set_ylabel("time per minibatch (ms)")
     panel.set_title("Stages of the best plan")
     panel.legend(loc="upper right")
     _stage_axis(panel, comparison)
-
-
-def _bound(comparison: Comparison) -> str:
-    return "slowest stage or link" if comparison.topology.cores is None else "slowest stage, link or cores"
 
 
 def _memory(panel: "Axes", comparison: Comparison) -> None:

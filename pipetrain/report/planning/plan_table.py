@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipetrain.planner.costs.topology import Topology
 from pipetrain.planner.pipeline_plan import PipelinePlan, sent_bytes
@@ -11,15 +12,8 @@ from pipetrain.report.text_table import both_ends, rate_of, shortened, size_of, 
 _WIDTH = 28
 
 
-@dataclass(frozen=True)
-class ComparedPlan:
-    """A row of the comparison.
-
-    Attributes:
-        name: best, straight or data parallel.
-        plan: the pipeline.
-        fits: True if the devices' memory is enough.
-    """
+class ComparedPlan(NamedTuple):
+    """A row of the comparison: `name` is best, straight or data parallel; `fits` if the devices' memory is enough."""
 
     name: str
     plan: PipelinePlan
@@ -28,15 +22,7 @@ class ComparedPlan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Plans for one profile, the best one last.
-
-    Attributes:
-        profile: what they are plans for.
-        topology: the devices.
-        rows: the plans.
-        batch_size: samples of a minibatch.
-        notes: what to know of their times.
-    """
+    """Plans for one profile, the best one last; `batch_size` is the samples of a minibatch, `notes` are printed."""
 
     profile: Profile
     topology: Topology
@@ -46,12 +32,20 @@ class Comparison:
 
     @property
     def best(self) -> PipelinePlan:
-        """The plan that was asked for."""
+        """The plan that the settings ask for."""
         return self.rows[-1].plan
 
     def lines(self) -> Iterator[str]:
         """Lines of the table as printed."""
-        yield self._subject()
+        weights, time = size_of(self.profile.weight_bytes), seconds(self.best.single_device_time_s)
+        levels = zip(self.topology.workers, self.topology.bytes_per_s, strict=True)
+        devices = " x ".join(f"{members} at {bandwidth / 1e9:.4g} GB/s" for members, bandwidth in levels)
+        cores = self.topology.cores
+        sharing = "" if cores is None else f", sharing {cores} core{'s' if cores > 1 else ''}"
+        yield (
+            f"{len(self.profile.layers)} layers, {weights} of weights, {time} for a minibatch of {self.batch_size} on "
+            f"one device; devices: {devices}{sharing}"
+        )
         yield from self.notes
         yield ""
         heads = ("plan", "replicas", "time per minibatch", "speedup", "samples/s", "sent per sample", "memory")
@@ -68,18 +62,6 @@ class Comparison:
         """Bytes that all devices together send for each sample."""
         return sent_bytes(self.profile, plan) / self.batch_size
 
-    def _subject(self) -> str:
-        weights = size_of(self.profile.weight_bytes)
-        levels = zip(self.topology.workers, self.topology.bytes_per_s, strict=True)
-        devices = " x ".join(f"{members} at {bandwidth / 1e9:.4g} GB/s" for members, bandwidth in levels)
-        cores = self.topology.cores
-        sharing = "" if cores is None else f", sharing {cores} core{'s' if cores > 1 else ''}"
-        time = seconds(self.best.single_device_time_s)
-        return (
-            f"{len(self.profile.layers)} layers, {weights} of weights, {time} for a minibatch of {self.batch_size} on "
-            f"one device; devices: {devices}{sharing}"
-        )
-
     def _row(self, row: ComparedPlan) -> list[str]:
         plan = row.plan
         memory = max(stage.memory_bytes for stage in plan.stages)
@@ -94,27 +76,18 @@ class Comparison:
         ]
 
     def _stages(self) -> list[str]:
-        rows = [
-            [
-                str(r),
-                ranges(stage.layers),
-                " to ".join(shortened(label, _WIDTH) for label in self._ends(stage.layers)),
-                str(stage.replicas),
-                seconds(stage.time_s),
-                size_of(stage.memory_bytes),
-            ]
-            for r, stage in enumerate(self.best.stages)
-        ]
+        rows = []
+        for r, stage in enumerate(self.best.stages):
+            ends = (stage.layers[0], stage.layers[-1]) if len(stage.layers) > 1 else stage.layers
+            labels = " to ".join(shortened(self.profile.layers[layer].label, _WIDTH) for layer in ends)
+            costs = (str(stage.replicas), seconds(stage.time_s), size_of(stage.memory_bytes))
+            rows.append((str(r), ranges(stage.layers), labels, *costs))
         heads = ("stage", "layers", "", "replicas", "time per minibatch", "memory")
         return text_table(heads, both_ends(rows, "stages, in plan.json"), "><<>>>")
 
-    def _ends(self, layers: Sequence[int]) -> list[str]:
-        ends = (layers[0], layers[-1]) if len(layers) > 1 else layers
-        return [self.profile.layers[layer].label for layer in ends]
-
 
 def shape(plan: PipelinePlan) -> str:
-    """The replicas of each stage; `straight` where none has several and they are many."""
+    """The replicas of each stage; `straight` if no stage has several and there are many stages."""
     if len(plan.stages) > 1 and plan.num_devices == len(plan.stages) and len(plan.replicas) > _WIDTH:
         return f"straight, {len(plan.stages)} stages"
     return shortened(plan.replicas, _WIDTH)
@@ -126,7 +99,7 @@ def seconds(time: float) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers, those that follow each other as one range; of many, how many ranges more there are."""
+    """Ascending numbers as ranges such as `0-2,5`; of more than three, how many more there are."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][1] + 1:
