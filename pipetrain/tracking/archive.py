@@ -1,4 +1,4 @@
-"""Setting an earlier run's files aside, so that a later one neither destroys them nor is taken for its continuation."""
+"""Moving an earlier run's files to an archive, so that a later run neither destroys nor continues them."""
 
 import itertools
 import json
@@ -24,20 +24,22 @@ def is_archive(folder: Path) -> bool:
 def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
     """Moves those of the named files that exist into a new folder `earlier-N`; None if there are none.
 
-    The folder has another name until all are in it, and holds the list of them. So `complete` can finish what a kill
-    interrupted.
+    Until all files are in it, the folder has another name and a list of them, so that `finish_archiving` can finish the
+    moves after a kill.
     """
     present = [name for name in names if (folder / name).exists()]
     if not present:
         return None
-    partial = _free_name(folder)
+    numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
+    free = next(path for path in numbered if not (path.exists() or path.is_symlink()))
+    partial = free.with_name(free.name + _PARTIAL)
     partial.mkdir()
     write_whole(partial / _MOVES, json.dumps(present))
     return _finish(partial)
 
 
 def finish_archiving(folder: Path) -> None:
-    """Finishes what was killed while it set files of `folder` aside."""
+    """Finishes moving files of `folder` if a run was killed while it did."""
     for partial in sorted(folder.glob(f"{_PREFIX}*{_PARTIAL}")):
         (partial / (_MOVES + _PARTIAL)).unlink(missing_ok=True)
         if any(partial.iterdir()):
@@ -48,7 +50,7 @@ def finish_archiving(folder: Path) -> None:
 
 def _finish(partial: Path) -> Path:
     folder, moves = partial.parent, partial / _MOVES
-    # without the list all are in it, and only the name is left to change
+    # without the list all files are in it, and only its name is left to change
     for name in _listed(moves) if moves.exists() else ():
         if (folder / name).exists() and not (partial / name).exists():
             (partial / name).parent.mkdir(exist_ok=True)
@@ -73,10 +75,3 @@ def _listed(moves: Path) -> list[str]:
     except (ValueError, TypeError):
         pass
     raise ConfigError(f"{moves}: damaged: it does not list files of this directory; remove {moves.parent}")
-
-
-def _free_name(folder: Path) -> Path:
-    """The next `earlier-N`, under the name it has until all is in it."""
-    numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
-    aside = next(each for each in numbered if not (each.exists() or each.is_symlink()))
-    return aside.with_name(aside.name + _PARTIAL)

@@ -19,17 +19,15 @@ class MetricsTail:
     Args:
         run: the run directory.
         bar: shows the records.
-        after_step: the step from which a run resumes; what was recorded before is not shown.
+        after_step: the step from which a run resumes; earlier records are not shown.
     """
 
     def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:
-        self._path = run.metrics
-        self._bar = bar
-        self._after = after_step
+        self._path, self._bar, self._after = run.metrics, bar, after_step
         self._file: TextIO | None = None
         self._rest = ""
         self._begun = False
-        self._shown = self._known = 0
+        self._seen = self._shown = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
         self._started = time.time()
@@ -40,7 +38,10 @@ class MetricsTail:
         while not stopping:
             stopping = self._stop.wait(_POLL_SECONDS)
             self._open()
-            self._read()
+            if self._file is not None:
+                *lines, self._rest = (self._rest + self._file.read()).split("\n")
+                for line in lines:
+                    self._show(json.loads(line))
         if self._file is not None:
             self._file.close()
 
@@ -49,33 +50,26 @@ class MetricsTail:
         if not self._path.is_file():
             return
         there = self._path.stat()
-        # a file that an earlier run left here is replaced when the workers start
-        fresh = there.st_mtime >= self._started - 1
-        if self._file is None and fresh:
-            self._file = self._path.open(encoding="utf-8")
-        elif self._file is not None and os.fstat(self._file.fileno()).st_ino != there.st_ino:
-            self._file.close()
-            self._file, self._rest, self._begun = self._path.open(encoding="utf-8"), "", False
-            self._known = self._shown  # a worker whose file was removed has written it again
-
-    def _read(self) -> None:
         if self._file is None:
+            # a file that an earlier run left here is replaced when the workers start
+            if there.st_mtime < self._started - 1:
+                return
+        elif os.fstat(self._file.fileno()).st_ino == there.st_ino:
             return
-        *lines, self._rest = (self._rest + self._file.read()).split("\n")
-        for line in lines:
-            self._show(json.loads(line))
+        else:
+            self._file.close()
+        self._file, self._rest, self._begun, self._seen = self._path.open(encoding="utf-8"), "", False, 0
 
     def _show(self, record: Record) -> None:
         # after its start a run may have yet to be evaluated at the step from which it resumes
         self._begun = self._begun or (record["kind"] == "start" and record["step"] == self._after)
         if record["step"] > self._after or (self._begun and record["step"] == self._after):
-            if self._known:
-                self._known -= 1
-                return
-            self._shown += 1
-            self._bar.update(record)
+            self._seen += 1
+            if self._seen > self._shown:  # a worker whose file was removed has written it again
+                self._shown = self._seen
+                self._bar.update(record)
 
     def close(self) -> None:
-        """Shows what is left, and ends."""
+        """Shows the remaining records, and ends."""
         self._stop.set()
         self._thread.join()

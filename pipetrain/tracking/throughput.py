@@ -5,13 +5,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-MEASURED, SIMULATOR, PREDICTED = (
-    "samples_per_second",
-    "simulator_samples_per_second",
-    "predicted_samples_per_second",
-)
+THROUGHPUTS = ("samples_per_second", "simulator_samples_per_second", "predicted_samples_per_second")
+MEASURED, SIMULATOR, PREDICTED = THROUGHPUTS
 """Names of throughputs: measured, of the simulator, and predicted for the simulated pipeline."""
-THROUGHPUTS = (MEASURED, SIMULATOR, PREDICTED)
 
 
 def in_tokens(name: str) -> str:

@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from pipetrain.tracking.records import stage_fields
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.tensorboard import TensorBoardWriter
+from pipetrain.tracking.tensorboard import TensorBoardWriter, results
 
 STAGE = {
     "peak_memory_bytes": 2_000_000, "weight_bytes_peak": 400_000, "weight_versions_max": 2,
@@ -141,3 +141,23 @@ def test_resumed_run_supersedes_the_points_behind_its_checkpoint(run):
         board.close({}, SUMMARY)
         time.sleep(1.1)  # event files are read in the order of their names, which count seconds
     assert points(run)["train/loss"] == [(1, 2.0), (2, 2.0), (3, 1.0), (4, 1.0)]
+
+
+def test_results_are_metrics_times_throughput_and_total_memory():
+    def stage(idle, count):
+        return {
+            "idle_share": idle, "weight_bytes_peak": count, "activation_bytes_peak": None, "peak_memory_bytes": count
+        }  # fmt: skip
+
+    found = results(
+        {
+            "steps": 4, "wall_s": 2.0, "train_s": 1.0, "eval_s": 0.5, "samples_per_second": 8.0,
+            "predicted_samples_per_second": None, "target": {"wall_s": 1.5}, "final": {"top1": 1.0}, "best": {},
+            "per_stage": [stage(0.0, 1_000_000), stage(0.5, 3_000_000)],
+        }
+    )  # fmt: skip
+    assert found == {
+        "final/top1": 1.0, "run/steps": 4, "run/wall_s": 2.0, "run/train_s": 1.0, "run/eval_s": 0.5,
+        "run/samples_per_second": 8.0, "run/target_s": 1.5, "run/idle_share": 0.25, "run/weights_MB": 4.0,
+        "run/memory_MB": 3.0,
+    }  # fmt: skip

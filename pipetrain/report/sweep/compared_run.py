@@ -14,10 +14,10 @@ from omegaconf import OmegaConf
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import strict_json, summary
 from pipetrain.tracking.evaluations import lower_is_better, reaches
-from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.records import Record, metrics_of, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
+from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
 
