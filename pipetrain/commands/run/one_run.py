@@ -125,7 +125,7 @@ def _say_finished(job: "Job") -> None:
 
 
 def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> dict[str, Any]:
-    from pipetrain.tracking.metrics_tail import MetricsTail
+    from pipetrain.tracking.progress import MetricsTail
 
     if job.settings.executor.simulated:
         from pipetrain.launch.worker import run_simulated

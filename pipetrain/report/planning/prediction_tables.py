@@ -1,12 +1,20 @@
-"""Tables of predicted pipelines, and the settings that distinguish the pipelines."""
+"""Tables of predicted pipelines, and of the largest minibatches that fit their devices."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.prediction import Prediction
+from pipetrain.planner.max_batch import (
+    MOST_SAMPLES,
+    ActivationGrowth,
+    activation_growth,
+    largest_batch,
+    overfull_stages,
+)
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 from pipetrain.run.profiling.predict import ProfiledRun
@@ -185,3 +193,59 @@ def milliseconds(seconds: float) -> str:
     """A time as a number of milliseconds, to a thousandth at most."""
     value = round(seconds * 1000, 3)
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def fit_table(words: Sequence[str]) -> Iterator[str]:
+    """The lines of the table, a row for each member of a sweep and each phase.
+
+    Raises:
+        ConfigError: the devices' memory or the growth of activations is unknown, or a pipeline cannot be built.
+    """
+    for chosen in combinations(words):
+        if composed(chosen).topology.memory_gigabytes is None:
+            raise ConfigError("--fit: topology.memory_gigabytes=null: give the memory of a device, such as 16")
+    rows = []
+    for run, other in map(_twice, (run for _, run in profiled_runs(words))):
+        growth = activation_growth(run.cut, None if other is None else other.cut)
+        for index, phase in enumerate(run.settings.phases):
+            rows.append([*named(phase.choices, run).values(), *_fit_cells(run, index, growth)])
+    heads = ("method", "schedule", "D", "N", "largest batch", "microbatch", "full at stage", "which then holds")
+    yield from text_table(heads, rows, "<<>>>>>>")
+
+
+def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[ActivationGrowth]) -> list[str]:
+    """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage.
+
+    Args:
+        run: its stages, with their activations at the profile's batch size.
+        phase: of the run.
+        growth: of the activations of each stage with the batch.
+    """
+    n = run.settings.train.microbatches
+    limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.devices]
+
+    def stage_bytes(samples: int) -> list[int]:
+        return run.memory(phase, samples, [each.at(samples) for each in growth])
+
+    batch = largest_batch(lambda samples: not overfull_stages(stage_bytes(samples), limits), n)
+    if batch > MOST_SAMPLES - n:
+        return ["any", "any", "none", size_of(max(stage_bytes(0)))]
+    tight = overfull_stages(stage_bytes(batch + n), limits)[0]
+    needed = stage_bytes(batch or n)[tight]
+    if not batch:
+        return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]
+    return [f"{batch:,}", f"{batch // n:,}", str(tight), size_of(needed)]
+
+
+def _twice(run: ProfiledRun) -> tuple[ProfiledRun, ProfiledRun | None]:
+    """The run and, if it is measured, the same at half the batch: activations may have a part that never grows."""
+    settings, n = run.settings, run.settings.train.microbatches
+    if run.cut.profile.batch_size is None:
+        raise ConfigError(
+            f"--fit: profile={settings.profile} does not say the batch size that it was measured with; "
+            "`pipetrain profile` writes one that does"
+        )
+    half = settings.train.batch_size // 2 // n * n
+    if settings.profile is not None or not half:
+        return run, None
+    return run, ProfiledRun.of(replace(settings, train=replace(settings.train, batch_size=half)))

@@ -1,10 +1,13 @@
-"""Timelines drawn by matplotlib: as a PNG, or as an SVG whose boxes name their operation when pointed at."""
+"""Timelines as PNG, as SVG whose boxes name their operation when pointed at, and as a self-contained HTML file."""
 
+import json
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pipetrain.errors import ConfigError
 from pipetrain.report.style import figure, tooltip
 from pipetrain.report.timeline.panels import (
     FILL,
@@ -18,9 +21,11 @@ from pipetrain.report.timeline.panels import (
     note,
 )
 from pipetrain.schedules import Kind
+from pipetrain.tracking.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 _UNIT, _LEAST, _MOST = 0.36, 7.0, 20.0
 """Inches: of a usual operation, and the least and most of the width."""
@@ -142,3 +147,56 @@ def _colors(panels: Sequence[Panel]) -> Iterator[tuple[str, str]]:
     yield "idle", "white"
     sent = {message.what for panel in panels for row in panel.messages for message in row}
     yield from ((f"{what} of a message", color) for what, color in MESSAGES.items() if what in sent)
+
+
+_TEMPLATE = Path(__file__).with_name("timeline_page.html")
+
+
+def timeline_page(title: str, panels: Sequence[Panel]) -> str:
+    """The document, with the panels as JSON under the id `data`."""
+    # "</script>" in a title must not end the element
+    data = json.dumps(_data(panels), separators=(",", ":")).replace("<", "\\u003c")
+    text = _TEMPLATE.read_text(encoding="utf-8")
+    return text.replace("$TITLE", escape(title)).replace("$DATA", data)
+
+
+def _data(panels: Sequence[Panel]) -> dict[str, Any]:
+    """Data of the page: operations as [name, read, staleness, start, end], messages as [what, of, start, end]."""
+    kept = ("title", "num_microbatches", "unit", "begin", "end", "facts", "idle_share")
+    return {
+        "kinds": {kind.value: {"word": WORDS[kind], "fill": FILL.get(kind, (INK, INK))} for kind in Kind},
+        "line": LINE,
+        "messages": MESSAGES,
+        "note": note(panels),
+        "panels": [
+            {
+                **{name: getattr(panel, name) for name in kept},
+                "workers": [panel.workers.name(row) for row in range(len(panel.rows))],
+                "stages": [{"name": name, "first": first, "count": rows} for name, first, rows in panel.stages],
+                "rows": [[[str(b.operation), b.read, b.staleness, b.start, b.end] for b in row] for row in panel.rows],
+                "messages": [[[m.what, str(m.operation), m.start, m.end] for m in row] for row in panel.messages],
+            }
+            for panel in panels
+        ],
+    }
+
+
+_MOST_BOXES = 50_000
+
+
+def write_timeline(folder: Path, panels: Sequence[Panel], *, as_svg: bool = False) -> list[str]:
+    """Writes timeline.png and timeline.html, with `as_svg` also timeline.svg; returns their names.
+
+    Raises:
+        ConfigError: there are too many operations to draw.
+    """
+    boxes = sum(len(row) for panel in panels for row in panel.rows)
+    if boxes > _MOST_BOXES:
+        raise ConfigError(f"{boxes:,} operations exceed the limit of {_MOST_BOXES:,}; lower --minibatches")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawings = ["timeline.png", "timeline.svg"] if as_svg else ["timeline.png"]
+    for name in drawings:
+        draw(folder / name, panels)
+    title = panels[0].title if len(panels) == 1 else "Timelines"
+    write_whole(folder / "timeline.html", timeline_page(title, panels))
+    return [*drawings, "timeline.html"]
