@@ -196,7 +196,9 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     groups, metric = comparison.ranked(found.groups, None)
     made = _made(target, runs, groups) | {"timed": timed}
-    groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.without_repeats]) for group in groups]
+    groups = [
+        replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)]) for group in groups
+    ]
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
         rows = [*before, *rows]
@@ -210,6 +212,12 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         else comparison.write(groups, metric, folder / "sweep", f"{target.experiment}, {target.scale}")
     )
     return [folder / "runs.csv", folder / "made.json", *shown]
+
+
+def without_repeats(group: SweepGroup) -> list[ComparedRun]:
+    """The runs of a group without the completed ones that a newer run of the same seed replaces."""
+    counted = {id(run) for run in group.counted}
+    return [run for run in group.runs if run.status != "completed" or id(run) in counted]
 
 
 def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:

@@ -54,6 +54,9 @@ class RunDirectory:
         self.log = path / "pipetrain.log"
         self.logs = path / "logs"
         self.timeline = path / "timeline"
+        self._signs_of_a_run = (self.config, self.plan, self.metrics, self.summary, self.checkpoints)
+        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
+        self._of_one_run = (*self._signs_of_a_run, self.trace, self.log, *folders)
 
     @override
     def __str__(self) -> str:
@@ -145,9 +148,9 @@ class RunDirectory:
 
     def archive_previous_run(self) -> Path | None:
         """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run."""
-        if not any(path.exists() for path in self._that_tell_of_a_run()):
+        if not any(path.exists() for path in self._signs_of_a_run):
             return None
-        return archive.archive_files(self.path, [path.name for path in self._of_one_run()])
+        return archive.archive_files(self.path, [path.name for path in self._of_one_run])
 
     def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
         """Moves checkpoints of later steps than `checkpoint`, or all, to a new folder; None if there are none."""
@@ -164,19 +167,12 @@ class RunDirectory:
         for pattern in ("*.partial", "*.log"):  # hydra.job.name is another name of the log
             for path in self.path.glob(pattern):
                 check_own(path)
-        for path in (*self._of_one_run(), self.timeline):
+        for path in (*self._of_one_run, self.timeline):
             check_own(path)
 
     def finish_archiving(self) -> None:
         """Finishes moving files if a run was killed while it did."""
         archive.finish_archiving(self.path)
-
-    def _that_tell_of_a_run(self) -> tuple[Path, ...]:
-        return self.config, self.plan, self.metrics, self.summary, self.checkpoints
-
-    def _of_one_run(self) -> tuple[Path, ...]:
-        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
-        return (*self._that_tell_of_a_run(), self.trace, self.log, *folders)
 
 
 def check_own(path: Path) -> None:

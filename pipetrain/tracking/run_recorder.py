@@ -63,8 +63,8 @@ class Recorder:
 
     Args:
         recorded: the run.
-        progress: of a resumed run, its `progress` in the checkpoint, and the `step`.
-        history: of a resumed run, its `history` in the checkpoint.
+        progress: of a resumed run, `progress()` of its checkpoint, and the `step`.
+        history: of a resumed run, `history()` of its checkpoint.
         show: is called with every record.
     """
 

@@ -35,7 +35,7 @@ def names(left):
 
 
 def test_every_file_of_a_run_is_known_to_the_run_directory(left):
-    known = {path.name for path in RunDirectory(left)._of_one_run()}
+    known = {path.name for path in RunDirectory(left)._of_one_run}
     assert {path.name for path in left.iterdir()} == {*known, run_lock.NAME}
 
 

@@ -37,7 +37,7 @@ class Case(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun]]:
+def profiled_runs(words: Sequence[str]) -> Iterator[ProfiledRun]:
     """The members of a sweep such as `method=gpipe,pipedream`, each with its model's profile.
 
     Raises:
@@ -57,7 +57,7 @@ def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun
             run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
             if settings.profile is not None:
                 profiles[settings.profile] = run.cut.profile
-            yield chosen, run
+            yield run
 
 
 def cases(words: Sequence[str]) -> Iterator[Case]:
@@ -66,33 +66,24 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
     Raises:
         ConfigError: one cannot be predicted.
     """
-    swept = _swept(words)
-    for chosen, run in profiled_runs(words):
-        said = dict(word.split("=", 1) for word in chosen if "=" in word)
+    members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in combinations(words)]
+    always = ("method", "schedule", "partition.stages", "train.microbatches")
+    swept = [name for name in members[0] if name not in always and len({member[name] for member in members}) > 1]
+    for member, run in zip(members, profiled_runs(words), strict=True):
         for phase, prediction in run.predictions():
             numbered = {"phase": str(phase.number)} if phase.number is not None else {}
-            chosen_here = {**numbered, **named(phase.choices, run), **{name: said[name] for name in swept}}
+            chosen_here = {**numbered, **named(phase.choices, run), **{name: member[name] for name in swept}}
             yield Case(chosen_here, prediction, run.notes())
 
 
 def named(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
-    """The settings that name every case."""
+    """The settings that every case shows."""
     return {
         "method": choices["method"],
         "schedule": choices["schedule"],
         "D": str(len(run.cut.stages)),
         "N": str(run.settings.train.microbatches),
     }
-
-
-def _swept(words: Sequence[str]) -> list[str]:
-    """The settings of which a sweep tries several values, without those that every case shows."""
-    values: dict[str, set[str]] = {}
-    for member in combinations(words):
-        for name, _, value in (word.partition("=") for word in member):
-            values.setdefault(name, set()).add(value)
-    always = ("method", "schedule", "partition.stages", "train.microbatches")
-    return [name for name, tried in values.items() if len(tried) > 1 and name not in always]
 
 
 def distinguishing_names(every: Sequence[Case]) -> list[str]:
@@ -205,7 +196,7 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
         if composed(chosen).topology.memory_gigabytes is None:
             raise ConfigError("--fit: topology.memory_gigabytes=null: give the memory of a device, such as 16")
     rows = []
-    for run, other in map(_twice, (run for _, run in profiled_runs(words))):
+    for run, other in map(_twice, profiled_runs(words)):
         growth = activation_growth(run.cut, None if other is None else other.cut)
         for index, phase in enumerate(run.settings.phases):
             rows.append([*named(phase.choices, run).values(), *_fit_cells(run, index, growth)])

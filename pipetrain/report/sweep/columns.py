@@ -53,6 +53,7 @@ MEASUREMENTS = {
     "stage_bytes": Column("largest stage", text=size_of),
     "copies": Column("copies", text="{:.2f}".format),
 }
+SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 TO_TARGET = ("target_s", "predicted_target_s", "target_epochs")
 """Columns of the time to the target: seconds, predicted seconds of a simulated pipeline, and epochs."""
 TIMINGS = (*ALL_THROUGHPUTS, "target_s", "predicted_target_s", "wall_s", "train_s", "eval_s", "idle_share")

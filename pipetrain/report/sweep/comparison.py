@@ -24,32 +24,33 @@ def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[Sweep
     """The groups, best first and those without a completed run last, and the column that they were ranked by.
 
     Raises:
-        ConfigError: `metric` is named, and no run has it.
+        ConfigError: no run has `metric`.
     """
     available = sorted({name for group in groups for run in group.runs for name in run.values})
     if metric is not None and metric not in available:
         raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
     chosen = metric or metric_of(groups, None)
-    return sorted(groups, key=lambda group: _rank(group, chosen, groups)), chosen
+
+    def rank(group: SweepGroup) -> tuple[bool, float]:
+        mean = group.mean(chosen) if chosen else None
+        if chosen is None or mean is None:
+            return not group.completed, math.inf
+        return not group.completed, -mean if column_of(chosen, groups).higher else mean
+
+    return sorted(groups, key=rank), chosen
 
 
 def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> None:
     """Checks that some run was evaluated by the metrics of the target, if any was evaluated at all.
 
     Raises:
-        ConfigError: none has one of them.
+        ConfigError: no run has one of the metrics.
     """
     available = sorted({name for group in groups for run in group.runs for name in (*run.curves, *run.final)})
     metrics = [name for name in available if name not in (*ALL_THROUGHPUTS, TRAIN_LOSS)]
     for name, value in target.items():
         if metrics and name not in metrics:
             raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
-
-
-def _rank(group: SweepGroup, metric: str | None, groups: Sequence[SweepGroup]) -> tuple[bool, float]:
-    mean = group.mean(metric) if metric else None
-    value = math.inf if metric is None or mean is None else -mean if column_of(metric, groups).higher else mean
-    return not group.completed, value
 
 
 def as_json(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:

@@ -61,12 +61,6 @@ class SweepGroup:
         return [run for run in self.runs if newest.get(run.seeds) is run]
 
     @property
-    def without_repeats(self) -> list[ComparedRun]:
-        """The runs without the completed ones that a newer run of the same seed replaces."""
-        counted = {id(run) for run in self.counted}
-        return [run for run in self.runs if run.status != "completed" or id(run) in counted]
-
-    @property
     def statuses(self) -> Counter[str]:
         """Number of runs by status."""
         return Counter(run.status for run in self.runs)

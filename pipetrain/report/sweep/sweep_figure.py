@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.report.style import GRAY, INK, figure, figure_of_rows, tooltip
-from pipetrain.report.sweep.columns import column_of, metric_of
+from pipetrain.report.sweep.columns import SPEEDS, column_of, metric_of
 from pipetrain.report.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import End, group_styles, label_ends
-from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -24,7 +24,6 @@ _COURSE = 5.8
 _LETTERS = 13
 """Letters of the legend that an inch holds."""
 _MB = 1e-6
-_SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _UNITS = {"idle_share": (100, "% of the time"), "memory_bytes": (_MB, "MB, largest process")}
 _AXIS_LABELS = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time, s", PREDICTED_S: "predicted time of the pipeline, s"}
 _BY = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time", PREDICTED_S: "predicted time"}
@@ -41,7 +40,7 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
         bars.append((2.6, lambda panel: rows.dots(panel, metric)))
     # the peak of a simulation is that of a process which may have carried out other runs before
     distributed = all(run.settings.get("executor.name") == "distributed" for group in groups for run in group.runs)
-    for name in (*_SPEEDS, "target_s", "wall_s", "idle_share", *(["memory_bytes"] if distributed else [])):
+    for name in (*SPEEDS, "target_s", "wall_s", "idle_share", *(["memory_bytes"] if distributed else [])):
         if name != metric and any(group.values(name) for group in groups):
             bars.append((max(1.7, 0.11 * len(column_of(name).head)), partial(rows.bars, name=name)))
     bars.append((2.3, rows.memory))

@@ -6,17 +6,15 @@ from pathlib import Path
 from string import Template
 
 from pipetrain.report.style import GRAY
-from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
+from pipetrain.report.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import group_styles
 from pipetrain.report.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
 from pipetrain.report.sweep.sweep_tables import FROM_BEST, difference_cells, differences, not_completed, notes, statuses
 from pipetrain.report.text_table import counted, size_of
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
 
 _TEMPLATE = Path(__file__).with_name("sweep_page.html")
-_SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _PIXELS = 96
 """Pixels of an inch in browsers."""
 _COSTS = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
@@ -67,7 +65,7 @@ def _table(identity: str, groups: Sequence[SweepGroup], columns: Sequence[tuple[
 def columns_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
     """The columns that any group has: first the results, then their costs."""
     evaluated = metric_of(groups, metric)
-    named = [metric, evaluated, f"best_{evaluated}", *TO_TARGET, *_SPEEDS, *_COSTS]
+    named = [metric, evaluated, f"best_{evaluated}", *TO_TARGET, *SPEEDS, *_COSTS]
     return [name for name in dict.fromkeys(named) if name and any(group.values(name) for group in groups)]
 
 

@@ -133,20 +133,16 @@ def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
     """Under the axis of time, `width` inches wide."""
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=color, edgecolor=LINE, linewidth=0.6, label=text) for text, color in _colors(panels)]
+    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
+    sent = {message.what for panel in panels for row in panel.messages for message in row}
+    colors = {WORDS[kind]: light for kind, (light, _) in FILL.items() if kind in kinds}
+    colors |= {WORDS[Kind.UPDATE]: INK, "idle": "white"}
+    colors |= {f"{what} of a message": color for what, color in MESSAGES.items() if what in sent}
     axes.figure.legend(
-        handles=handles, loc="outside lower left", ncols=len(handles), handlelength=1.1, alignment="left",
+        handles=[Patch(facecolor=color, edgecolor=LINE, linewidth=0.6, label=text) for text, color in colors.items()],
+        loc="outside lower left", ncols=len(colors), handlelength=1.1, alignment="left",
         title="\n".join(wrap(note(panels), int(width / _LETTER * 1.4))), title_fontsize=8.5,
     )  # fmt: skip
-
-
-def _colors(panels: Sequence[Panel]) -> Iterator[tuple[str, str]]:
-    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
-    yield from ((WORDS[kind], light) for kind, (light, _) in FILL.items() if kind in kinds)
-    yield WORDS[Kind.UPDATE], INK
-    yield "idle", "white"
-    sent = {message.what for panel in panels for row in panel.messages for message in row}
-    yield from ((f"{what} of a message", color) for what, color in MESSAGES.items() if what in sent)
 
 
 _TEMPLATE = Path(__file__).with_name("timeline_page.html")
