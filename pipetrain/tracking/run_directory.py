@@ -14,7 +14,7 @@ from typing_extensions import override
 from pipetrain.config.composition import choices_made
 from pipetrain.config.moved import with_present_paths
 from pipetrain.errors import ConfigError, one_line
-from pipetrain.tracking import archive
+from pipetrain.tracking import files
 
 _HYDRA, _RECORD = ".hydra", "hydra.yaml"
 _DEEPEST = 50
@@ -150,13 +150,13 @@ class RunDirectory:
         """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run."""
         if not any(path.exists() for path in self._signs_of_a_run):
             return None
-        return archive.archive_files(self.path, [path.name for path in self._of_one_run])
+        return files.archive_files(self.path, [path.name for path in self._of_one_run])
 
     def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
         """Moves checkpoints of later steps than `checkpoint`, or all, to a new folder; None if there are none."""
         found = self.checkpoints.glob("step-*")
         later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
-        return archive.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
+        return files.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
 
     def check_own(self) -> None:
         """Checks that a run which writes here writes nowhere else: the directory may be untrusted.
@@ -172,7 +172,7 @@ class RunDirectory:
 
     def finish_archiving(self) -> None:
         """Finishes moving files if a run was killed while it did."""
-        archive.finish_archiving(self.path)
+        files.finish_archiving(self.path)
 
 
 def check_own(path: Path) -> None:
@@ -236,6 +236,6 @@ def runs_in(folder: Path) -> list[RunDirectory]:
         # Hydra's record, under any `hydra.output_subdir`, is no run
         named_as_record = run.path.name == _HYDRA or (run.path / _RECORD).exists()
         is_record = named_as_record and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
-        if not is_record and not archive.is_archive(run.path):
+        if not is_record and not files.is_archive(run.path):
             runs.append(run)
     return runs
