@@ -116,13 +116,9 @@ def read_records(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def copy_records_until(source: RunDirectory, run: RunDirectory, step: int, *, evaluated: bool = True) -> None:
-    """Begins the records of a run with those of the one that it continues, up to the step of the checkpoint.
+    """Begins the records of a run with those of `source`, which it continues, up to the step of the checkpoint.
 
-    Args:
-        source: the run that is continued.
-        run: the continuing run.
-        step: of the checkpoint.
-        evaluated: True if the record of an evaluation at that very step is copied, too.
+    `evaluated` is True if the record of an evaluation at that very step is copied, too.
     """
     kept = [record for record in read_records(source) if record["step"] <= step]
     if not evaluated:

@@ -19,17 +19,16 @@ from pipetrain.tracking.run_directory import RunDirectory
 def stored_settings(
     run: RunDirectory, calls: Sequence[str], overrides: Sequence[Override] = (), *, trust: bool = False
 ) -> Settings:
-    """The settings of a run that may be another's, with changes on top.
+    """The settings of a run directory, which may be untrusted, with overrides.
 
     Args:
-        run: where they are.
+        run: the run directory.
         calls: the sections whose targets will be called.
-        overrides: the changes.
+        overrides: of the settings.
         trust: True to call targets that are not pipetrain's own.
 
     Raises:
-        ConfigError: this is no run directory, its configuration is damaged, a change is wrong, or a target that will
-            be called is not pipetrain's own.
+        ConfigError: the configuration is missing or damaged, an override is wrong, or a target is not trusted.
     """
     config = run.stored_config()
     # it is written resolved; an interpolation could run code

@@ -56,13 +56,9 @@ class TensorBoardWriter:
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=purge_step)
 
     def start(self, config: Mapping[str, Any], *, rates_by_stage: bool) -> None:
-        """Adds the layout of the custom scalars, and the configuration as text.
+        """Adds the resolved configuration as text, and a chart of each quantity with the lines of all stages.
 
-        Every quantity of the stages has the lines of all stages and replicas in one chart.
-
-        Args:
-            config: resolved.
-            rates_by_stage: True if the stages have different learning rates.
+        `rates_by_stage` is True if the stages have different learning rates.
         """
         names = [name for field, (name, _) in _CHARTS.items() if rates_by_stage or field != _RATE]
         self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})

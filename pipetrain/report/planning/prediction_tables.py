@@ -207,10 +207,7 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
 def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[ActivationGrowth]) -> list[str]:
     """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage.
 
-    Args:
-        run: its stages, with their activations at the profile's batch size.
-        phase: of the run.
-        growth: of the activations of each stage with the batch.
+    `growth` is that of the activations of each stage with the batch.
     """
     n = run.settings.train.microbatches
     limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.devices]

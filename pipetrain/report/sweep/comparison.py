@@ -105,8 +105,8 @@ def write(
     """Writes the tables, the numbers, the figure and the page, all of them or none; returns the files.
 
     Args:
-        groups: best first.
-        metric: what they are ranked by.
+        groups: ranked by `metric`.
+        metric: the column.
         output: the files without their endings.
         title: of the page; None: the name of the files.
         skipped: runs that cannot be read.

@@ -56,7 +56,9 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
             for panel, (_, fill) in zip(panels, line, strict=True):
                 fill(panel)
         for index, panel in enumerate(axes[-1][-len(bars) :]):
-            rows.name(panel, shown=index == 0)
+            panel.set_yticks(range(len(groups)), [""] * len(groups) if index else rows.labels)
+            panel.set_ylim(len(groups) - 0.4, -0.6)
+            panel.grid(visible=False, axis="y")
 
 
 def metric_curve_svg(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
@@ -111,12 +113,6 @@ class _Rows:
         self.styles = group_styles(self.groups)
         names = [f"{number}  {group.name}" for number, group in enumerate(groups, start=1)]
         self.legend = names if legend_of(groups) else []
-
-    def name(self, panel: "Axes", *, shown: bool) -> None:
-        """Arranges the rows, with their names if these are shown."""
-        panel.set_yticks(range(len(self.groups)), self.labels if shown else [""] * len(self.groups))
-        panel.set_ylim(len(self.groups) - 0.4, -0.6)
-        panel.grid(visible=False, axis="y")
 
     def dots(self, panel: "Axes", name: str) -> None:
         """Every seed as a dot, and the mean as a stroke."""

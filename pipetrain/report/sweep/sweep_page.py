@@ -23,11 +23,7 @@ _COSTS = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_by
 def page(title: str, metric: str | None, groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> str:
     """The document: a table that can be sorted, the courses of all metrics, and the memory and staleness of the stages.
 
-    Args:
-        title: as text.
-        metric: what the groups are ranked by.
-        groups: best first.
-        skipped: runs that cannot be read.
+    The groups are ranked by `metric`; `skipped` are runs that cannot be read.
     """
     runs = sum(len(group.runs) for group in groups)
     lines = [*(note.replace("~:", "predicted:") for note in notes(groups, metric)), *not_completed(groups, skipped)]

@@ -26,13 +26,7 @@ _SIMULATED = (
 
 
 def text(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
-    """Tables and notes for the terminal.
-
-    Args:
-        groups: best first.
-        metric: the column that they are ranked by.
-        skipped: runs that cannot be read.
-    """
+    """Tables and notes for the terminal, of groups ranked by `metric`; `skipped` are runs that cannot be read."""
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     tables = [_text_table(part) for columns in _tables(groups, metric) for part in _parts(columns, width)]
     lines = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(groups, skipped)]
@@ -91,7 +85,7 @@ def _results(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
 
 
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
-    """The cells of a column; those of the time to a target also say how many runs reached it, where others did not."""
+    """The cells of a column; those of the time to a target also have the number of runs that reached it, if not all."""
     found = cells(groups, name)
     if name not in TO_TARGET:
         return found

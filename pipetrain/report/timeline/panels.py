@@ -153,13 +153,9 @@ def note(panels: Sequence[Panel]) -> str:
 
 
 def boxes(rules: PipelineRules, slices: Sequence[Sequence[Slice]], minibatches: int, start: int = 0) -> list[list[Box]]:
-    """The boxes of each worker, whose lists begin `start` minibatches into the run; versions count from there, too.
+    """The boxes of each worker's slices; versions count from the start of the run.
 
-    Args:
-        rules: the schedule and method of the lists.
-        slices: of each worker's list.
-        minibatches: number of minibatches of the lists.
-        start: minibatches of the run before them.
+    The lists have `minibatches` minibatches, and begin `start` minibatches into the run.
     """
     rows: list[list[Box]] = []
     for worker, (row, (r, _)) in enumerate(zip(slices, rules.replicas.places, strict=True)):
