@@ -62,7 +62,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = _taken(folder / NAME)
+        file = _take(folder / NAME)
     except OSError as error:
         if error.errno in _NO_FILE:
             raise ConfigError(f"{folder / NAME}: is not a regular file, and cannot be a lock; remove it") from error
@@ -91,8 +91,8 @@ def owner_of(folder: Path) -> Owner | None:
         return file.other_owner(fcntl.LOCK_SH)
 
 
-def _taken(path: Path) -> "_LockFile":
-    """The lock file, locked by this process.
+def _take(path: Path) -> "_LockFile":
+    """Locks the file, and returns it.
 
     Raises:
         ConfigError: another process has the lock.

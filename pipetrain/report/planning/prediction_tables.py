@@ -72,11 +72,11 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
     for member, run in zip(members, profiled_runs(words), strict=True):
         for phase, prediction in run.predictions():
             numbered = {"phase": str(phase.number)} if phase.number is not None else {}
-            chosen_here = {**numbered, **named(phase.choices, run), **{name: member[name] for name in swept}}
+            chosen_here = {**numbered, **settings_of_case(phase.choices, run), **{name: member[name] for name in swept}}
             yield Case(chosen_here, prediction, run.notes())
 
 
-def named(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
+def settings_of_case(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
     """The settings that every case shows."""
     return {
         "method": choices["method"],
@@ -199,7 +199,7 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
     for run, other in map(_twice, profiled_runs(words)):
         growth = activation_growth(run.cut, None if other is None else other.cut)
         for index, phase in enumerate(run.settings.phases):
-            rows.append([*named(phase.choices, run).values(), *_fit_cells(run, index, growth)])
+            rows.append([*settings_of_case(phase.choices, run).values(), *_fit_cells(run, index, growth)])
     heads = ("method", "schedule", "D", "N", "largest batch", "microbatch", "full at stage", "which then holds")
     yield from text_table(heads, rows, "<<>>>>>>")
 

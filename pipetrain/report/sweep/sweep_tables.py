@@ -36,7 +36,7 @@ def text(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[Com
 def markdown(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
     """The same in Markdown."""
     columns = [*_tables(groups, metric), legend_of(groups)]
-    tables = ["\n".join(markdown_table(*_transposed(each))) for each in columns if each]
+    tables = ["\n".join(markdown_table(*_heads_and_rows(each))) for each in columns if each]
     lines = [f"{note}  " for note in (*notes(groups, metric), *not_completed(groups, skipped))]
     return "\n\n".join([*tables, *lines]) + "\n"
 
@@ -130,7 +130,7 @@ def _staleness(group: SweepGroup) -> str:
     return " ".join(map(str, values)) or "-"
 
 
-def _transposed(columns: Columns) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _heads_and_rows(columns: Columns) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The heads of the columns, and the rows below."""
     rows = list(zip(*columns, strict=True))
     return rows[0], rows[1:]
@@ -149,7 +149,7 @@ def _parts(columns: Columns, width: int) -> Sequence[Columns]:
 
 
 def _text_table(columns: Columns) -> str:
-    heads, rows = _transposed(columns)
+    heads, rows = _heads_and_rows(columns)
     last = "<" if heads[-1] in _LEFT else ">"
     return "\n".join(text_table(heads, rows, "<" + ">" * (len(heads) - 2) + last))
 
@@ -158,7 +158,7 @@ def _legend(groups: Sequence[SweepGroup], width: int) -> str:
     """The meaning of row numbers: a table of the settings that differ, or a list of names if it is too wide."""
     if not (columns := legend_of(groups)):
         return ""
-    lines = text_table(*_transposed(columns), ">" + "<" * (len(columns) - 1))
+    lines = text_table(*_heads_and_rows(columns), ">" + "<" * (len(columns) - 1))
     if max(map(len, lines)) <= width:
         return "\n".join(lines)
     digits = len(str(len(groups)))

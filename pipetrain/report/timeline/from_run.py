@@ -17,7 +17,7 @@ from pipetrain.program.playback import Slice, play
 from pipetrain.program.steady_state import between_updates, peak_in_flight
 from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
-from pipetrain.report.timeline.panels import Box, Message, Panel, boxes, number, scaled
+from pipetrain.report.timeline.panels import Box, Message, Panel, boxes, number, scale_times
 from pipetrain.run.builders.pipeline import build_recompute_segments, build_rules
 from pipetrain.schedules import Kind, Operation
 from pipetrain.tracking import strict_json
@@ -141,7 +141,7 @@ def timeline_of_run(
         range(begin, min(begin + count, interval.minibatches)),
     )
     timeline.check(directory.trace)
-    return timeline.panels(run.resolve().name), [f"{run}: {timeline.title}; {timeline.shown}", *timeline.lines()]
+    return timeline.panels(run.resolve().name), [f"{run}: {timeline.title}; {timeline.extent}", *timeline.lines()]
 
 
 def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
@@ -207,7 +207,7 @@ class RunTimeline:
         return ", ".join([*chosen, f"D = {self.rules.num_stages}", f"N = {self.rules.num_microbatches}"])
 
     @property
-    def shown(self) -> str:
+    def extent(self) -> str:
         """The minibatches drawn, counted from the start of the run."""
         start = self.interval.start
         return f"minibatches {start + self.minibatches[0]} to {start + self.minibatches[-1]}"
@@ -232,8 +232,8 @@ class RunTimeline:
         """The panels of the lists and of the measurements, over the same length of time."""
         expected = boxes(self.rules, self._played, self.interval.minibatches, self.interval.start)
         pair: list[tuple[str, list[list[Box]], Rows, list[list[Message]]]] = [
-            (f"{self.title}: the lists, played with median times, {self.shown}", expected, self._played, []),
-            (f"Measured in {run}, {self.shown}", self.trace.rows, self._measured, self.trace.messages),
+            (f"{self.title}: the lists, played with median times, {self.extent}", expected, self._played, []),
+            (f"Measured in {run}, {self.extent}", self.trace.rows, self._measured, self.trace.messages),
         ]
         panels = []
         for title, rows, slices, messages in pair:
@@ -241,7 +241,7 @@ class RunTimeline:
             begin = min(piece.start for piece in pieces if piece.operation.minibatch == self.minibatches[0])
             end = max(piece.end for piece in pieces if piece.operation.minibatch == self.minibatches[-1])
             panel = Panel(
-                title, self.rules.num_microbatches, "ms", scaled(rows, _MS), 0.0, 0.0, scaled(messages, _MS),
+                title, self.rules.num_microbatches, "ms", scale_times(rows, _MS), 0.0, 0.0, scale_times(messages, _MS),
                 facts=(self._rate(slices),), replicas=self.rules.replicas,
             )  # fmt: skip
             panels.append(panel.between(begin * _MS, end * _MS))

@@ -30,7 +30,7 @@ _CHANGES = {
     r"\+\d+$": "+s: predicted s updates ahead",
     r"-\d+δ$": "-sδ: corrected by s updates",
     r"\+\d+δ$": "+sδ: led s updates ahead by the average change",
-    r"\*": "*c: scaled by c",
+    r"\*": "*c: scale_times by c",
 }
 """By a pattern of the suffix that a method gives to the version."""
 
@@ -140,7 +140,7 @@ class Panel:
         return replace(self, rows=rows, messages=messages, begin=0.0, end=end - begin)
 
 
-def scaled(rows: Iterable[Sequence[Any]], factor: float) -> list[list[Any]]:
+def scale_times(rows: Iterable[Sequence[Any]], factor: float) -> list[list[Any]]:
     """Rows of boxes or messages with their times in another unit."""
     return [[replace(each, start=each.start * factor, end=each.end * factor) for each in row] for row in rows]
 
