@@ -1,9 +1,11 @@
 """The directory of a run: the names of its files."""
 
 import contextlib
+import io
 import os
 import re
 import stat
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -170,10 +172,6 @@ class RunDirectory:
         for path in (*self._of_one_run, self.timeline):
             check_own(path)
 
-    def finish_archiving(self) -> None:
-        """Finishes moving files if a run was killed while it did."""
-        files.finish_archiving(self.path)
-
 
 def check_own(path: Path) -> None:
     """Checks a file, or a folder with all in it, before something is written there; there may be none.
@@ -182,7 +180,7 @@ def check_own(path: Path) -> None:
         ConfigError: it is a link, or neither file nor folder, or something in it is.
     """
     walk = () if path.is_symlink() else os.walk(path)
-    below = (Path(parent, name) for parent, folders, files in walk for name in (*folders, *files))
+    below = (Path(parent, name) for parent, *names in walk for name in chain(*names))
     for each in (path, *below):
         try:
             mode = each.lstat().st_mode
@@ -205,7 +203,7 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
     try:
         text = path.read_text(encoding="utf-8")
         _check_plain(text)
-        content = OmegaConf.load(path)
+        content = OmegaConf.load(io.StringIO(text))
     except Exception as error:  # of the parser, of the decoder, of the file system
         raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
     if not isinstance(content, kind):

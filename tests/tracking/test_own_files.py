@@ -8,7 +8,7 @@ from support.one_run import carried_out
 
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking import run_lock
-from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.files import finish_archiving, write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own
 
 PRECIOUS = "not to be overwritten"
@@ -103,5 +103,5 @@ def test_list_of_files_to_set_aside_moves_nothing_from_elsewhere(tmp_path, conte
     (tmp_path / "victim").touch()
     (partial / "moving.json").write_text(content)
     with pytest.raises(ConfigError, match=r"earlier-1.partial/moving.json: damaged"):
-        RunDirectory(tmp_path / "run").finish_archiving()
+        finish_archiving(tmp_path / "run")
     assert (tmp_path / "victim").exists()

@@ -30,7 +30,7 @@ _CHANGES = {
     r"\+\d+$": "+s: predicted s updates ahead",
     r"-\d+δ$": "-sδ: corrected by s updates",
     r"\+\d+δ$": "+sδ: led s updates ahead by the average change",
-    r"\*": "*c: scale_times by c",
+    r"\*": "*c: scaled by c",
 }
 """By a pattern of the suffix that a method gives to the version."""
 
