@@ -103,10 +103,8 @@ class Recorder:
             return TensorBoardWriter(run, step + 1 if continued else None)
         board = TensorBoardWriter(run, step)  # an evaluation at this very step may have been written, too
         for record in records.read_records(run):
-            if record["step"] == step and record["kind"] == "interval":
-                board.interval(record)
-            elif record["step"] == step and record["kind"] == "epoch":
-                board.epoch(record)
+            if record["step"] == step and record["kind"] in ("interval", "epoch"):
+                board.add(record)
         return board
 
     def start(self) -> None:
@@ -175,25 +173,25 @@ class Recorder:
 
     def _interval(self, step: int) -> None:
         first = max(0, step - self._recorded.every_steps)
-        record = {
-            **self._trained("interval", first, step),
-            **self._recorded.rates(step - 1),
-            **self._speeds([self._speed_name], lambda each: _rounded(each.of(first, step))),
-        }
-        self._board.interval(record)
-        self._write(record)
+        self._write(
+            {
+                **self._trained("interval", first, step),
+                **self._recorded.rates(step - 1),
+                **self._speeds([self._speed_name], lambda each: _rounded(each.of(first, step))),
+            }
+        )
 
     def epoch(self, step: int, reports: Sequence[Mapping[str, Any]]) -> None:
         """Records the end of an epoch or of the run, with the measurements of each stage so far."""
         first = (self._epoch_of(step) - 1) * self._recorded.steps_per_epoch
         measured = [name for name, each in self._throughputs.items() if each.seconds]
-        record = {
-            **self._trained("epoch", first, step),
-            **self._speeds(measured, lambda each: _rounded(each.of(first, step))),
-            **records.stage_fields(reports),
-        }
-        self._board.epoch(record)
-        self._write(record)
+        self._write(
+            {
+                **self._trained("epoch", first, step),
+                **self._speeds(measured, lambda each: _rounded(each.of(first, step))),
+                **records.stage_fields(reports),
+            }
+        )
 
     def _trained(self, kind: str, first: int, step: int) -> Record:
         """Fields of the record of the steps after `first`."""
@@ -211,7 +209,6 @@ class Recorder:
         self.evaluations.add(step, self._epoch_of(step), metrics)
         fields = {f"eval_{name}": value for name, value in metrics.items()}
         record = {**self._record("eval", step), "eval_s": round(seconds, 4), **fields}
-        self._board.evaluation(record)
         self._write(record)
 
     def _epoch_of(self, step: int) -> int:
@@ -222,6 +219,7 @@ class Recorder:
         return {"kind": kind, "step": step, "epoch": self._epoch_of(step), "wall_s": round(self.clock.wall_s, 4)}
 
     def _write(self, record: Record) -> None:
+        self._board.add(record)
         self._file.write(record)
         self._show(record)
 

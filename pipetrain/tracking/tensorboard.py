@@ -65,41 +65,37 @@ class TensorBoardWriter:
         text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
 
-    def interval(self, record: Record) -> None:
-        """Adds the points of some steps."""
-        self._add(record, {"train/loss": record["loss"], "train/lr": record["lr"]})
-        self._add(record, {f"throughput/{name}": record[name] for name in ALL_THROUGHPUTS if name in record})
-        self._add_stages(record)
-
-    def epoch(self, record: Record) -> None:
-        """Adds the points of an epoch's end."""
-        self._add(record, {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]})
-        self._add(record, {f"throughput/epoch_{name}": record[name] for name in ALL_THROUGHPUTS if name in record})
-        self._add_stages(record)
-        self._writer.flush()
-
-    def evaluation(self, record: Record) -> None:
-        """Adds the points of an evaluation."""
-        self._add(record, {f"eval/{name}": value for name, value in metrics_of(record).items()})
-        self._add(record, {"time/eval_s": record["eval_s"]})
-        self._writer.flush()
-
-    def _add_stages(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
+        """Adds the points of a record of metrics.jsonl: of some steps, of an epoch's end, or of an evaluation."""
+        points: dict[str, float | None] = {}
+        speeds = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
+        if record["kind"] == "interval":
+            points = {"train/loss": record["loss"], "train/lr": record["lr"]}
+            points |= {f"throughput/{name}": speed for name, speed in speeds.items()}
+        elif record["kind"] == "epoch":
+            points = {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]}
+            points |= {f"throughput/epoch_{name}": speed for name, speed in speeds.items()}
+        elif record["kind"] == "eval":
+            points = {f"eval/{name}": value for name, value in metrics_of(record).items()}
+            points["time/eval_s"] = record["eval_s"]
         for key, value in record.items():
             if (found := _OF_STAGE.fullmatch(key)) and value is not None:
                 *worker, field = (part for part in found.groups() if part)
                 name, scale = _CHARTS[field]
-                self._writer.add_scalar("/".join([name, *worker]), value * scale, record["step"])
+                points["/".join([name, *worker])] = value * scale
+        self._add(record["step"], points)
+        if record["kind"] != "interval":
+            self._writer.flush()
 
-    def _add(self, record: Record, points: Mapping[str, float | None]) -> None:
+    def _add(self, step: int, points: Mapping[str, float | None]) -> None:
         for tag, value in points.items():
             if value is not None:
-                self._writer.add_scalar(tag, value, record["step"])
+                self._writer.add_scalar(tag, value, step)
 
     def close(self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
         """Adds hyperparameters and results for TensorBoard's HPARAMS page, in this same file."""
         points = results(summary)
-        self._add({"step": summary["steps"]}, points)
+        self._add(summary["steps"], points)
         for part in hparams(dict(hyperparameters), dict(points)):
             self._writer._get_file_writer().add_summary(_with_first(part))
         self._writer.close()
