@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from papers.judgement import companions
 from papers.paper import Paper, Tables
@@ -14,9 +15,11 @@ from papers.targets import SMALL, ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.report.sweep import sweep_figure
 from pipetrain.report.sweep.columns import column_of
-from pipetrain.report.sweep.comparison import from_json, ranked
+from pipetrain.report.sweep.compared_run import ComparedRun, Point
+from pipetrain.report.sweep.comparison import ranked
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import counted, markdown_table, size_of
+from pipetrain.tracking.strict_json import number
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 
 Block = Sequence[str]
@@ -187,4 +190,40 @@ def draw_measured(path: Path, parts: Sequence[Measured]) -> None:
 def _groups(part: Measured) -> list[SweepGroup]:
     with (part.folder / "runs.csv").open(encoding="utf-8", newline="") as file:
         methods = {row["name"]: row["method"] for row in csv.DictReader(file)}
-    return from_json(json.loads((part.folder / "sweep.json").read_text(encoding="utf-8")), methods)
+    return groups_from_json(json.loads((part.folder / "sweep.json").read_text(encoding="utf-8")), methods)
+
+
+_NO_NUMBERS = {
+    "path", "status", "reason", "seed", "counts", "started_at", "final", "best", "forward_staleness", "curves"
+}  # fmt: skip
+"""Keys of a run in JSON that are not numbers."""
+
+
+def groups_from_json(content: Mapping[str, Any], methods: Mapping[str, str]) -> list[SweepGroup]:
+    """Groups in `sweep.json`, as far as it contains them; `methods` are the methods of groups, by name."""
+    return [
+        SweepGroup(group["name"], [_run(run, methods.get(group["name"], "")) for run in group["runs"]])
+        for group in content["groups"]
+    ]
+
+
+def _run(kept: Mapping[str, Any], method: str) -> ComparedRun:
+    return ComparedRun(
+        path=Path(kept["path"]),
+        status=kept["status"],
+        reason=kept["reason"],
+        settings={"method": method, "seed": kept["seed"]},
+        final=_numbers(kept["final"]),
+        best=_numbers(kept["best"]),
+        numbers=_numbers({name: value for name, value in kept.items() if name not in _NO_NUMBERS}),
+        started_at=kept.get("started_at", ""),
+        staleness=kept["forward_staleness"],
+        curves={
+            name: [Point(epoch, number(value), *more) for epoch, value, *more in points]
+            for name, points in kept["curves"].items()
+        },
+    )
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: number(value) for name, value in values.items()}

@@ -196,7 +196,9 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     groups, metric = comparison.ranked(found.groups, None)
     made = _made(target, runs, groups) | {"timed": timed}
-    groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.without_repeats]) for group in groups]
+    groups = [
+        replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)]) for group in groups
+    ]
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
         rows = [*before, *rows]
@@ -212,6 +214,12 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     return [folder / "runs.csv", folder / "made.json", *shown]
 
 
+def without_repeats(group: SweepGroup) -> list[ComparedRun]:
+    """The runs of a group without the completed ones that a newer run of the same seed replaces."""
+    counted = {id(run) for run in group.counted}
+    return [run for run in group.runs if run.status != "completed" or id(run) in counted]
+
+
 def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
     """The run by its name in the sweep, which says nothing of where it was made, and without what is not kept."""
     left_out = () if timed else TIMINGS
@@ -219,7 +227,6 @@ def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
         run,
         path=run.path.relative_to(runs),
         numbers={name: value for name, value in run.numbers.items() if name not in left_out},
-        by_stage={name: values for name, values in run.by_stage.items() if name not in left_out},
         curves={name: curve for name, curve in run.curves.items() if name not in left_out},
     )
 

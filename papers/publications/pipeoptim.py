@@ -6,8 +6,8 @@ from fractions import Fraction
 from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Rule, Verdict
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Tables, Value
+from papers.planned_reads import planned_reads
 from pipetrain.report.closed_forms import CLOSED, Position
-from pipetrain.report.staleness import planned_reads
 from pipetrain.tracking.throughput import PREDICTED
 
 _DEPTH = 4

@@ -7,8 +7,8 @@ from itertools import pairwise
 from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, Control, Distinct, RankingClaim, Rule, Verdict
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Tables, Value
+from papers.planned_reads import behind_newest
 from pipetrain.report.closed_forms import CLOSED, Position
-from pipetrain.report.staleness import behind_newest
 from pipetrain.tracking.throughput import PREDICTED
 
 _DRAWN, _MEASURED = 4, 2

@@ -12,7 +12,7 @@ from pipetrain.errors import ExitCode
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
     from pipetrain.planner.profile.profile import Profile
-    from pipetrain.report.planning.plan_table import Comparison
+    from pipetrain.report.planning.plan_comparison import Comparison
 
 _DESCRIPTION = """\
 Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
@@ -49,7 +49,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: a setting cannot work, or no plan fits into the devices' memory.
     """
     from pipetrain.config.composition import composed_one
-    from pipetrain.report.planning.plan_figure import draw
+    from pipetrain.report.planning.plan_comparison import draw_comparison
     from pipetrain.tracking.files import new_folder, write_whole
 
     output: Path | None = options.output
@@ -60,7 +60,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     folder = output or new_folder(Path("plan"))
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "plan.json", json.dumps(comparison.best.to_json(), indent=1) + "\n")
-    draw(folder / "plan.png", comparison)
+    draw_comparison(folder / "plan.png", comparison)
     print(f"written to {folder}: plan.json, plan.png")
     return ExitCode.COMPLETED
 
@@ -73,7 +73,7 @@ def compared(profile: "Profile", settings: "Settings") -> "Comparison":
     """
     from pipetrain.planner.costs.topology import core_notes
     from pipetrain.planner.planner import Planner
-    from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
+    from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
 
     planner = Planner.of(profile, settings)
     plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}

@@ -69,7 +69,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
 
 def _fit(words: list[str]) -> ExitCode:
-    from pipetrain.report.planning.largest_batch_table import fit_table
+    from pipetrain.report.planning.prediction_tables import fit_table
 
     print(*fit_table(words), sep="\n")
     return ExitCode.COMPLETED

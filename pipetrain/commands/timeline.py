@@ -89,9 +89,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
     words = _composing(options.words, options.config_dir) if run is None else []
     # from here on torch is needed, which takes seconds to import
+    from pipetrain.report.timeline.drawing import write_timeline
     from pipetrain.report.timeline.from_run import timeline_of_run
     from pipetrain.report.timeline.from_settings import timeline_of_settings
-    from pipetrain.report.timeline.timeline_page import write_timeline
 
     if run is not None:
         panels, lines = timeline_of_run(run, options.first, options.minibatches, trust=options.trust)

@@ -1,11 +1,10 @@
-"""Closed forms of staleness and memory: what the papers' tables say of each method, by stage."""
+"""Closed forms of staleness and memory: the papers' tables, by stage."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """Stage r of D, with N microbatches of a minibatch."""
 
     r: int
@@ -20,22 +19,19 @@ class Position:
 
 Delays = Callable[[Position], list[int]]
 """The distinct numbers of updates between reading weights and the minibatch's own update, ascending."""
-Versions = Callable[[Position], int]
-"""Sets of weights that the stage holds at most, predictions and corrections included."""
 
 
-@dataclass(frozen=True)
-class ClosedForm:
+class ClosedForm(NamedTuple):
     """A method under its default schedule.
 
     Attributes:
         forward, backward: staleness of F and of B.
-        versions: what the stage holds.
+        versions: largest number of sets of weights that the stage holds, predictions and corrections included.
     """
 
     forward: Delays
     backward: Delays
-    versions: Versions
+    versions: Callable[[Position], int]
 
 
 def _microbatched(delay: Callable[[Position], int]) -> Delays:
@@ -43,32 +39,15 @@ def _microbatched(delay: Callable[[Position], int]) -> Delays:
     return lambda at: sorted({max(0, -(-(delay(at) - j) // at.N)) for j in range(at.N)})
 
 
-def _constant(value: int) -> Delays:
-    return lambda _: [value]
-
-
-def _always(count: int) -> Versions:
-    return lambda _: count
-
-
-def _stashed(delays: Delays) -> Versions:
+def _stashed(delays: Delays) -> Callable[[Position], int]:
     return lambda at: delays(at)[-1] + 1
 
 
-def _but_last(count: int) -> Versions:
-    """The last stage holds one."""
-    return lambda at: count if at.behind else 1
+def _always(count: int) -> Callable[[Position], int]:
+    return lambda _: count
 
 
-def _nf1b(at: Position) -> list[int]:
-    return [at.behind]
-
-
-def _nf1b_entry(at: Position) -> list[int]:
-    return [at.D - 1]
-
-
-_ZERO = _constant(0)
+_ZERO = _microbatched(lambda _: 0)
 _1F1B = _microbatched(lambda at: at.behind)
 _ENTRY = _microbatched(lambda at: at.D - 1)
 _CYCLE = _microbatched(lambda at: 2 * at.behind)
@@ -80,16 +59,18 @@ CLOSED = {
     "naive_async": ClosedForm(_1F1B, _ZERO, _always(1)),
     "pipedream": ClosedForm(_1F1B, _1F1B, _stashed(_1F1B)),
     "pipedream_vertical_sync": ClosedForm(_ENTRY, _ENTRY, _stashed(_ENTRY)),
-    "pipedream_2bw": ClosedForm(_constant(1), _constant(1), _always(2)),
+    "pipedream_2bw": ClosedForm(lambda _: [1], lambda _: [1], _always(2)),
     # floor(r/2) = 0 steps are no prediction, so the last of two stages holds one version
     "spectrain": ClosedForm(_1F1B, _ZERO, lambda at: 1 if not at.behind and at.r < 2 else 2),
-    "pipeoptim": ClosedForm(_1F1B, _ZERO, _but_last(2)),
+    "pipeoptim": ClosedForm(_1F1B, _ZERO, lambda at: 2 if at.behind else 1),
     "stale": ClosedForm(_CYCLE, _ZERO, _always(1)),
     "pipemare": ClosedForm(_PIPEMARE, _ZERO, _always(2)),
     "pipedream_pipemare": ClosedForm(_PIPEMARE, _PIPEMARE, _stashed(_PIPEMARE)),
-    "timeprest": ClosedForm(_nf1b_entry, _ZERO, lambda at: at.r + 1),
-    "v_timeprest": ClosedForm(_nf1b, _ZERO, _always(1)),
-    "i_timeprest": ClosedForm(_nf1b, _nf1b, lambda at: at.behind + 2 if at.behind else 1),
+    "timeprest": ClosedForm(lambda at: [at.D - 1], _ZERO, lambda at: at.r + 1),
+    "v_timeprest": ClosedForm(lambda at: [at.behind], _ZERO, _always(1)),
+    "i_timeprest": ClosedForm(
+        lambda at: [at.behind], lambda at: [at.behind], lambda at: at.behind + 2 if at.behind else 1
+    ),
 }
 """Row of `pipetrain report staleness` -> its closed forms (SpecTrain's and PipeOptim's forwards predict)."""
 

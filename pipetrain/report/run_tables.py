@@ -21,7 +21,7 @@ from pipetrain.tracking.records import format_metric
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tokens
 
 if TYPE_CHECKING:
-    from pipetrain.planner.run_plan import Plan, StagePlan
+    from pipetrain.planner.run_plan import Plan
     from pipetrain.run.finished.evaluate import Evaluation
 
 
@@ -36,42 +36,33 @@ _SHOWN_S = 0.05
 def plan_table(plan: "Plan", devices: Sequence[str]) -> list[str]:
     """A line for each stage: its layers, parameters, share of the estimated time, and device; fits the terminal."""
     total = sum(stage.estimated_seconds for stage in plan.stages) or 1.0
-    rows = [
-        (
-            str(r),
-            _range(stage),
-            stage.labels,
-            f"{stage.parameters:,}",
-            f"{100 * stage.estimated_seconds / total:.1f} %",
-            device,
-        )
-        for r, (stage, device) in enumerate(zip(plan.stages, devices, strict=True))
-    ]
     heads = ("stage", "layers", "", "parameters", "est. time", "device")
     columns = shutil.get_terminal_size((_WIDTH, 24)).columns
     for width in range(_MOST_LABEL, _LEAST_LABEL - 1, -1):
-        labeled = [(*row[:2], _labels(row[2], width), *row[3:]) for row in rows]
-        table = text_table(heads, both_ends(labeled, "stages, in plan.json"), "><<>><")
+        rows = []
+        for r, (stage, device) in enumerate(zip(plan.stages, devices, strict=True)):
+            last = stage.last - 1
+            layers = "-" if last < stage.first else str(last) if last == stage.first else f"{stage.first}-{last}"
+            ends = [stage.labels[0], stage.labels[-1]] if len(stage.labels) > 1 else stage.labels
+            labels = " to ".join(shortened(label, width) for label in ends)
+            share = f"{100 * stage.estimated_seconds / total:.1f} %"
+            rows.append((str(r), layers, labels, f"{stage.parameters:,}", share, device))
+        table = text_table(heads, both_ends(rows, "stages, in plan.json"), "><<>><")
         if max(map(len, table)) <= columns:
             break
     return table
 
 
-def _range(stage: "StagePlan") -> str:
-    if stage.first == stage.last:
-        return "-"
-    return str(stage.first) if stage.last == stage.first + 1 else f"{stage.first}-{stage.last - 1}"
-
-
-def _labels(labels: Sequence[str], width: int) -> str:
-    """The first and the last label, each at most `width` wide."""
-    ends = [labels[0], labels[-1]] if len(labels) > 1 else labels
-    return " to ".join(shortened(label, width) for label in ends)
-
-
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
-    """The few lines that a run ends with: how it went, its metrics, and what was measured of each stage."""
-    lines = [*_outcome(summary), *_target_lines(summary)]
+    """The lines that a run ends with: its status, its metrics, and the measurements of each stage."""
+    lines = _outcome(summary)
+    if goals := summary.get("target_metrics"):
+        text = f"train.target={{{', '.join(f'{name}: {value}' for name, value in goals.items())}}}"
+        if (target := summary.get("target")) is None:
+            lines.append(f"{text} was not reached")
+        else:
+            when = f"step {target['step']}, epoch {target['epoch']}, {_duration(target['wall_s'])}"
+            lines.append(f"{text} was reached at {when}")
     lines += _metric_lines(summary.get("final"), summary.get("best"))
     if any("forward_staleness" in stage for stage in summary["per_stage"]):
         lines += _stage_table(summary["per_stage"])
@@ -98,15 +89,6 @@ def _speed(summary: Mapping[str, Any], name: str) -> str | None:
     return f"{rate_of(samples)} samples/s" if (samples := summary.get(name)) else None
 
 
-def _target_lines(summary: Mapping[str, Any]) -> list[str]:
-    if not (wanted := summary.get("target_metrics")):
-        return []
-    shown = f"train.target={{{', '.join(f'{name}: {value}' for name, value in wanted.items())}}}"
-    if (target := summary.get("target")) is None:
-        return [f"{shown} was not reached"]
-    return [f"{shown} was reached at step {target['step']}, epoch {target['epoch']}, {_duration(target['wall_s'])}"]
-
-
 def next_steps(run: Path, *, traced: bool) -> str:
     """A line of commands that look at a run."""
     commands = [f"tensorboard --logdir {relative_to_cwd(run)}", f"pipetrain report runs {relative_to_cwd(run.parent)}"]
@@ -127,27 +109,15 @@ def _metric_lines(final: Metrics | None, best: Metrics | None) -> list[str]:
 
 
 def _stage_table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        (
-            str(r),
-            _percent(stage["idle_share"]),
-            str(stage["weight_versions_max"]),
-            _size(stage["weight_bytes_peak"]),
-            _size(stage["activation_bytes_peak"]),
-            f"{number_list(stage['forward_staleness'])} / {number_list(stage['backward_staleness'])}",
-        )
-        for r, stage in enumerate(stages)
-    ]
+    rows = []
+    for r, stage in enumerate(stages):
+        idle, sizes = stage["idle_share"], (stage["weight_bytes_peak"], stage["activation_bytes_peak"])
+        staleness = f"{number_list(stage['forward_staleness'])} / {number_list(stage['backward_staleness'])}"
+        memory = ("-" if size is None else size_of(size) for size in sizes)
+        share = "-" if idle is None else f"{idle:.0%}"
+        rows.append((str(r), share, str(stage["weight_versions_max"]), *memory, staleness))
     heads = ("stage", "idle", "versions", "weights", "activations", "staleness F / B")
     return text_table(heads, both_ends(rows, "stages, in summary.json"), ">>>>><")
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0%}"
-
-
-def _size(count: int | None) -> str:
-    return "-" if count is None else size_of(count)
 
 
 def _duration(seconds: float) -> str:
@@ -156,15 +126,18 @@ def _duration(seconds: float) -> str:
 
 
 def evaluation_lines(evaluation: "Evaluation") -> list[str]:
-    """The lines of a table: what was evaluated on what, and a line for each metric."""
+    """The lines of a table: the checkpoint, the model and the data, and a line for each metric."""
     rows = [
         ("checkpoint", str(evaluation.checkpoint)),
         ("step", str(evaluation.step)),
         ("model", evaluation.model),
         ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
-        *((name, _shown(name, value)) for name, value in evaluation.metrics.items()),
-        *((name, _signed(value, evaluation.signatures.get(name))) for name, value in evaluation.others.items()),
     ]
+    for name, value in evaluation.metrics.items():
+        rows.append((name, f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.4g} %"))
+    for name, value in evaluation.others.items():
+        signature = evaluation.signatures.get(name)
+        rows.append((name, f"{value:.4g}" if signature is None else f"{value:.4g}  ({signature})"))
     return text_lines(rows, "<<")
 
 
@@ -185,11 +158,3 @@ def evaluation_texts(evaluation: "Evaluation") -> str:
     """A line of JSON for each generated text, with its references."""
     lines = ({"text": each.text, "references": list(each.references)} for each in evaluation.texts)
     return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-
-
-def _shown(name: str, value: float) -> str:
-    return f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.4g} %"
-
-
-def _signed(value: float, signature: str | None) -> str:
-    return f"{value:.4g}" if signature is None else f"{value:.4g}  ({signature})"

@@ -4,7 +4,7 @@ import re
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipetrain.config.choices import choices_of_run, names_of
@@ -16,29 +16,27 @@ _COLUMN = 34
 _CHOICE = re.compile(r"(\w+)=([\w/]+)")
 
 
-def settings_help(words: Sequence[str], folder: Path | None = None) -> list[str]:
+def settings_help(words: Sequence[str], folder: Path | None = None) -> Iterator[str]:
     """The lines of the help.
 
     Args:
-        words: of the command line; the settings of what they choose are shown.
+        words: of the command line; the settings of their choices are shown.
         folder: the user's own configuration files, in addition to pipetrain's.
     """
     chosen = choices_of_run({match[1]: match[2] for word in words if (match := _CHOICE.fullmatch(word))})
-    return [
-        "GROUP=CHOICE chooses one of each group; `pipetrain list` describes them:",
-        *(line for group, meaning in groups().items() for line in _group(group, meaning, chosen, folder)),
-        "",
-        "NAME=VALUE changes a setting; these are all, with their defaults:",
-        *(line for section in sections() for line in ("", f"  {section.meaning}", *_settings(section.settings))),
-        "",
-        "Settings of the choices made:",
-        *_of_choices(chosen),
-    ]
-
-
-def _group(group: str, meaning: str, chosen: Mapping[str, str], folder: Path | None) -> list[str]:
-    default = f" Here: {chosen[group]}." if group in chosen else ""
-    return [f"  {group:{_COLUMN - 2}}{meaning}{default}", *_wrapped(", ".join(_names(group, folder)))]
+    yield "GROUP=CHOICE chooses one of each group; `pipetrain list` describes them:"
+    for group, meaning in groups().items():
+        default = f" Here: {chosen[group]}." if group in chosen else ""
+        yield f"  {group:{_COLUMN - 2}}{meaning}{default}"
+        yield from _wrapped(", ".join(_names(group, folder)))
+    yield from ("", "NAME=VALUE changes a setting; these are all, with their defaults:")
+    for section in sections():
+        yield from ("", f"  {section.meaning}", *_settings(section.settings))
+    yield from ("", "Settings of the choices made:")
+    for group, name in chosen.items():
+        if name in names_of(group):
+            settings = [*settings_of_choice(group, name, chosen["model"]), *settings_beside(group, name)]
+            yield from ("", f"  {group}={name}", *_settings(settings)) if settings else ()
 
 
 def _names(group: str, folder: Path | None) -> list[str]:
@@ -52,15 +50,6 @@ def _names(group: str, folder: Path | None) -> list[str]:
         *sorted(path.stem for path in own),
         *(f"{name}/... ({count})" for name, count in inside.items()),
     ]
-
-
-def _of_choices(chosen: Mapping[str, str]) -> Iterator[str]:
-    for group, name in chosen.items():
-        settings = []
-        if name in names_of(group):
-            settings = [*settings_of_choice(group, name, chosen["model"]), *settings_beside(group, name)]
-        if settings:
-            yield from ("", f"  {group}={name}", *_settings(settings))
 
 
 def _settings(settings: Iterable[Setting]) -> Iterator[str]:

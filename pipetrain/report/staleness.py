@@ -1,7 +1,7 @@
 """Staleness and weight versions of small runs of every method: the papers' tables next to measurements."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,13 +19,10 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.playback import play, unit_duration
-from pipetrain.program.weight_reads import WeightRead
 from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.builders.pipeline import build_rules
-from pipetrain.schedules.operation import Kind
 from pipetrain.tracking.files import write_whole
 
 _WIDTH, _CLASSES = 8, 4
@@ -51,8 +48,8 @@ class StageMeasurement:
         num_microbatches: N.
         stage: r.
         forward, backward: the distinct values of staleness.
-        versions: the most sets of weights held at the same time.
-        copies: bytes of all of them at the peak, in bytes of one.
+        versions: largest number of sets of weights held at the same time.
+        copies: peak bytes of these over the bytes of one set.
     """
 
     method: str
@@ -70,7 +67,7 @@ class StageMeasurement:
 
 
 def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
-    """Trains, prints the tables, and with `output` writes the rows as JSON; whether all measurements agree.
+    """Trains, prints the tables, and with `output` writes the rows as JSON; True if all measurements agree.
 
     Raises:
         ConfigError: a number is below 1.
@@ -85,11 +82,8 @@ def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
     print(*_table_ii(rows, num_stages), sep="\n")
     print("", *_table_1(rows, num_stages, num_microbatches), sep="\n")
     wrong = [row for row in rows if not row.agrees]
-    print(
-        "\nevery measurement matches its closed form"
-        if not wrong
-        else f"\n{len(wrong)} rows differ from their closed form"
-    )
+    differ = f"{len(wrong)} rows differ from their closed form"
+    print(f"\n{differ if wrong else 'every measurement matches its closed form'}")
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, json.dumps([asdict(row) for row in rows], indent=2) + "\n")
@@ -97,7 +91,8 @@ def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
     return not wrong
 
 
-def _rules(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
+def rules_of(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
+    """The schedule and method of a row of the tables."""
     name, changes, schedule = _CHANGED.get(row, (row, {}, None))
     # two versions are enough only where a minibatch fills the pipeline
     count = max(num_stages, num_microbatches) if name == "pipedream_2bw" else num_microbatches
@@ -110,35 +105,8 @@ def _rules(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
     return build_rules(phase, num_stages, count, None)
 
 
-def behind_newest(method: str, num_stages: int, num_microbatches: int) -> int:
-    """The most updates by which a pass of any stage reads older weights than the newest that the stage has."""
-    most = 0
-    for stage in range(num_stages):
-        newest = 0
-        for planned in _planned(method, num_stages, num_microbatches, stage):
-            if planned.operation.kind is Kind.UPDATE:
-                newest += 1
-            else:
-                most = max(most, newest - planned.read.version)
-    return most
-
-
-def planned_reads(method: str, num_stages: int, num_microbatches: int, stage: int) -> Mapping[int, list[WeightRead]]:
-    """Minibatch -> what its passes read on a stage."""
-    reads: dict[int, list[WeightRead]] = {}
-    for planned in _planned(method, num_stages, num_microbatches, stage):
-        if planned.operation.kind is not Kind.UPDATE:
-            reads.setdefault(planned.operation.minibatch, []).append(planned.read)
-    return reads
-
-
-def _planned(method: str, num_stages: int, num_microbatches: int, stage: int) -> list[PlannedOperation]:
-    rules = _rules(method, num_stages, num_microbatches)
-    return rules.planned(stage, 2 * rules.steady + 2)
-
-
 def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeasurement]:
-    rules = _rules(row, num_stages, num_microbatches)
+    rules = rules_of(row, num_stages, num_microbatches)
     torch.manual_seed(0)
     layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(num_stages - 1)]
     chain = chain_of(nn.Sequential(*layers, nn.Linear(_WIDTH, _CLASSES)))
@@ -225,12 +193,9 @@ def _copies(name: str, rows: Sequence[StageMeasurement]) -> str:
 
 
 def _busy(row: str, num_stages: int, num_microbatches: int) -> float:
-    """The share of its time in which a stage computes, warm-up and drain of the whole list aside."""
-    rules = _rules(row, num_stages, num_microbatches)
-    few, many = (_length(rules, count) for count in (40, 80))
+    """The share of its time in which a stage computes, without warm-up and drain of the whole list."""
+    rules = rules_of(row, num_stages, num_microbatches)
+    few, many = (
+        max(slices[-1].end for slices in play(rules.lists(minibatches), unit_duration)) for minibatches in (40, 80)
+    )
     return 2 * num_microbatches * 40 / (many - few)
-
-
-def _length(rules: PipelineRules, minibatches: int) -> float:
-    played = play(rules.lists(minibatches), unit_duration)
-    return max(slices[-1].end for slices in played)

@@ -92,22 +92,19 @@ def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["F
         yield sheet
         if isinstance(file, Path) and file.suffix != ".svg":
             sheet.savefig(file, format="png", metadata={"Software": None})
-        elif isinstance(file, Path):
-            file.write_text(_svg(sheet), encoding="utf-8")
+            return
+        drawn = io.StringIO()
+        sheet.savefig(drawn, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        text = drawn.getvalue()
+        for pattern, replacement in _IN_SVG.items():
+            text = re.sub(pattern, replacement, text)
+        element = text[text.index("<svg") :]  # which an HTML page may contain, too
+        if isinstance(file, Path):
+            file.write_text(element, encoding="utf-8")
         else:
-            file.write(_svg(sheet))
+            file.write(element)
 
 
 def tooltip(text: str, group: int | None = None) -> str:
-    """The `gid` of an artist that an SVG shows a text for when pointed at, and that is one of a group."""
+    """The `gid` of an artist with a tooltip in SVG; `group` marks it as an artist of this group."""
     return f"tooltip{'' if group is None else group}:{text}"
-
-
-def _svg(sheet: "Figure") -> str:
-    """The figure as an SVG element, which an HTML page may hold."""
-    drawn = io.StringIO()
-    sheet.savefig(drawn, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = drawn.getvalue()
-    for found, instead in _IN_SVG.items():
-        text = re.sub(found, instead, text)
-    return text[text.index("<svg") :]

@@ -19,8 +19,14 @@ def text_lines(rows: Sequence[Row], align: str) -> list[str]:
         rows: from top to bottom.
         align: `<` or `>` for each column: to which side its cells go.
     """
-    widths = _widths(row for row in rows if not isinstance(row, str))
-    return [row if isinstance(row, str) else _line(row, align, widths) for row in rows]
+    columns = zip(*(row for row in rows if not isinstance(row, str)), strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for row in rows:
+        if not isinstance(row, str):
+            row = "  ".join(f"{cell:{side}{n}}" for cell, side, n in zip(row, align, widths, strict=True)).rstrip()
+        lines.append(row)
+    return lines
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -68,7 +74,7 @@ def rate_of(per_second: float) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with a question mark for every character that a terminal would obey, not show."""
+    """The text with a question mark for every control character."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -78,12 +84,3 @@ def shortened(text: str, width: int) -> str:
         return text
     kept = max(2, width - 3)
     return f"{text[: kept // 2]}...{text[len(text) - (kept - kept // 2) :]}"
-
-
-def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-
-def _line(row: Sequence[str], align: str, widths: Sequence[int]) -> str:
-    cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True))
-    return "  ".join(cells).rstrip()

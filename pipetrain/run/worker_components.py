@@ -23,8 +23,8 @@ from pipetrain.run.builders.optimizer import LearningRates, build_rate, build_to
 from pipetrain.run.builders.pipeline import build_phases
 from pipetrain.run.checkpoint import store
 from pipetrain.run.job import Job
-from pipetrain.tracking.hyperparameters import values_set
-from pipetrain.tracking.run_recorder import RecordedRun, Recorder, ResumedProgress, Show
+from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
+from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trace_writer import TraceFile
 
 
@@ -81,8 +81,9 @@ def build_worker_components(
     if job.num_stages - 1 in stages:
         metrics = build_metrics(settings)
     if job.num_stages - 1 in stages and replica == 0:
-        earlier = ResumedProgress(progress, store.load_history(job.resume) if job.resume else {})
-        recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases), metrics), earlier, show)
+        history = store.load_history(job.resume) if job.resume else {}
+        recorded = _recorded(job, data, training.loss, LearningRates(rate, phases), metrics)
+        recorder = Recorder(recorded, progress, history, show)
     trace = (
         TraceFile(job.run, job.placement.process_of(stages[0]) + replica, progress.get("step", 0))
         if settings.trace

@@ -19,16 +19,11 @@ def reaches(value: float, wanted: float, *, lower: bool) -> bool:
     return value <= wanted if lower else value >= wanted
 
 
-def better(new: float, old: float, *, lower: bool) -> bool:
-    """True if `new` improves on `old`."""
-    return math.isnan(old) or (new < old if lower else new > old)
-
-
 class Evaluations:
-    """Metric name -> its last value, its best one, and the step and epoch of that.
+    """The last value of each metric, its best one, and the step and epoch of the best.
 
     Args:
-        earlier: the `fields` of the evaluations before.
+        earlier: the `fields` of earlier evaluations.
         lower: the names of metrics, in addition to loss and perplexity, that fall as a model improves.
     """
 
@@ -43,8 +38,9 @@ class Evaluations:
         """Adds the evaluation after `step` steps; `epoch` counts from 1."""
         self.final = dict(metrics)
         for name, value in metrics.items():
-            lower = name in self.lower_is_better
-            if name not in self.best or better(value, self.best[name], lower=lower):
+            best = self.best.get(name, math.nan)
+            improves = value < best if name in self.lower_is_better else value > best
+            if improves or math.isnan(best):
                 self.best[name], self.best_step[name], self.best_epoch[name] = value, step, epoch
 
     def fields(self) -> dict[str, Any]:

@@ -1,9 +1,15 @@
-"""Files that exist whole or not at all, and folders that no other process has."""
+"""Files that exist whole or not at all, folders that no other process has, and archives of an earlier run's files."""
 
 import contextlib
 import itertools
+import json
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
+
+from pipetrain.errors import ConfigError
+from pipetrain.tracking import strict_json
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -41,3 +47,70 @@ def new_folder(wanted: Path) -> Path:
             folder.mkdir()
             return folder
     raise AssertionError("names do not run out")
+
+
+_PREFIX = "earlier-"
+_PARTIAL = ".partial"
+_MOVES = "moving.json"
+_NAME = re.compile(rf"{_PREFIX}\d+({re.escape(_PARTIAL)})?")
+
+
+def is_archive(folder: Path) -> bool:
+    """True if a folder has the name of an archive of an earlier run."""
+    return _NAME.fullmatch(folder.name) is not None
+
+
+def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
+    """Moves those of the named files that exist into a new folder `earlier-N`; None if there are none.
+
+    Until all files are in it, the folder has another name and a list of them, so that `finish_archiving` can finish the
+    moves after a kill.
+    """
+    present = [name for name in names if (folder / name).exists()]
+    if not present:
+        return None
+    numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
+    free = next(path for path in numbered if not (path.exists() or path.is_symlink()))
+    partial = free.with_name(free.name + _PARTIAL)
+    partial.mkdir()
+    write_whole(partial / _MOVES, json.dumps(present))
+    return _finish(partial)
+
+
+def finish_archiving(folder: Path) -> None:
+    """Finishes moving files of `folder` if a run was killed while it did."""
+    for partial in sorted(folder.glob(f"{_PREFIX}*{_PARTIAL}")):
+        (partial / (_MOVES + _PARTIAL)).unlink(missing_ok=True)
+        if any(partial.iterdir()):
+            _finish(partial)
+        else:  # killed before its list was there
+            partial.rmdir()
+
+
+def _finish(partial: Path) -> Path:
+    folder, moves = partial.parent, partial / _MOVES
+    # without the list all files are in it, and only its name is left to change
+    for name in _listed(moves) if moves.exists() else ():
+        if (folder / name).exists() and not (partial / name).exists():
+            (partial / name).parent.mkdir(exist_ok=True)
+            (folder / name).rename(partial / name)
+    moves.unlink(missing_ok=True)
+    aside = partial.with_suffix("")
+    partial.rename(aside)
+    sync(folder)
+    return aside
+
+
+def _listed(moves: Path) -> list[str]:
+    """Names of the files to move; the list may be untrusted.
+
+    Raises:
+        ConfigError: it names what is in no run directory.
+    """
+    try:
+        names = strict_json.loads(moves.read_text(encoding="utf-8"))
+        if all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in names):
+            return [*names]
+    except (ValueError, TypeError):
+        pass
+    raise ConfigError(f"{moves}: damaged: it does not list files of this directory; remove {moves.parent}")

@@ -1,5 +1,7 @@
 """Progress of a run on the terminal: a bar, or a line now and then without a terminal."""
 
+import json
+import os
 import sys
 import threading
 import time
@@ -7,23 +9,18 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Never
+from typing import Never, TextIO
 
 from tqdm import tqdm
 
 from pipetrain.tracking.records import Record, format_metric, metrics_of
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.throughput import SIMULATOR
 
 
 @dataclass(frozen=True)
 class RunLength:
-    """Length of a run.
-
-    Attributes:
-        steps: of the whole run.
-        steps_per_epoch: minibatches of an epoch.
-        evaluations: the steps after which the evaluation set is passed.
-    """
+    """Number of steps of a run and of an epoch, and the steps after which the evaluation set is passed."""
 
     steps: int
     steps_per_epoch: int
@@ -39,18 +36,17 @@ class RunLength:
         return min(self.steps_per_epoch, self.steps - (epoch - 1) * self.steps_per_epoch)
 
 
-_TELLING_STEPS, _TELLING_SECONDS = 3, 10.0
+_LEAST_STEPS, _LEAST_SECONDS = 3, 10.0
 """Steps or seconds before the time of an epoch is estimated; the first steps take longer than others."""
 
 
 class TimeLeft:
-    """Remaining time of a run, estimated from the steps and evaluations so far."""
+    """Remaining time of a run, estimated from the steps and evaluations since `step`."""
 
     def __init__(self, length: RunLength, step: int) -> None:
         self._length = length
         self._first = self._step = step
-        self._train_s = 0.0
-        self._eval_s = 0.0
+        self._train_s = self._eval_s = 0.0
 
     def add(self, record: Record) -> None:
         """Takes a record into account."""
@@ -61,16 +57,17 @@ class TimeLeft:
             self._eval_s = record["eval_s"]
 
     def seconds(self) -> float:
-        """Seconds for the steps that are left and, once one has been seen, the evaluations, without checkpoints."""
+        """Seconds for the remaining steps and, once one has been seen, the evaluations, without checkpoints."""
         evaluations = sum(step >= self._step for step in self._length.evaluations)
-        return (self._length.steps - self._step) * self._of_step() + evaluations * self._eval_s
+        return (self._length.steps - self._step) * self._step_s + evaluations * self._eval_s
 
     def of_epoch(self) -> float | None:
         """Estimated seconds of the steps of an epoch; None until enough steps have run."""
-        tells = self._step - self._first >= _TELLING_STEPS or self._train_s >= _TELLING_SECONDS
-        return self._length.steps_of(1) * self._of_step() if tells else None
+        enough = self._step - self._first >= _LEAST_STEPS or self._train_s >= _LEAST_SECONDS
+        return self._length.steps_of(1) * self._step_s if enough else None
 
-    def _of_step(self) -> float:
+    @property
+    def _step_s(self) -> float:
         return self._train_s / max(1, self._step - self._first)
 
 
@@ -109,7 +106,7 @@ class ProgressBar:
 
     Args:
         length: of the run.
-        starting: what the run does before its first step.
+        starting: names the start of the run until its first step.
         step: from which a run resumes.
         line_seconds: seconds between lines of progress if there is no terminal; 0: only a line per epoch.
         hidden: True if nothing is shown at all.
@@ -121,20 +118,15 @@ class ProgressBar:
     def __init__(
         self, length: RunLength, starting: str, step: int = 0, *, line_seconds: float = 60.0, hidden: bool = False
     ) -> None:
-        self.begun_at = step
-        self._length = length
-        self._starting = starting
-        self._left = TimeLeft(length, step)
-        self._epoch = 0
+        self._length, self._starting = length, starting
+        self._hidden, self._line_seconds = hidden, line_seconds
         self._train_loss: float | None = None
-        self._tells = True
-        self._hidden = hidden
-        self._line_seconds = line_seconds
+        self._estimates_epoch = line_seconds > 0
         self._line_at = time.monotonic()
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._bar = tqdm(disable=hidden or None, dynamic_ncols=True, leave=False, file=sys.stderr, bar_format=starting)
         self._lock = threading.RLock()
-        self._wait_for(starting)
+        self._begin(step)
         if self._bar.disable:
             self._line(starting)
         self._closed = threading.Event()
@@ -142,19 +134,22 @@ class ProgressBar:
         if not hidden:
             self._thread.start()
 
-    def _keep_ticking(self) -> None:
-        while not self._closed.wait(_TICK_SECONDS):
-            self.tick()
+    def _begin(self, step: int) -> None:
+        self.begun_at = step
+        self._left = TimeLeft(self._length, step)
+        self._epoch = 0
+        self._recent.clear()
+        self._wait_for(self._starting)
 
     def begin_again(self, why: str, step: int) -> None:
         """Goes back to the step from which the run restarts, and prints why."""
         with self._lock:
-            self.begun_at = step
-            self._left = TimeLeft(self._length, step)
-            self._epoch = 0
-            self._recent.clear()
             self._line(why)
-            self._wait_for(self._starting)
+            self._begin(step)
+
+    def _keep_ticking(self) -> None:
+        while not self._closed.wait(_TICK_SECONDS):
+            self.tick()
 
     def _wait_for(self, what: str, line: str = "") -> None:
         """Waits for something other than a step; without a terminal, prints `line` if it takes long."""
@@ -175,30 +170,20 @@ class ProgressBar:
 
     def update(self, record: Record) -> None:
         """Shows one record of metrics.jsonl."""
-        with self._lock:
-            self._update(record)
-
-    def _update(self, record: Record) -> None:
-        self._left.add(record)
         kind, evaluated = record["kind"], record["step"] in self._length.evaluations
-        if kind == "start" and evaluated and record.get("evaluation_due"):
-            self._evaluate(record)
-        elif kind == "start":
-            self._wait_for("waiting for the first step")
-        elif kind == "interval":
-            self._step(record)
-        elif kind == "epoch":
-            self._train_loss = record["loss"]
-            if evaluated:
-                self._evaluate(record)
-            else:
+        with self._lock:
+            self._left.add(record)
+            if kind == "epoch":
+                self._train_loss = record["loss"]
+            if evaluated and (kind == "epoch" or (kind == "start" and record.get("evaluation_due"))):
+                epoch = self._of(record["epoch"])
+                self._wait_for(f"{epoch}  evaluating", f"{epoch} | step {record['step']} | evaluating")
+            elif kind == "start":
+                self._wait_for("waiting for the first step")
+            elif kind == "interval":
+                self._step(record)
+            elif kind in ("epoch", "eval"):
                 self._end_epoch(record)
-        elif kind == "eval":
-            self._end_epoch(record)
-
-    def _evaluate(self, record: Record) -> None:
-        epoch = self._of(record["epoch"])
-        self._wait_for(f"{epoch}  evaluating", f"{epoch} | step {record['step']} | evaluating")
 
     def _of(self, epoch: int) -> str:
         return f"epoch {epoch}/{self._length.epochs}"
@@ -218,30 +203,20 @@ class ProgressBar:
         if epoch != self._epoch:
             self._epoch = epoch
             self._bar.reset(self._length.steps_of(epoch))
-        measured = self._measured(record)
-        self._bar.bar_format = f"{self._of(epoch)} {{percentage:3.0f}}%|{{bar}}| {', '.join(measured)}"
-        self._bar.update(step - (epoch - 1) * self._length.steps_per_epoch - self._bar.n)
-        shown = [self._of(epoch), f"step {step}/{self._length.steps}", *measured]
-        if (estimate := self._estimate()) is not None:
-            self._line(" | ".join([*shown, estimate]))
-        elif self._bar.disable and self._line_seconds and time.monotonic() - self._line_at >= self._line_seconds:
-            self._line(" | ".join(shown))
-
-    def _estimate(self) -> str | None:
-        """Text with the time of an epoch, once and only if it is long; None otherwise."""
-        seconds = self._left.of_epoch() if self._tells and self._line_seconds else None
-        if seconds is None:
-            return None
-        self._tells = False
-        return f"{tqdm.format_interval(seconds)} per epoch" if seconds >= _LONG_EPOCH else None
-
-    def _measured(self, record: Record) -> list[str]:
-        whose = "simulator " if SIMULATOR in record else ""
-        unit = "tokens" if "tokens" in record else "samples"
+        unit, whose = "tokens" if "tokens" in record else "samples", "simulator " if SIMULATOR in record else ""
         self._recent.append((record[unit], record["train_s"]))
         amount, seconds = map(sum, zip(*self._recent, strict=True))
         left = tqdm.format_interval(self._left.seconds())
-        return [f"loss {record['loss']:.4f}", f"{whose}{amount / seconds:.0f} {unit}/s", f"{left} left"]
+        measured = [f"loss {record['loss']:.4f}", f"{whose}{amount / seconds:.0f} {unit}/s", f"{left} left"]
+        self._bar.bar_format = f"{self._of(epoch)} {{percentage:3.0f}}%|{{bar}}| {', '.join(measured)}"
+        self._bar.update(step - (epoch - 1) * self._length.steps_per_epoch - self._bar.n)
+        shown = [self._of(epoch), f"step {step}/{self._length.steps}", *measured]
+        epoch_s = self._left.of_epoch() if self._estimates_epoch else None
+        self._estimates_epoch = self._estimates_epoch and epoch_s is None
+        if epoch_s is not None and epoch_s >= _LONG_EPOCH:
+            self._line(" | ".join([*shown, f"{tqdm.format_interval(epoch_s)} per epoch"]))
+        elif self._bar.disable and self._line_seconds and time.monotonic() - self._line_at >= self._line_seconds:
+            self._line(" | ".join(shown))
 
     def _line(self, text: str) -> None:
         """Prints a line that stays, above the bar if there is one."""
@@ -256,3 +231,68 @@ class ProgressBar:
         if self._thread.is_alive():
             self._thread.join()
         self._bar.close()
+
+
+_POLL_SECONDS = 0.2
+
+
+class MetricsTail:
+    """Shows what another process writes to metrics.jsonl, so that this process alone writes to the terminal.
+
+    Args:
+        run: the run directory.
+        bar: shows the records.
+        after_step: the step from which a run resumes; earlier records are not shown.
+    """
+
+    def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:
+        self._path, self._bar, self._after = run.metrics, bar, after_step
+        self._file: TextIO | None = None
+        self._rest = ""
+        self._begun = False
+        self._seen = self._shown = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
+        self._started = time.time()
+        self._thread.start()
+
+    def _follow(self) -> None:
+        stopping = False
+        while not stopping:
+            stopping = self._stop.wait(_POLL_SECONDS)
+            self._open()
+            if self._file is not None:
+                *lines, self._rest = (self._rest + self._file.read()).split("\n")
+                for line in lines:
+                    self._show(json.loads(line))
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> None:
+        """Opens the file, and opens it again once a resumed run's worker has put another in its place."""
+        if not self._path.is_file():
+            return
+        there = self._path.stat()
+        if self._file is None:
+            # a file that an earlier run left here is replaced when the workers start
+            if there.st_mtime < self._started - 1:
+                return
+        elif os.fstat(self._file.fileno()).st_ino == there.st_ino:
+            return
+        else:
+            self._file.close()
+        self._file, self._rest, self._begun, self._seen = self._path.open(encoding="utf-8"), "", False, 0
+
+    def _show(self, record: Record) -> None:
+        # after its start a run may have yet to be evaluated at the step from which it resumes
+        self._begun = self._begun or (record["kind"] == "start" and record["step"] == self._after)
+        if record["step"] > self._after or (self._begun and record["step"] == self._after):
+            self._seen += 1
+            if self._seen > self._shown:  # a worker whose file was removed has written it again
+                self._shown = self._seen
+                self._bar.update(record)
+
+    def close(self) -> None:
+        """Shows the remaining records, and ends."""
+        self._stop.set()
+        self._thread.join()

@@ -23,7 +23,7 @@ MEASURED_OF_STAGES = (
     "peak_memory_bytes",
 )
 _OF_STAGE = re.compile(r"stage(\d+)_")
-STALENESS = ("forward_staleness", "backward_staleness")
+_STALENESS = ("forward_staleness", "backward_staleness")
 
 
 def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
@@ -33,15 +33,11 @@ def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
     """
     record: Record = {}
     for r, report in enumerate(reports):
-        record.update(_measured(f"stage{r}_", report))
-        for replica, own in enumerate(report.get("replicas", ())):
-            record.update(_measured(f"stage{r}_replica{replica}_", own))
+        replicas = {f"stage{r}_replica{k}_": replica for k, replica in enumerate(report.get("replicas", ()))}
+        for prefix, measured in {f"stage{r}_": report, **replicas}.items():
+            record.update({f"{prefix}{name}": measured.get(name) for name in MEASURED_OF_STAGES})
+            record.update({f"{prefix}{name}": max(measured.get(name) or [], default=None) for name in _STALENESS})
     return record
-
-
-def _measured(prefix: str, report: Mapping[str, Any]) -> Record:
-    measured = {f"{prefix}{name}": report.get(name) for name in MEASURED_OF_STAGES}
-    return measured | {f"{prefix}{name}": max(report.get(name) or [], default=None) for name in STALENESS}
 
 
 def stage_measurements(record: Mapping[str, Any], num_stages: int) -> list[Record]:
@@ -50,11 +46,6 @@ def stage_measurements(record: Mapping[str, Any], num_stages: int) -> list[Recor
     if stages != set(range(num_stages)):
         return [{} for _ in range(num_stages)]
     return [{name: record[f"stage{r}_{name}"] for name in MEASURED_OF_STAGES} for r in range(num_stages)]
-
-
-def evaluation_fields(metrics: Mapping[str, float]) -> Record:
-    """The metrics of an evaluation, as `eval_loss`."""
-    return {f"eval_{name}": value for name, value in metrics.items()}
 
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
@@ -95,15 +86,12 @@ class MetricsFile:
         """Writes one line and flushes it; if the file has been removed, writes all earlier lines again first."""
         if not self._path.exists():
             log.warning("%s was removed while the run was writing to it; it has been written again", self._path)
-            self._restore()
+            self._file.seek(0)
+            lines = self._file.read()
+            self._file.close()
+            write_whole(self._path, lines)
+            self._file = self._opened()
         self._file.write(_line(record))
-
-    def _restore(self) -> None:
-        self._file.seek(0)
-        lines = self._file.read()
-        self._file.close()
-        write_whole(self._path, lines)
-        self._file = self._opened()
 
     def close(self) -> None:
         """Closes the file."""
@@ -118,26 +106,19 @@ def read_records(run: RunDirectory) -> list[dict[str, Any]]:
     """The records of a run. Damaged lines, such as a crash may leave at the end, are skipped."""
     if not run.metrics.is_file():
         return []
-    lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
-    return [record for line in lines[:-1] if (record := _record(line)) is not None]
-
-
-def _record(line: str) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError):
-        record = strict_json.loads(line)
-        if isinstance(record, dict) and is_whole(record.get("step")):
-            return record
-    return None
+    found = []
+    for line in run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        with contextlib.suppress(ValueError):
+            record = strict_json.loads(line)
+            if isinstance(record, dict) and is_whole(record.get("step")):
+                found.append(record)
+    return found
 
 
 def copy_records_until(source: RunDirectory, run: RunDirectory, step: int, *, evaluated: bool = True) -> None:
-    """Begins the records of a run with those of the one that it continues, up to the step of the checkpoint.
+    """Begins the records of a run with those of `source`, which it continues, up to the step of the checkpoint.
 
-    Args:
-        source: the run that is continued.
-        run: the one that continues it.
-        step: of the checkpoint.
-        evaluated: True if the record of an evaluation at that very step is taken over, too.
+    `evaluated` is True if the record of an evaluation at that very step is copied, too.
     """
     kept = [record for record in read_records(source) if record["step"] <= step]
     if not evaluated:

@@ -1,11 +1,11 @@
-"""The directory of a run: what each of its files is called."""
+"""The directory of a run: the names of its files."""
 
 import contextlib
+import io
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from typing_extensions import override
 from pipetrain.config.composition import choices_made
 from pipetrain.config.moved import with_present_paths
 from pipetrain.errors import ConfigError, one_line
-from pipetrain.tracking import archive
+from pipetrain.tracking import files
 
 _HYDRA, _RECORD = ".hydra", "hydra.yaml"
 _DEEPEST = 50
@@ -24,93 +24,62 @@ _DEEPEST = 50
 _BEFORE_RESTART = "before-restart-"
 
 
-@dataclass(frozen=True)
 class RunDirectory:
-    """A directory that one run writes to, now or earlier."""
+    """A directory that one run writes to, now or earlier.
 
-    path: Path
+    Attributes:
+        config: file of the resolved settings.
+        hydra: folder of Hydra's own record of the command line: config.yaml, hydra.yaml, overrides.yaml.
+        plan: file of the partition.
+        metrics: file with a record of every step and every epoch.
+        summary: file of the results.
+        tensorboard: folder of event files.
+        trace: file of the times of all operations of every stage.
+        trace_parts: folder of the part of the trace of each process.
+        checkpoints: folder of checkpoints.
+        log: the log of the command; the name is Hydra's `hydra.job.name`.
+        logs: folder of the output of the processes, and of the reasons of their failures.
+        timeline: folder of the figures of `pipetrain timeline`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.hydra = path / _HYDRA
+        self.plan = path / "plan.json"
+        self.metrics = path / "metrics.jsonl"
+        self.summary = path / "summary.json"
+        self.tensorboard = path / "tensorboard"
+        self.trace = path / "trace.json"
+        self.trace_parts = path / "trace-parts"
+        self.checkpoints = path / "checkpoints"
+        self.log = path / "pipetrain.log"
+        self.logs = path / "logs"
+        self.timeline = path / "timeline"
+        self._signs_of_a_run = (self.config, self.plan, self.metrics, self.summary, self.checkpoints)
+        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
+        self._of_one_run = (*self._signs_of_a_run, self.trace, self.log, *folders)
 
     @override
     def __str__(self) -> str:
         return str(self.path)
-
-    @property
-    def config(self) -> Path:
-        """File of the resolved settings."""
-        return self.path / "config.yaml"
-
-    @property
-    def hydra(self) -> Path:
-        """Hydra's own record of what was asked for: config.yaml, hydra.yaml, overrides.yaml."""
-        return self.path / _HYDRA
-
-    @property
-    def plan(self) -> Path:
-        """File of the partition."""
-        return self.path / "plan.json"
-
-    @property
-    def metrics(self) -> Path:
-        """A record of every step and every epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """File of the results."""
-        return self.path / "summary.json"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of event files."""
-        return self.path / "tensorboard"
-
-    @property
-    def trace(self) -> Path:
-        """File of the times of all operations of every stage."""
-        return self.path / "trace.json"
-
-    @property
-    def trace_parts(self) -> Path:
-        """The folder of what each process adds to the trace."""
-        return self.path / "trace-parts"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def log(self) -> Path:
-        """The log of the command; the name is Hydra's `hydra.job.name`."""
-        return self.path / "pipetrain.log"
-
-    @property
-    def timeline(self) -> Path:
-        """The folder of the figures of when every stage did what."""
-        return self.path / "timeline"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of what the processes print, and of why they failed."""
-        return self.path / "logs"
 
     def checkpoint(self, step: int) -> Path:
         """The folder of the checkpoint after `step` steps; names sort by step."""
         return self.checkpoints / f"step-{step:08d}"
 
     def failure_note(self, process: int) -> Path:
-        """A process's reason of failure, as reported by itself or by another."""
+        """A process's reason of failure, as reported by itself or by another process."""
         return self.logs / f"failure-process{process}.json"
 
     def failure_traceback(self, process: int) -> Path:
-        """The traceback of what it failed for."""
+        """The traceback of its failure."""
         return self.logs / f"failure-process{process}.txt"
 
     def failed_processes(self) -> list[int]:
         """The processes of which there are notes."""
-        return sorted(
-            int(note.stem.removeprefix("failure-process")) for note in self.logs.glob("failure-process*.json")
-        )
+        notes = self.logs.glob("failure-process*.json")
+        return sorted(int(note.stem.removeprefix("failure-process")) for note in notes)
 
     def forget_failures(self) -> None:
         """Removes the notes of an earlier attempt."""
@@ -120,19 +89,16 @@ class RunDirectory:
     @property
     def restarts(self) -> int:
         """Number of restarts after a worker failed."""
-        return len(self._logs_before_restarts())
+        return len(list(self.logs.glob(f"{_BEFORE_RESTART}*")))
 
     def archive_logs(self) -> Path:
-        """Moves what the processes of a failed attempt left in `logs` to a new folder there, and returns it."""
+        """Moves the files of a failed attempt in `logs` to a new folder there, and returns it."""
         aside = self.logs / f"{_BEFORE_RESTART}{self.restarts + 1}"
-        others = set(self.logs.iterdir()) - self._logs_before_restarts()
+        left = [path for path in self.logs.iterdir() if not path.name.startswith(_BEFORE_RESTART)]
         aside.mkdir()
-        for each in others:
-            each.rename(aside / each.name)
+        for path in left:
+            path.rename(aside / path.name)
         return aside
-
-    def _logs_before_restarts(self) -> set[Path]:
-        return set(self.logs.glob(f"{_BEFORE_RESTART}*"))
 
     def stored_config(self) -> DictConfig:
         """config.yaml as it was written, with the present paths of targets that have moved.
@@ -142,9 +108,8 @@ class RunDirectory:
         """
         if not self.config.is_file():
             raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
-        config: DictConfig = OmegaConf.create(
-            with_present_paths(OmegaConf.to_container(_loaded(self.config, DictConfig)))
-        )
+        content = OmegaConf.to_container(_loaded(self.config, DictConfig))
+        config: DictConfig = OmegaConf.create(with_present_paths(content))
         return config
 
     def choices(self) -> dict[str, str]:
@@ -185,15 +150,15 @@ class RunDirectory:
 
     def archive_previous_run(self) -> Path | None:
         """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run."""
-        if not any(path.exists() for path in self._that_tell_of_a_run()):
+        if not any(path.exists() for path in self._signs_of_a_run):
             return None
-        return archive.archive_files(self.path, [path.name for path in self._of_one_run()])
+        return files.archive_files(self.path, [path.name for path in self._of_one_run])
 
     def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
         """Moves checkpoints of later steps than `checkpoint`, or all, to a new folder; None if there are none."""
         found = self.checkpoints.glob("step-*")
         later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
-        return archive.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
+        return files.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
 
     def check_own(self) -> None:
         """Checks that a run which writes here writes nowhere else: the directory may be untrusted.
@@ -204,19 +169,8 @@ class RunDirectory:
         for pattern in ("*.partial", "*.log"):  # hydra.job.name is another name of the log
             for path in self.path.glob(pattern):
                 check_own(path)
-        for path in (*self._of_one_run(), self.timeline):
+        for path in (*self._of_one_run, self.timeline):
             check_own(path)
-
-    def finish_archiving(self) -> None:
-        """Finishes what a run was killed at while it set files aside."""
-        archive.finish_archiving(self.path)
-
-    def _that_tell_of_a_run(self) -> tuple[Path, ...]:
-        return self.config, self.plan, self.metrics, self.summary, self.checkpoints
-
-    def _of_one_run(self) -> tuple[Path, ...]:
-        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
-        return (*self._that_tell_of_a_run(), self.trace, self.log, *folders)
 
 
 def check_own(path: Path) -> None:
@@ -225,7 +179,9 @@ def check_own(path: Path) -> None:
     Raises:
         ConfigError: it is a link, or neither file nor folder, or something in it is.
     """
-    for each in (path, *_below(path)):
+    walk = () if path.is_symlink() else os.walk(path)
+    below = (Path(parent, name) for parent, *names in walk for name in chain(*names))
+    for each in (path, *below):
         try:
             mode = each.lstat().st_mode
         except FileNotFoundError:
@@ -233,13 +189,6 @@ def check_own(path: Path) -> None:
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             what = "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
             raise ConfigError(f"{each}: is {what}; nothing is written through it: remove it, or take another directory")
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    if folder.is_symlink():
-        return
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent, name) for name in (*folders, *files))
 
 
 Kind = TypeVar("Kind", DictConfig, ListConfig)
@@ -254,7 +203,7 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
     try:
         text = path.read_text(encoding="utf-8")
         _check_plain(text)
-        content = OmegaConf.load(path)
+        content = OmegaConf.load(io.StringIO(text))
     except Exception as error:  # of the parser, of the decoder, of the file system
         raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
     if not isinstance(content, kind):
@@ -280,12 +229,11 @@ def _check_plain(text: str) -> None:
 def runs_in(folder: Path) -> list[RunDirectory]:
     """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
-    runs = sorted(path for path in found if not _is_record_of_hydra(path))
-    return [RunDirectory(run) for run in runs if not archive.is_archive(run)]
-
-
-def _is_record_of_hydra(folder: Path) -> bool:
-    """True if a folder is Hydra's record, under any `hydra.output_subdir`, and not a run."""
-    run = RunDirectory(folder)
-    named = folder.name == _HYDRA or (folder / _RECORD).exists()
-    return named and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
+    runs = []
+    for run in map(RunDirectory, sorted(found)):
+        # Hydra's record, under any `hydra.output_subdir`, is no run
+        named_as_record = run.path.name == _HYDRA or (run.path / _RECORD).exists()
+        is_record = named_as_record and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
+        if not is_record and not files.is_archive(run.path):
+            runs.append(run)
+    return runs

@@ -29,21 +29,13 @@ _NO_FILE = (errno.ELOOP, errno.ENXIO)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
-
-
 @dataclass(frozen=True)
 class Owner:
-    """The process that a lock belongs to.
-
-    Attributes:
-        since: when it took the lock, by its own clock.
-    """
+    """The process that a lock belongs to; `since` is when it took the lock, by its own clock."""
 
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
-    since: str = field(default_factory=_now)
+    since: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S"))
 
     @override
     def __str__(self) -> str:
@@ -70,13 +62,23 @@ def locked(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = _taken(folder / NAME)
+        file = _take(folder / NAME)
     except OSError as error:
         if error.errno in _NO_FILE:
             raise ConfigError(f"{folder / NAME}: is not a regular file, and cannot be a lock; remove it") from error
         raise ConfigError(f"{folder}: a run cannot write here ({error.strerror})") from error
-    with file.kept():
+    ended = threading.Event()
+    alive = threading.Thread(target=file.show_life, args=(ended,), name="lock", daemon=True)
+    alive.start()
+    _kept.add(file)
+    try:
         yield
+    finally:
+        ended.set()
+        alive.join()
+        _kept.discard(file)
+        file.remove()
+        file.close()
 
 
 def owner_of(folder: Path) -> Owner | None:
@@ -89,27 +91,29 @@ def owner_of(folder: Path) -> Owner | None:
         return file.other_owner(fcntl.LOCK_SH)
 
 
-def _taken(path: Path) -> "_LockFile":
+def _take(path: Path) -> "_LockFile":
+    """Locks the file, and returns it.
+
+    Raises:
+        ConfigError: another process has the lock.
+    """
     owner = _UNKNOWN
-    for _ in range(_ATTEMPTS):  # who merely looks at a lock has it for a moment
+    for _ in range(_ATTEMPTS):  # a process that merely looks at a lock has it for a moment
         file = _LockFile.opened(path, os.O_RDWR | os.O_CREAT)
         other = file.other_owner(fcntl.LOCK_EX)
         if other is None and file.is_in_place():
-            file.write(Owner())
+            os.ftruncate(file.descriptor, 0)
+            os.pwrite(file.descriptor, json.dumps(asdict(Owner())).encode(), 0)
             return file
         file.close()
         owner = other or owner
         if owner.elsewhere:
             break
         time.sleep(_PAUSE_SECONDS)
-    raise ConfigError(_refusal(path, owner))
-
-
-def _refusal(path: Path, owner: Owner) -> str:
     text = f"{path.parent}: a run is writing here ({owner}); wait for its end, or choose another directory"
-    if not owner.elsewhere:
-        return text
-    return f"{text}; if it is dead, remove {path}, or wait: {DEAD_SECONDS / 60:.0f} minutes of silence free it"
+    if owner.elsewhere:
+        text += f"; if it is dead, remove {path}, or wait: {DEAD_SECONDS / 60:.0f} minutes of silence free it"
+    raise ConfigError(text)
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class _LockFile:
         """Opens the file.
 
         Raises:
-            OSError: that cannot be, or it is a link or a pipe, which may come with an untrusted directory.
+            OSError: it cannot be opened, or is a link or a pipe, which may come with an untrusted directory.
         """
         file = cls(path, os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
         if not stat.S_ISREG(os.fstat(file.descriptor).st_mode):
@@ -137,7 +141,10 @@ class _LockFile:
 
     def other_owner(self, kind: int) -> Owner | None:
         """The other owner of the lock; None if there is none, and this process now has the lock."""
-        owner = self._written()
+        try:
+            owner = Owner(**strict_json.loads(os.pread(self.descriptor, 1000, 0)))
+        except (ValueError, TypeError):
+            owner = None
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -145,15 +152,11 @@ class _LockFile:
                 return owner or _UNKNOWN
             if error.errno not in _UNSUPPORTED:
                 raise
-            # a file system without locks: what the file says must do
-            return owner if owner and not self._is_silent() else None
-        return owner if owner and owner.elsewhere and not self._is_silent() else None
-
-    def _written(self) -> Owner | None:
-        try:
-            return Owner(**strict_json.loads(os.pread(self.descriptor, 1000, 0)))
-        except (ValueError, TypeError):
-            return None
+        else:
+            if owner is not None and not owner.elsewhere:
+                return None
+        # another machine, or a file system without locks: the content of the file decides
+        return None if owner is None or self._is_silent() else owner
 
     def _is_silent(self) -> bool:
         # a file's times are those of the machine that it lies on, so its age is measured by a new file there
@@ -171,32 +174,13 @@ class _LockFile:
         except FileNotFoundError:
             return False
 
-    def write(self, owner: Owner) -> None:
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, json.dumps(asdict(owner)).encode(), 0)
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Shows life until the end of the block, and then frees the lock."""
-        ended = threading.Event()
-        alive = threading.Thread(target=self._show_life, args=(ended,), name="lock", daemon=True)
-        alive.start()
-        _kept.add(self)
-        try:
-            yield
-        finally:
-            ended.set()
-            alive.join()
-            _kept.discard(self)
-            self.remove()
-            self.close()
-
     def remove(self) -> None:
-        """Removes the file, unless it has been replaced by another's."""
+        """Removes the file, unless it has been replaced by another process's."""
         if self.is_in_place():
             self.path.unlink()
 
-    def _show_life(self, ended: threading.Event) -> None:
+    def show_life(self, ended: threading.Event) -> None:
+        """Renews the file's time until the event is set."""
         while not ended.wait(SIGN_OF_LIFE_SECONDS):
             with contextlib.suppress(OSError):  # a disk that fails ends the run where it is needed, not here
                 os.utime(self.descriptor)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,16 +26,16 @@ class RecordedRun:
     """The run that is recorded.
 
     Attributes:
-        directory: where.
+        directory: of the run.
         steps_per_epoch: minibatches of an epoch.
-        samples: those of a step's minibatch; steps count from 0.
+        samples: of the minibatch of a step, counted from 0.
         rates: the learning rates of a step, counted from 0, as fields of its record.
         every_steps: steps between records.
         simulated: True if all stages share this process, so that the wall time is the simulator's.
-        counts_tokens: True if what the loss counts are tokens.
+        counts_tokens: True if the loss is a mean over tokens.
         config: the configuration, resolved.
         lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
-        hyperparameters: what was set, by name on the command line.
+        hyperparameters: the values that were set, by name on the command line.
     """
 
     directory: RunDirectory
@@ -50,55 +50,33 @@ class RecordedRun:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ResumedProgress:
-    """A checkpoint's record of the steps before it.
-
-    Attributes:
-        progress: as `Recorder.progress` gave it, and the `step`.
-        history: as `Recorder.history` gave it.
-    """
-
-    progress: Mapping[str, Any] = field(default_factory=dict)
-    history: Mapping[str, Tensor] = field(default_factory=dict)
-
-
 Show = Callable[[Record], None]
 LOSSES = "run.losses"
 TOKENS = "run.tokens"
-_NO_EARLIER_STEPS = ResumedProgress()
-
-
-class _Unread(NamedTuple):
-    """The loss of a step that a device may have yet to find.
-
-    Attributes:
-        minibatch: of the step.
-        counted: what it is the mean over.
-        mean: on its way to the host.
-    """
-
-    minibatch: int
-    counted: int
-    mean: HostCopies
 
 
 class Recorder:
     """The record of a run: takes each step's loss and each evaluation's metrics, and writes metrics.jsonl.
 
-    A loss that a device has yet to find is read, and its step recorded, when the next one comes or the pipeline has
-    drained. So the device has something to do while the host waits.
+    A loss that a device has yet to compute is read, and its step recorded, when the next one comes or the pipeline has
+    drained. So the device is busy while the host waits.
 
     Args:
         recorded: the run.
-        earlier: the record of the steps before, of a run that is resumed.
-        show: is given every record.
+        progress: of a resumed run, `progress()` of its checkpoint, and the `step`.
+        history: of a resumed run, `history()` of its checkpoint.
+        show: is called with every record.
     """
 
     def __init__(
-        self, recorded: RecordedRun, earlier: ResumedProgress = _NO_EARLIER_STEPS, show: Show = lambda _record: None
+        self,
+        recorded: RecordedRun,
+        progress: Mapping[str, Any] | None = None,
+        history: Mapping[str, Tensor] | None = None,
+        show: Show = lambda _record: None,
     ) -> None:
-        progress, history = earlier.progress, earlier.history
+        progress = progress or {}
+        earlier = {name: values.tolist() for name, values in (history or {}).items()}
         self._resumed_at: int = progress.get("step", 0)
         self._recorded = recorded
         self._evaluation_due: bool = progress.get("evaluation_due", False)
@@ -107,34 +85,30 @@ class Recorder:
         self._show = show
         self._last = time.perf_counter()
         self._drains_after = 0
-        self._unread: list[_Unread] = []
+        # minibatch, number of samples or tokens, and the mean loss on its way to the host
+        self._unread: list[tuple[int, int, HostCopies]] = []
         self.clock = WallClock(progress)
         self.evaluations = Evaluations(progress, recorded.lower_is_better)
-        self.losses: list[float] = history[LOSSES].tolist() if LOSSES in history else []
-        self._tokens: list[int] = history[TOKENS].tolist() if TOKENS in history else [0] * len(self.losses)
-        self._throughputs = {
-            name: Throughput(recorded.samples, history[f"run.{name}"].tolist() if f"run.{name}" in history else ())
-            for name in THROUGHPUTS
-        }
+        self.losses: list[float] = earlier.get(LOSSES, [])
+        self._tokens: list[int] = earlier.get(TOKENS, [0] * len(self.losses))
+        self._throughputs = {name: Throughput(recorded.samples, earlier.get(f"run.{name}", ())) for name in THROUGHPUTS}
         self._speed_name = SIMULATOR if recorded.simulated else MEASURED
         self._speed = self._throughputs[self._speed_name]
 
     def _new_board(self) -> TensorBoardWriter:
         """TensorBoard's file, in which the points after those of the checkpoint are superseded."""
         run, step = self._recorded.directory, self._resumed_at
-        goes_on = step or run.tensorboard.exists()  # of an attempt that failed
         if not self._evaluation_due:
-            return TensorBoardWriter(run, step + 1 if goes_on else None)
+            continued = step or run.tensorboard.exists()  # of an attempt that failed
+            return TensorBoardWriter(run, step + 1 if continued else None)
         board = TensorBoardWriter(run, step)  # an evaluation at this very step may have been written, too
         for record in records.read_records(run):
-            if record["step"] == step and record["kind"] == "interval":
-                board.interval(record)
-            elif record["step"] == step and record["kind"] == "epoch":
-                board.epoch(record)
+            if record["step"] == step and record["kind"] in ("interval", "epoch"):
+                board.add(record)
         return board
 
     def start(self) -> None:
-        """Starts the clock. Call it when a run starts or is resumed, once its processes are connected."""
+        """Starts the clock, when a run starts or is resumed and its processes are connected."""
         self.clock.start()
         rates = self._recorded.rates(0)
         self._board.start(self._recorded.config, rates_by_stage=len(rates) > 1)
@@ -142,7 +116,7 @@ class Recorder:
         self._write({**self._record("start", self._resumed_at), **due})
 
     def begin(self, interval: DrainInterval) -> None:
-        """Starts the time of the interval's first step. Call it when training continues after something else."""
+        """Starts the time of the interval's first step, when training continues after something else."""
         self._drains_after = interval.start + interval.minibatches
         self._last = time.perf_counter()
 
@@ -152,15 +126,14 @@ class Recorder:
         Raises:
             DivergedError: its loss is not finite; on a device that queues, that of the step before.
         """
-        self._unread.append(_Unread(minibatch, loss.count, HostCopies([loss.mean])))
+        self._unread.append((minibatch, loss.count, HostCopies([loss.mean])))
         self._read(all_but=1 if queues(loss.mean.device) else 0)
 
     def drain(self, predicted: Sequence[float] = ()) -> None:
         """Ends the interval, after every stage has drained: its last step has lasted until now.
 
         Args:
-            predicted: seconds that each of its steps would take with every stage on its own device, where they
-                are simulated.
+            predicted: of simulated stages, seconds that each step would take with every stage on its own device.
 
         Raises:
             DivergedError: as `step`.
@@ -181,9 +154,9 @@ class Recorder:
         return step % self._recorded.every_steps == 0
 
     def _read(self, all_but: int = 0) -> None:
-        """Reads losses, waiting for them, but for the last ones, and records their steps.
+        """Reads losses, waiting for them, except the last ones, and records their steps.
 
-        A step lasts from the moment when the loss before it was known to that of its own.
+        A step lasts from the moment when the loss before it was known to the moment when its own is.
         """
         while len(self._unread) > all_but:
             minibatch, counted, mean = self._unread.pop(0)
@@ -200,38 +173,42 @@ class Recorder:
 
     def _interval(self, step: int) -> None:
         first = max(0, step - self._recorded.every_steps)
-        record = {
-            **self._record("interval", step),
-            **self._amounts(first, step),
-            "train_s": round(self._speed.train_s(first, step), 6),
-            "loss": _mean(self.losses[first:step]),
-            **self._recorded.rates(step - 1),
-            **self._speeds([self._speed_name], lambda each: _rounded(each.of(first, step))),
-        }
-        self._board.interval(record)
-        self._write(record)
+        self._write(
+            {
+                **self._trained("interval", first, step),
+                **self._recorded.rates(step - 1),
+                **self._speeds([self._speed_name], lambda each: _rounded(each.of(first, step))),
+            }
+        )
 
     def epoch(self, step: int, reports: Sequence[Mapping[str, Any]]) -> None:
-        """Records the end of an epoch or of the run, with what was measured of each stage so far."""
+        """Records the end of an epoch or of the run, with the measurements of each stage so far."""
         first = (self._epoch_of(step) - 1) * self._recorded.steps_per_epoch
         measured = [name for name, each in self._throughputs.items() if each.seconds]
-        record = {
-            **self._record("epoch", step),
+        self._write(
+            {
+                **self._trained("epoch", first, step),
+                **self._speeds(measured, lambda each: _rounded(each.of(first, step))),
+                **records.stage_fields(reports),
+            }
+        )
+
+    def _trained(self, kind: str, first: int, step: int) -> Record:
+        """Fields of the record of the steps after `first`."""
+        losses = self.losses[first:step]
+        return {
+            **self._record(kind, step),
             **self._amounts(first, step),
             "train_s": round(self._speed.train_s(first, step), 6),
-            "loss": _mean(self.losses[first:step]),
-            **self._speeds(measured, lambda each: _rounded(each.of(first, step))),
-            **records.stage_fields(reports),
+            "loss": sum(losses) / len(losses),
         }
-        self._board.epoch(record)
-        self._write(record)
 
     def evaluation(self, step: int, metrics: Mapping[str, float], seconds: float) -> None:
         """Records the metrics of an evaluation after `step` steps, which took so long."""
         self.clock.spend("eval_s", seconds)
         self.evaluations.add(step, self._epoch_of(step), metrics)
-        record = {**self._record("eval", step), "eval_s": round(seconds, 4), **records.evaluation_fields(metrics)}
-        self._board.evaluation(record)
+        fields = {f"eval_{name}": value for name, value in metrics.items()}
+        record = {**self._record("eval", step), "eval_s": round(seconds, 4), **fields}
         self._write(record)
 
     def _epoch_of(self, step: int) -> int:
@@ -242,6 +219,7 @@ class Recorder:
         return {"kind": kind, "step": step, "epoch": self._epoch_of(step), "wall_s": round(self.clock.wall_s, 4)}
 
     def _write(self, record: Record) -> None:
+        self._board.add(record)
         self._file.write(record)
         self._show(record)
 
@@ -264,7 +242,7 @@ class Recorder:
         return {**samples, "tokens": sum(self._tokens[first:last])} if self._recorded.counts_tokens else samples
 
     def _speeds(self, names: Sequence[str], value: Callable[[Throughput], float | None]) -> dict[str, float | None]:
-        """Throughputs in samples, and in tokens where that is what the loss counts."""
+        """Throughputs in samples, and in tokens if the loss counts tokens."""
         speeds = {name: value(self._throughputs[name]) for name in names}
         if not self._recorded.counts_tokens:
             return speeds
@@ -288,13 +266,9 @@ class Recorder:
         return {**floats, TOKENS: torch.tensor(self._tokens)} if self._recorded.counts_tokens else floats
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Closes the files; what was set and what came of it go to TensorBoard's page of hyperparameters."""
+        """Closes the files; hyperparameters and results go to TensorBoard's HPARAMS page."""
         self._file.close()
         self._board.close(self._recorded.hyperparameters, summary)
-
-
-def _mean(losses: Sequence[float]) -> float:
-    return sum(losses) / len(losses)
 
 
 def _rounded(speed: float | None) -> float | None:

@@ -17,7 +17,7 @@ STATUSES = ("completed", "diverged", "failed", "interrupted")
 
 
 def weights_sha256(state: Mapping[str, Tensor]) -> str:
-    """Over the names in sorted order, each followed by its raw contiguous little-endian bytes."""
+    """Hash over the names in sorted order, each followed by its raw contiguous little-endian bytes."""
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())
@@ -32,7 +32,7 @@ def raw_bytes(tensor: Tensor) -> bytes:
 
 
 def loss_sha256(losses: Sequence[float]) -> str:
-    """Over the float32 training loss of every step."""
+    """Hash over the float32 training loss of every step."""
     return hashlib.sha256(raw_bytes(torch.tensor(losses, dtype=torch.float32))).hexdigest()
 
 
@@ -64,9 +64,8 @@ _BYTES = 4
 def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Totals over `per_stage` of a summary, as far as known.
 
-    `idle_share` is the mean, `weight_bytes` and `activation_bytes` are sums, `stage_bytes` are both of the stage that
-    has the most, `memory_bytes` is that of the process that has the most, and `copies` are the weights held over those
-    of one version.
+    `idle_share` is the mean, `weight_bytes` and `activation_bytes` are sums, `stage_bytes` is the largest sum of both
+    of a stage, `memory_bytes` is the largest of a process, and `copies` are the weights held over those of one version.
     """
     weights = _known(stages, "weight_bytes_peak")
     activations = _known(stages, "activation_bytes_peak")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from omegaconf import OmegaConf
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -11,33 +11,33 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from pipetrain.tracking.hyperparameters import results
 from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 _MB = 1e-6
 
 
-class Chart(NamedTuple):
-    """A quantity of the stages: its tags are `name/stage0` and so on, those of replicas `name/stage0/replica1`."""
-
-    name: str
-    scale: float = 1.0
-
-
 _RATE = "lr"
 _CHARTS = {
-    "idle_share": Chart("idle_share"),
-    "activation_bytes_peak": Chart("activations_MB", _MB),
-    "weight_bytes_peak": Chart("weights_MB", _MB),
-    "peak_memory_bytes": Chart("memory_MB", _MB),
-    "weight_versions_max": Chart("weight_versions"),
-    "forward_staleness": Chart("forward_staleness"),
-    "backward_staleness": Chart("backward_staleness"),
-    _RATE: Chart("stage_lr"),
+    "idle_share": ("idle_share", 1.0),
+    "activation_bytes_peak": ("activations_MB", _MB),
+    "weight_bytes_peak": ("weights_MB", _MB),
+    "peak_memory_bytes": ("memory_MB", _MB),
+    "weight_versions_max": ("weight_versions", 1.0),
+    "forward_staleness": ("forward_staleness", 1.0),
+    "backward_staleness": ("backward_staleness", 1.0),
+    _RATE: ("stage_lr", 1.0),
 }
-"""Field of a record, after `stageR_` -> its chart."""
+"""Field of a record, after `stageR_` -> its chart and scale; tags are `CHART/stage0` or `CHART/stage0/replica1`."""
+_TOTALS = {
+    "idle_share": ("idle_share", 1.0),
+    "weight_bytes": ("weights_MB", _MB),
+    "activation_bytes": ("activations_MB", _MB),
+    "memory_bytes": ("memory_MB", _MB),
+}
+"""Total of all stages -> its tag and scale."""
 _OF_STAGE = re.compile(r"(stage\d+)_(?:(replica\d+)_)?(\w+)")
 _STAGES = r"stage\d+(/replica\d+)?"
 _FIRST = ("method", "model", "seed", "optimizer.lr", "partition.stages")
@@ -56,54 +56,46 @@ class TensorBoardWriter:
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=purge_step)
 
     def start(self, config: Mapping[str, Any], *, rates_by_stage: bool) -> None:
-        """Adds the layout of the custom scalars, and the configuration as text.
+        """Adds the resolved configuration as text, and a chart of each quantity with the lines of all stages.
 
-        Every quantity of the stages has the lines of all stages and replicas in one chart.
-
-        Args:
-            config: resolved.
-            rates_by_stage: True if the stages have different learning rates.
+        `rates_by_stage` is True if the stages have different learning rates.
         """
-        names = [chart.name for field, chart in _CHARTS.items() if rates_by_stage or field != _RATE]
+        names = [name for field, (name, _) in _CHARTS.items() if rates_by_stage or field != _RATE]
         self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})
         text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
 
-    def interval(self, record: Record) -> None:
-        """Adds the points of some steps."""
-        self._add(record, {"train/loss": record["loss"], "train/lr": record["lr"]})
-        self._add(record, {f"throughput/{name}": record[name] for name in ALL_THROUGHPUTS if name in record})
-        self._add_stages(record)
-
-    def epoch(self, record: Record) -> None:
-        """Adds the points of an epoch's end."""
-        self._add(record, {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]})
-        self._add(record, {f"throughput/epoch_{name}": record[name] for name in ALL_THROUGHPUTS if name in record})
-        self._add_stages(record)
-        self._writer.flush()
-
-    def evaluation(self, record: Record) -> None:
-        """Adds the points of an evaluation."""
-        self._add(record, {f"eval/{name}": value for name, value in metrics_of(record).items()})
-        self._add(record, {"time/eval_s": record["eval_s"]})
-        self._writer.flush()
-
-    def _add_stages(self, record: Record) -> None:
-        for name, value in record.items():
-            if (found := _OF_STAGE.fullmatch(name)) and value is not None:
+    def add(self, record: Record) -> None:
+        """Adds the points of a record of metrics.jsonl: of some steps, of an epoch's end, or of an evaluation."""
+        points: dict[str, float | None] = {}
+        speeds = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
+        if record["kind"] == "interval":
+            points = {"train/loss": record["loss"], "train/lr": record["lr"]}
+            points |= {f"throughput/{name}": speed for name, speed in speeds.items()}
+        elif record["kind"] == "epoch":
+            points = {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]}
+            points |= {f"throughput/epoch_{name}": speed for name, speed in speeds.items()}
+        elif record["kind"] == "eval":
+            points = {f"eval/{name}": value for name, value in metrics_of(record).items()}
+            points["time/eval_s"] = record["eval_s"]
+        for key, value in record.items():
+            if (found := _OF_STAGE.fullmatch(key)) and value is not None:
                 *worker, field = (part for part in found.groups() if part)
-                chart = _CHARTS[field]
-                self._writer.add_scalar("/".join([chart.name, *worker]), value * chart.scale, record["step"])
+                name, scale = _CHARTS[field]
+                points["/".join([name, *worker])] = value * scale
+        self._add(record["step"], points)
+        if record["kind"] != "interval":
+            self._writer.flush()
 
-    def _add(self, record: Record, points: Mapping[str, float | None]) -> None:
+    def _add(self, step: int, points: Mapping[str, float | None]) -> None:
         for tag, value in points.items():
             if value is not None:
-                self._writer.add_scalar(tag, value, record["step"])
+                self._writer.add_scalar(tag, value, step)
 
     def close(self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-        """Adds what was set and what came of it for TensorBoard's HPARAMS page, in this same file."""
+        """Adds hyperparameters and results for TensorBoard's HPARAMS page, in this same file."""
         points = results(summary)
-        self._add({"step": summary["steps"]}, points)
+        self._add(summary["steps"], points)
         for part in hparams(dict(hyperparameters), dict(points)):
             self._writer._get_file_writer().add_summary(_with_first(part))
         self._writer.close()
@@ -121,3 +113,13 @@ def _with_first(part: Summary) -> Summary:
                 info.differs = info.name in _FIRST
             value.metadata.plugin_data.content = content.SerializeToString()
     return part
+
+
+def results(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The results of a run: metrics, times, throughput, and idle share and memory of all stages."""
+    metrics = {f"{which}/{name}": value for which in ("final", "best") for name, value in summary[which].items()}
+    numbers = {f"run/{name}": summary.get(name) for name in ("steps", "wall_s", "train_s", "eval_s", *ALL_THROUGHPUTS)}
+    target = {"run/target_s": (summary.get("target") or {}).get("wall_s")}
+    totals = totals_of_stages(summary["per_stage"])
+    stages = {f"run/{tag}": totals[name] * scale for name, (tag, scale) in _TOTALS.items() if name in totals}
+    return {name: value for name, value in {**metrics, **numbers, **target, **stages}.items() if value is not None}

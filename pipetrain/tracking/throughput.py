@@ -5,13 +5,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-MEASURED, SIMULATOR, PREDICTED = (
-    "samples_per_second",
-    "simulator_samples_per_second",
-    "predicted_samples_per_second",
-)
+THROUGHPUTS = ("samples_per_second", "simulator_samples_per_second", "predicted_samples_per_second")
+MEASURED, SIMULATOR, PREDICTED = THROUGHPUTS
 """Names of throughputs: measured, of the simulator, and predicted for the simulated pipeline."""
-THROUGHPUTS = (MEASURED, SIMULATOR, PREDICTED)
 
 
 def in_tokens(name: str) -> str:
@@ -29,8 +25,8 @@ class Throughput:
     stage has drained. Evaluations and checkpoints belong to no step.
 
     Args:
-        samples: those of a step's minibatch; steps count from 0.
-        seconds: of the steps so far, nan where unknown.
+        samples: of the minibatch of a step, counted from 0.
+        seconds: of the steps so far, NaN if unknown.
     """
 
     def __init__(self, samples: Callable[[int], int], seconds: Sequence[float] = ()) -> None:
@@ -38,7 +34,7 @@ class Throughput:
         self.seconds = list(seconds)
 
     def counting(self, amounts: Callable[[int], int]) -> Self:
-        """The same steps and times with something else than samples, such as tokens."""
+        """The same steps and times with other amounts than samples, such as tokens."""
         other = type(self)(amounts)
         other.seconds = self.seconds
         return other
@@ -75,7 +71,7 @@ class Throughput:
 
 
 class WallClock:
-    """The wall time of a run, its earlier parts included, and how much of it was spent on other things than training.
+    """The wall time of a run, its earlier parts included, and the part of it that was not spent on training.
 
     Args:
         earlier: the `fields` of the parts before.

@@ -1,4 +1,4 @@
-"""trace.json: what every stage did when, in the Chrome trace format, one track per stage, or replica of one."""
+"""trace.json: the operations and messages of every stage, in the Chrome trace format, with a track per worker."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,16 +19,16 @@ INTERVALS = "drain_intervals"
 
 @dataclass(frozen=True)
 class TracedList:
-    """A worker's list, carried out.
+    """A worker's executed list.
 
     Attributes:
-        worker: which; without replicas its stage.
+        worker: without replicas its stage.
         planned: the list.
         start: minibatches of the run before the list.
         base: the version that the list calls 0.
-        spans: when it carried out each operation.
-        waits: when it handed over or waited for messages.
-        replicas: workers of its stage.
+        spans: the time of each operation.
+        waits: times of sending or waiting for messages.
+        replicas: number of workers of its stage.
     """
 
     worker: int
@@ -46,7 +46,7 @@ class TraceFile:
     Args:
         run: the run directory.
         process: the number of this process, which names the file.
-        step: from which a run resumes; records of later steps are dropped. 0 for a fresh run.
+        step: the step from which a run resumes; later records are dropped. 0 for a new run.
     """
 
     def __init__(self, run: RunDirectory, process: int, step: int) -> None:
@@ -57,15 +57,10 @@ class TraceFile:
         self._file.writelines(line for line in before if _minibatch(json.loads(line)) < step)
 
     def add(self, interval: DrainInterval, lists: Sequence[TracedList]) -> None:
-        """Writes what the stages of this process did in an interval."""
-        self._write({INTERVALS: asdict(interval)})
-        for traced in lists:
-            for event in _events(traced):
-                self._write(event)
+        """Writes the events of the stages of this process in an interval."""
+        for line in ({INTERVALS: asdict(interval)}, *(event for traced in lists for event in _events(traced))):
+            self._file.write(json.dumps(line) + "\n")
         self._file.flush()
-
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
         """Closes the file."""
@@ -81,31 +76,30 @@ def _minibatch(line: dict[str, Any]) -> int:
 def _events(traced: TracedList) -> Iterator[dict[str, Any]]:
     for planned, span in zip(traced.planned, traced.spans, strict=True):
         here = planned.operation.moved(traced.start)
-        args, name = _args(here), str(here)
+        reads, name = {}, str(here)
         if here.kind is not Kind.UPDATE:
             read = planned.read.moved(traced.base)
             stale = staleness(planned.read.version, planned.operation.minibatch // traced.replicas)
-            args |= {"read": str(read), "version": read.version, "staleness": stale}
+            reads = {"read": str(read), "version": read.version, "staleness": stale}
             name += f"@{read}"
-        yield _event(traced.worker, here.kind.value, name, span, args)
+        event = _event(traced.worker, here.kind.value, name, here, span)
+        event["args"] |= reads
+        yield event
     for wait in traced.waits:
         here = wait.of.moved(traced.start)
-        yield _event(traced.worker, wait.what, f"{wait.what} {here}", wait.span, _args(here))
+        yield _event(traced.worker, wait.what, f"{wait.what} {here}", here, wait.span)
 
 
-def _args(op: Operation) -> dict[str, Any]:
-    return {"operation": str(op), "minibatch": op.minibatch, "microbatch": op.microbatch}
-
-
-def _event(worker: int, category: str, name: str, span: TimeSpan, args: dict[str, Any]) -> dict[str, Any]:
+def _event(worker: int, category: str, name: str, op: Operation, span: TimeSpan) -> dict[str, Any]:
     return {
         "ph": "X", "cat": category, "name": name, "pid": 0, "tid": worker,
-        "ts": round(span.start * 1e6, 1), "dur": round(span.seconds * 1e6, 1), "args": args,
+        "ts": round(span.start * 1e6, 1), "dur": round(span.seconds * 1e6, 1),
+        "args": {"operation": str(op), "minibatch": op.minibatch, "microbatch": op.microbatch},
     }  # fmt: skip
 
 
 def assemble(run: RunDirectory, names: Sequence[str]) -> None:
-    """Makes trace.json of what the processes have written, a track for each name; time counts from the first event."""
+    """Makes trace.json from the parts of the processes, a track for each name; time counts from the first event."""
     lines = [
         json.loads(line)
         for part in sorted(run.trace_parts.glob("process-*.jsonl"))

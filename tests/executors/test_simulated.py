@@ -11,7 +11,7 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.report.timeline.trace_file import read_trace
+from pipetrain.report.timeline.from_run import read_trace
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 

@@ -11,7 +11,7 @@ from pipetrain.schedules.one_f_one_b import OneFOneB
 def panel(title="a", D=2, N=1, M=3, start=0):
     rules = PipelineRules(OneFOneB(), NaiveAsync(), D, N)
     played = play(rules.lists(M), unit_duration)
-    rows = [list(boxes(row, rules.planned(r, M, start), start)) for r, row in enumerate(played)]
+    rows = boxes(rules, played, M, start)
     return Panel(title, N, "", rows, 0.0, max(row[-1].end for row in rows))
 
 

@@ -1,6 +1,6 @@
 """The last and the best metrics."""
 
-from pipetrain.tracking.evaluations import Evaluations, better, lower_is_better, reaches
+from pipetrain.tracking.evaluations import Evaluations, lower_is_better, reaches
 
 
 def test_best_value_of_each_metric_has_its_own_step_and_epoch():
@@ -25,8 +25,10 @@ def test_resumed_run_knows_the_best_of_its_earlier_part():
 
 
 def test_any_value_is_better_than_none_at_all():
-    assert better(1.0, float("nan"), lower=False)
-    assert not better(float("nan"), 1.0, lower=True)
+    made = Evaluations({})
+    for step, top1 in ((1, float("nan")), (2, 1.0), (3, float("nan"))):
+        made.add(step, 1, {"top1": top1})
+    assert (made.best, made.best_step) == ({"top1": 1.0}, {"top1": 2})
 
 
 def test_falling_metric_is_best_at_lowest_even_if_resumed():

@@ -8,7 +8,7 @@ from support.one_run import carried_out
 
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking import run_lock
-from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.files import finish_archiving, write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own
 
 PRECIOUS = "not to be overwritten"
@@ -35,7 +35,7 @@ def names(left):
 
 
 def test_every_file_of_a_run_is_known_to_the_run_directory(left):
-    known = {path.name for path in RunDirectory(left)._of_one_run()}
+    known = {path.name for path in RunDirectory(left)._of_one_run}
     assert {path.name for path in left.iterdir()} == {*known, run_lock.NAME}
 
 
@@ -103,5 +103,5 @@ def test_list_of_files_to_set_aside_moves_nothing_from_elsewhere(tmp_path, conte
     (tmp_path / "victim").touch()
     (partial / "moving.json").write_text(content)
     with pytest.raises(ConfigError, match=r"earlier-1.partial/moving.json: damaged"):
-        RunDirectory(tmp_path / "run").finish_archiving()
+        finish_archiving(tmp_path / "run")
     assert (tmp_path / "victim").exists()

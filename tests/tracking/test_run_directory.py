@@ -35,7 +35,7 @@ def test_earlier_run_is_set_aside_with_its_checkpoints(tmp_path):
     run.checkpoint(3).mkdir(parents=True)
     write_whole(run.summary, "{}")
     (tmp_path / "notes.txt").write_text("mine")
-    assert runs_in(tmp_path) == [run]
+    assert [each.path for each in runs_in(tmp_path)] == [run.path]
     aside = run.archive_previous_run()
     assert aside == tmp_path / "earlier-1"
     assert RunDirectory(aside).checkpoint(3).is_dir()
@@ -44,7 +44,7 @@ def test_earlier_run_is_set_aside_with_its_checkpoints(tmp_path):
     mine = RunDirectory(tmp_path / "earlier-lr=0.1")
     mine.path.mkdir()
     write_whole(mine.summary, "{}")
-    assert runs_in(tmp_path) == [mine]
+    assert [each.path for each in runs_in(tmp_path)] == [mine.path]
 
 
 def test_record_of_hydra_is_no_run_whatever_it_is_called(tmp_path):
@@ -54,7 +54,7 @@ def test_record_of_hydra_is_no_run_whatever_it_is_called(tmp_path):
         for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
             (folder / name).write_text("{}")
     run.config.write_text("{}")
-    assert runs_in(tmp_path) == [run]
+    assert [each.path for each in runs_in(tmp_path)] == [run.path]
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "summary.json", "plan.json"])

@@ -10,7 +10,7 @@ from pipetrain.losses import StepLoss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import records
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.run_recorder import RecordedRun, Recorder, ResumedProgress
+from pipetrain.tracking.run_recorder import RecordedRun, Recorder
 
 SIZES = [4, 4, 2]
 
@@ -180,8 +180,8 @@ def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
     made = recorder(tmp_path, every=2)
     train(made, 0, 3)
     made.evaluation(3, {"top1": 50.0}, 0.5)
-    earlier = ResumedProgress({"step": 3, **made.progress()}, made.history())
-    again = Recorder(RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2), earlier)
+    run = RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2)
+    again = Recorder(run, {"step": 3, **made.progress()}, made.history())
     again.start()
     train(again, 3, 6)
     assert [each["loss"] for each in recorded(tmp_path, "interval")] == [0.5, 2.5, 4.5]
@@ -200,9 +200,9 @@ def test_text_run_reports_tokens_and_their_throughput(tmp_path):
     found = made.summary()
     assert found["tokens"] == 15
     assert found["tokens_per_second"] == pytest.approx(found["samples_per_second"] * 10 / 6)
-    earlier = ResumedProgress({"step": 3}, made.history())
     options = dict(counts_tokens=True)
-    again = Recorder(RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2, **options), earlier)
+    run = RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2, **options)
+    again = Recorder(run, {"step": 3}, made.history())
     assert again.summary()["tokens"] == 15
 
 

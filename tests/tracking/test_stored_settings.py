@@ -9,7 +9,7 @@ from pipetrain.config.composition import composed
 from pipetrain.config.overrides import parse_overrides
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.tracking.stored_settings import stored_settings, values_set
 
 
 @pytest.fixture
@@ -77,3 +77,22 @@ def test_damaged_record_of_hydra_is_refused_by_name(run):
     (run.hydra / "hydra.yaml").write_text("hydra: [")
     with pytest.raises(ConfigError, match=f"{run.hydra}/hydra.yaml: damaged"):
         stored_settings(run, ())
+
+
+CONFIG = {
+    "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1, "betas": [0.9, 0.99]},
+    "train": {"epochs": 3, "max_steps": None, "recompute": False},
+    "phases": [{"method": {"_target_": "m", "t1": True}, "steps": 5}],
+}
+
+
+def test_every_set_value_has_its_command_line_name():
+    assert values_set(CONFIG, {"method": "gpipe", "experiment": "None"}) == {
+        "method": "gpipe",
+        "optimizer.lr": 0.1,
+        "optimizer.betas": "[0.9, 0.99]",
+        "train.epochs": 3,
+        "train.recompute": False,
+        "phases.0.method.t1": True,
+        "phases.0.steps": 5,
+    }

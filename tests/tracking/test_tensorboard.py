@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from pipetrain.tracking.records import stage_fields
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.tensorboard import TensorBoardWriter
+from pipetrain.tracking.tensorboard import TensorBoardWriter, results
 
 STAGE = {
     "peak_memory_bytes": 2_000_000, "weight_bytes_peak": 400_000, "weight_versions_max": 2,
@@ -22,6 +22,7 @@ SUMMARY = {
     "final": {"top1": 50.0}, "best": {"top1": 60.0}, "per_stage": [STAGE],
 }  # fmt: skip
 TIMES = {"wall_s": 1.0, "samples_per_second": 8.0}
+EPOCH = {"kind": "epoch", "step": 2, "loss": 2.0, **TIMES}
 
 
 def interval(step, loss=2.5, **more):
@@ -53,10 +54,10 @@ def run(tmp_path):
 
 def test_board_has_only_what_each_stage_measured(run):
     board = TensorBoardWriter(run, None)
-    board.interval(interval(1, stage0_lr=0.25))
+    board.add(interval(1, stage0_lr=0.25))
     unmeasured = {**STAGE, "activation_bytes_peak": None, "idle_share": None}
-    board.epoch({"step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, unmeasured])})
-    board.evaluation({"step": 2, "eval_s": 0.5, "eval_top1": 50.0})
+    board.add({**EPOCH, **stage_fields([STAGE, unmeasured])})
+    board.add({"kind": "eval", "step": 2, "eval_s": 0.5, "eval_top1": 50.0})
     board.close({"method": "gpipe"}, SUMMARY)
     found = points(run)
     assert found["train/loss"] == [(1, 2.5)]
@@ -74,7 +75,7 @@ def test_board_has_only_what_each_stage_measured(run):
 def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
     board = TensorBoardWriter(run, None)
     board.start({"seed": 3}, rates_by_stage=False)
-    board.epoch({"step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, STAGE])})
+    board.add({**EPOCH, **stage_fields([STAGE, STAGE])})
     board.close({}, SUMMARY)
     tags = [tag for tag in points(run) if re.fullmatch(charts(run)["activations_MB"], tag)]
     assert tags == ["activations_MB/stage0", "activations_MB/stage1"]
@@ -86,7 +87,9 @@ def test_board_shows_each_replica_in_charts_of_its_stage(run):
     board = TensorBoardWriter(run, None)
     board.start({}, rates_by_stage=True)
     replicas = [{**STAGE, "idle_share": share, "forward_staleness": [k]} for k, share in enumerate((0.125, 0.375))]
-    board.epoch({"step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, {**STAGE, "replicas": replicas}])})
+    board.add(
+        {"kind": "epoch", "step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, {**STAGE, "replicas": replicas}])}
+    )
     board.close({}, SUMMARY)
     found = points(run)
     assert [found[f"idle_share/stage1{replica}"] for replica in ("", "/replica0", "/replica1")] == [
@@ -137,7 +140,27 @@ def test_resumed_run_supersedes_the_points_behind_its_checkpoint(run):
     for steps, purge, loss in (((1, 2, 3), None, 2.0), ((3, 4), 3, 1.0)):
         board = TensorBoardWriter(run, purge)
         for step in steps:
-            board.interval(interval(step, loss))
+            board.add(interval(step, loss))
         board.close({}, SUMMARY)
         time.sleep(1.1)  # event files are read in the order of their names, which count seconds
     assert points(run)["train/loss"] == [(1, 2.0), (2, 2.0), (3, 1.0), (4, 1.0)]
+
+
+def test_results_are_metrics_times_throughput_and_total_memory():
+    def stage(idle, count):
+        return {
+            "idle_share": idle, "weight_bytes_peak": count, "activation_bytes_peak": None, "peak_memory_bytes": count
+        }  # fmt: skip
+
+    found = results(
+        {
+            "steps": 4, "wall_s": 2.0, "train_s": 1.0, "eval_s": 0.5, "samples_per_second": 8.0,
+            "predicted_samples_per_second": None, "target": {"wall_s": 1.5}, "final": {"top1": 1.0}, "best": {},
+            "per_stage": [stage(0.0, 1_000_000), stage(0.5, 3_000_000)],
+        }
+    )  # fmt: skip
+    assert found == {
+        "final/top1": 1.0, "run/steps": 4, "run/wall_s": 2.0, "run/train_s": 1.0, "run/eval_s": 0.5,
+        "run/samples_per_second": 8.0, "run/target_s": 1.5, "run/idle_share": 0.25, "run/weights_MB": 4.0,
+        "run/memory_MB": 3.0,
+    }  # fmt: skip

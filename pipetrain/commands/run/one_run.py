@@ -27,6 +27,7 @@ from pipetrain.launch.process_exit import exit_now
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.libraries.imports import gc_paused
 from pipetrain.report.error_line import message, report_error
+from pipetrain.tracking.files import finish_archiving
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
@@ -59,7 +60,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
                 directory.check_own()
-                directory.finish_archiving()
+                finish_archiving(directory.path)
                 settings = _going_on(settings, directory)
             else:  # and finds the checkpoint to resume for all
                 settings = replace(settings, resume=None)
@@ -125,7 +126,7 @@ def _say_finished(job: "Job") -> None:
 
 
 def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> dict[str, Any]:
-    from pipetrain.tracking.metrics_tail import MetricsTail
+    from pipetrain.tracking.progress import MetricsTail
 
     if job.settings.executor.simulated:
         from pipetrain.launch.worker import run_simulated

@@ -22,6 +22,7 @@ from pipetrain.report.error_line import report_error
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own
 from pipetrain.tracking.run_lock import locked
+from pipetrain.tracking.stored_settings import values_set
 
 NAME = ".ends"
 
@@ -95,8 +96,6 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException:  # its value cannot be resolved
         plain = {}
-    from pipetrain.tracking.hyperparameters import values_set  # imports torch
-
     settings = values_set(plain, with_own_names(choices_made(hydra.runtime.choices), plain))
     asked = [word.lstrip("+").partition("=")[0] for word in hydra.overrides.task]
     folder = Path(hydra.sweep.dir) / NAME

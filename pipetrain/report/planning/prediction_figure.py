@@ -28,10 +28,11 @@ def draw(path: Path, cases: Sequence[Case]) -> None:
 
 def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
     names = distinguishing_names(cases)
-    labels = [
-        shortened(", ".join(_said(name, case.chosen[name]) for name in names if name in case.chosen), _LONGEST)
-        for case in cases
-    ]
+    labels = []
+    for case in cases:
+        chosen = {name: case.chosen[name] for name in names if name in case.chosen}
+        words = [value if name in ("method", "schedule") else f"{name} = {value}" for name, value in chosen.items()]
+        labels.append(shortened(", ".join(words), _LONGEST))
     each = [case.prediction for case in cases]
     rates = all(prediction.batch_size for prediction in each)
     with figure(path, (4.6, 2.4, 2.4, 2.4), height=max(2.4, 0.24 * len(cases) + 1.0)) as (speed, idle, sent, memory):
@@ -43,15 +44,8 @@ def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
         per = "sample" if rates else "minibatch"
         amounts = [p.sent_bytes / ((p.batch_size or 1) if rates else 1) for p in each]
         _sizes(sent, amounts, f"sent per {per}", ORANGE)
-        _sizes(memory, [_peak(p) for p in each], "on the largest device", GREEN)
-
-
-def _said(name: str, value: str) -> str:
-    return value if name in ("method", "schedule") else f"{name} = {value}"
-
-
-def _peak(prediction: Prediction) -> float:
-    return max(stage.memory_bytes or 0 for stage in prediction.stages)
+        peaks = [max(stage.memory_bytes or 0 for stage in p.stages) for p in each]
+        _sizes(memory, peaks, "on the largest device", GREEN)
 
 
 def _sizes(panel: "Axes", counts: Sequence[float], what: str, color: str) -> None:
@@ -80,7 +74,8 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
             begun = [a + b for a, b in zip(begun, shown, strict=True)]
         period = 1000 * prediction.time_per_minibatch_s
         times.axvline(period, color=INK, linewidth=1.2, label="time per minibatch")
-        times.set_yticks(places, [_stage_name(r, stage.replicas) for r, stage in enumerate(stages)])
+        replicas = ["" if stage.replicas == 1 else f", {stage.replicas} replicas" for stage in stages]
+        times.set_yticks(places, [f"stage {r}{text}" for r, text in enumerate(replicas)])
         times.set_ylim(len(stages) - 0.4, -0.6)
         times.set_xlabel("ms for each minibatch, replicas counted")
         times.grid(visible=False, axis="y")
@@ -90,7 +85,7 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
 
 
 def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, list[float]]]:
-    """(what, color, ms) of all that the first stages are busy with for a minibatch, replicas counted."""
+    """(what, color, ms) of the work of the first stages for a minibatch, divided by their replicas."""
     stages = prediction.stages[:count]
     parts = {
         "forward": (BLUE, [stage.forward_s for stage in stages]),
@@ -103,7 +98,3 @@ def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, lis
         shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
         if any(shown):
             yield name, color, shown
-
-
-def _stage_name(r: int, replicas: int) -> str:
-    return f"stage {r}" if replicas == 1 else f"stage {r}, {replicas} replicas"

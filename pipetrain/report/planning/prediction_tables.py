@@ -1,12 +1,20 @@
-"""Tables of predicted pipelines, and the settings that distinguish the pipelines."""
+"""Tables of predicted pipelines, and of the largest minibatches that fit their devices."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, replace
+from math import inf
+from typing import Any, NamedTuple
 
 from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
-from pipetrain.planner.costs.prediction import PredictedStage, Prediction
+from pipetrain.planner.costs.prediction import Prediction
+from pipetrain.planner.max_batch import (
+    MOST_SAMPLES,
+    ActivationGrowth,
+    activation_growth,
+    largest_batch,
+    overfull_stages,
+)
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 from pipetrain.run.profiling.predict import ProfiledRun
@@ -15,14 +23,13 @@ from pipetrain.tracking.progress import announce
 _MOST = 500
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A predicted pipeline.
 
     Attributes:
-        chosen: what is asked of it and may differ between cases: method, schedule, D, N, and the words of the sweep.
-        prediction: of it.
-        notes: what to know of it.
+        chosen: settings that may differ between cases: method, schedule, D, N, and those of the sweep.
+        prediction: of the pipeline.
+        notes: on the prediction.
     """
 
     chosen: Mapping[str, str]
@@ -30,8 +37,8 @@ class Case:
     notes: Sequence[str] = ()
 
 
-def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun]]:
-    """The members of a sweep such as `method=gpipe,pipedream`, each with its model's profile; one where it is none.
+def profiled_runs(words: Sequence[str]) -> Iterator[ProfiledRun]:
+    """The members of a sweep such as `method=gpipe,pipedream`, each with its model's profile.
 
     Raises:
         ConfigError: there are too many, or one cannot run.
@@ -50,7 +57,7 @@ def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun
             run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
             if settings.profile is not None:
                 profiles[settings.profile] = run.cut.profile
-            yield chosen, run
+            yield run
 
 
 def cases(words: Sequence[str]) -> Iterator[Case]:
@@ -59,34 +66,24 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
     Raises:
         ConfigError: one cannot be predicted.
     """
-    swept = _swept(words)
-    for chosen, run in profiled_runs(words):
-        said = dict(word.split("=", 1) for word in chosen if "=" in word)
+    members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in combinations(words)]
+    always = ("method", "schedule", "partition.stages", "train.microbatches")
+    swept = [name for name in members[0] if name not in always and len({member[name] for member in members}) > 1]
+    for member, run in zip(members, profiled_runs(words), strict=True):
         for phase, prediction in run.predictions():
             numbered = {"phase": str(phase.number)} if phase.number is not None else {}
-            chosen_here = {**numbered, **named(phase.choices, run), **{name: said[name] for name in swept}}
+            chosen_here = {**numbered, **settings_of_case(phase.choices, run), **{name: member[name] for name in swept}}
             yield Case(chosen_here, prediction, run.notes())
 
 
-def named(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
-    """The settings that name every case."""
+def settings_of_case(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
+    """The settings that every case shows."""
     return {
         "method": choices["method"],
         "schedule": choices["schedule"],
         "D": str(len(run.cut.stages)),
         "N": str(run.settings.train.microbatches),
     }
-
-
-def _swept(words: Sequence[str]) -> list[str]:
-    """The settings of which a sweep tries several values, those aside that every case shows."""
-    members = list(combinations(words))
-    shown = {"method", "schedule", "partition.stages", "train.microbatches"}
-    values: dict[str, set[str]] = {}
-    for member in members:
-        for name, _, value in (word.partition("=") for word in member):
-            values.setdefault(name, set()).add(value)
-    return [name for name, tried in values.items() if len(tried) > 1 and name not in shown]
 
 
 def distinguishing_names(every: Sequence[Case]) -> list[str]:
@@ -116,7 +113,7 @@ _LONGEST = 30
 def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
     """A row for each case, the fastest marked, and below them the notes of all.
 
-    Columns in which all agree and one would do are left in a line above.
+    Settings that are the same in all cases are in a line above.
     """
     names = distinguishing_names(cases)
     common = [f"{name} = {value}" for name, value in cases[0].chosen.items() if name not in names]
@@ -131,70 +128,112 @@ def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
         ]
         for case in cases
     ]
-    heads = [*names, "ms per minibatch", "samples/s", "idle", "sent per " + _per(cases), "memory", "bound by", ""]
+    per = "sample" if all(case.prediction.batch_size for case in cases) else "minibatch"
+    heads = [*names, "ms per minibatch", "samples/s", "idle", f"sent per {per}", "memory", "bound by", ""]
     yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
     yield from dict.fromkeys(note for case in cases for note in case.notes)
 
 
-def _per(cases: Sequence[Case]) -> str:
-    return "sample" if all(case.prediction.batch_size for case in cases) else "minibatch"
-
-
 def _cells(prediction: Prediction) -> list[str]:
     rate, samples = prediction.samples_per_s, prediction.batch_size or 1
+    known = [stage.memory_bytes for stage in prediction.stages if stage.memory_bytes is not None]
     return [
         milliseconds(prediction.time_per_minibatch_s),
         "-" if rate is None else rate_of(rate),
         f"{prediction.idle:.1%}",
         size_of(prediction.sent_bytes / samples),
-        _largest(prediction),
+        size_of(max(known)) if known else "-",
         prediction.bound,
     ]
 
 
-def _largest(prediction: Prediction) -> str:
-    """The memory of the device that needs most."""
-    known = [stage.memory_bytes for stage in prediction.stages if stage.memory_bytes is not None]
-    return size_of(max(known)) if known else "-"
-
-
 def stage_table(prediction: Prediction) -> Iterator[str]:
     """A row for each stage; of many the first and last."""
-    times = _times(prediction.stages)
-    heads = ("stage", "layers", "", "replicas", *times, "idle", "memory", "link behind it")
-    links = [*(f"{share:.1%} busy" for share in prediction.link_busy), ""]
-    rows: list[Row] = [
-        (str(r), str(stage.num_layers), _span(stage), str(stage.replicas), *took, *_rest(stage), link)
-        for r, (stage, link, *took) in enumerate(zip(prediction.stages, links, *times.values(), strict=True))
-    ]
-    yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
-    if hosts := prediction.cores_busy:
-        yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
-
-
-def _span(stage: PredictedStage) -> str:
-    first, last = (shortened(label, _LONGEST) for label in stage.labels)
-    return first if stage.num_layers == 1 else f"{first} to {last}"
-
-
-def _times(stages: Sequence[PredictedStage]) -> dict[str, list[str]]:
-    """Time of each stage per minibatch, by kind of work."""
-    recomputation = [stage.recompute_s for stage in stages]
-    seconds = {
+    stages = prediction.stages
+    times = {
         "forward": [stage.forward_s for stage in stages],
-        **({"recompute": recomputation} if any(recomputation) else {}),
+        "recompute": [stage.recompute_s for stage in stages],
         "backward": [stage.backward_s for stage in stages],
         "update": [stage.update_s for stage in stages],
         "data": [stage.reading_s for stage in stages],
     }
-    return {what: [f"{milliseconds(each)} ms" if each else "-" for each in of] for what, of in seconds.items()}
-
-
-def _rest(stage: PredictedStage) -> tuple[str, str]:
-    return f"{stage.idle:.1%}", "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
+    if not any(times["recompute"]):
+        del times["recompute"]
+    rows: list[Row] = []
+    for r, (stage, link) in enumerate(zip(stages, (*prediction.link_busy, None), strict=True)):
+        first, last = (shortened(label, _LONGEST) for label in stage.labels)
+        rows.append(
+            (
+                str(r),
+                str(stage.num_layers),
+                first if stage.num_layers == 1 else f"{first} to {last}",
+                str(stage.replicas),
+                *(f"{milliseconds(of[r])} ms" if of[r] else "-" for of in times.values()),
+                f"{stage.idle:.1%}",
+                "-" if stage.memory_bytes is None else size_of(stage.memory_bytes),
+                "" if link is None else f"{link:.1%} busy",
+            )
+        )
+    heads = ("stage", "layers", "", "replicas", *times, "idle", "memory", "link behind it")
+    yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
+    if hosts := prediction.cores_busy:
+        yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
 
 
 def milliseconds(seconds: float) -> str:
     """A time as a number of milliseconds, to a thousandth at most."""
     value = round(seconds * 1000, 3)
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def fit_table(words: Sequence[str]) -> Iterator[str]:
+    """The lines of the table, a row for each member of a sweep and each phase.
+
+    Raises:
+        ConfigError: the devices' memory or the growth of activations is unknown, or a pipeline cannot be built.
+    """
+    for chosen in combinations(words):
+        if composed(chosen).topology.memory_gigabytes is None:
+            raise ConfigError("--fit: topology.memory_gigabytes=null: give the memory of a device, such as 16")
+    rows = []
+    for run, other in map(_twice, profiled_runs(words)):
+        growth = activation_growth(run.cut, None if other is None else other.cut)
+        for index, phase in enumerate(run.settings.phases):
+            rows.append([*settings_of_case(phase.choices, run).values(), *_fit_cells(run, index, growth)])
+    heads = ("method", "schedule", "D", "N", "largest batch", "microbatch", "full at stage", "which then holds")
+    yield from text_table(heads, rows, "<<>>>>>>")
+
+
+def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[ActivationGrowth]) -> list[str]:
+    """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage.
+
+    `growth` is that of the activations of each stage with the batch.
+    """
+    n = run.settings.train.microbatches
+    limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.devices]
+
+    def stage_bytes(samples: int) -> list[int]:
+        return run.memory(phase, samples, [each.at(samples) for each in growth])
+
+    batch = largest_batch(lambda samples: not overfull_stages(stage_bytes(samples), limits), n)
+    if batch > MOST_SAMPLES - n:
+        return ["any", "any", "none", size_of(max(stage_bytes(0)))]
+    tight = overfull_stages(stage_bytes(batch + n), limits)[0]
+    needed = stage_bytes(batch or n)[tight]
+    if not batch:
+        return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]
+    return [f"{batch:,}", f"{batch // n:,}", str(tight), size_of(needed)]
+
+
+def _twice(run: ProfiledRun) -> tuple[ProfiledRun, ProfiledRun | None]:
+    """The run and, if it is measured, the same at half the batch: activations may have a part that never grows."""
+    settings, n = run.settings, run.settings.train.microbatches
+    if run.cut.profile.batch_size is None:
+        raise ConfigError(
+            f"--fit: profile={settings.profile} does not say the batch size that it was measured with; "
+            "`pipetrain profile` writes one that does"
+        )
+    half = settings.train.batch_size // 2 // n * n
+    if settings.profile is not None or not half:
+        return run, None
+    return run, ProfiledRun.of(replace(settings, train=replace(settings.train, batch_size=half)))

@@ -1,5 +1,7 @@
 """A profile on the terminal: a line for each layer, and the whole."""
 
+from collections.abc import Iterator
+
 from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer
 from pipetrain.report.text_table import Row, both_ends, counted, rate_of, shortened, size_of, text_table
 
@@ -9,9 +11,7 @@ _LABEL = 40
 def profile_table(profile: Profile, rest: str) -> list[str]:
     """Lines with the costs of each layer per minibatch, their sum, and the other measurements.
 
-    Args:
-        profile: of any origin.
-        rest: where the layers are that a long table leaves out, such as `layers, in profile.json`.
+    `rest` names the layers that a long table leaves out, such as `layers, in profile.json`.
     """
     rows: list[Row] = [_row(str(i), layer.label, layer) for i, layer in enumerate(profile.layers)]
     whole = ProfiledLayer(
@@ -24,19 +24,13 @@ def profile_table(profile: Profile, rest: str) -> list[str]:
     )
     heads = ("layer", "", "forward ms", "backward ms", "output", "weights", "activations")
     table = text_table(heads, [*both_ends(rows, rest), _row("all", "", whole)], "><>>>>>")
-    return [_origin(profile), *profile.notes, *table, *_data(profile.reading), _throughput(profile), *_link(profile)]
+    return [_origin(profile), *profile.notes, *table, *_measurements(profile)]
 
 
 def _row(number: str, label: str, layer: ProfiledLayer) -> tuple[str, ...]:
-    return (
-        number,
-        shortened(label, _LABEL),
-        f"{1000 * layer.forward_s:.2f}",
-        f"{1000 * layer.backward_s:.2f}",
-        size_of(layer.output_bytes) if layer.output_bytes else "-",
-        size_of(layer.weight_bytes) if layer.weight_bytes else "-",
-        size_of(layer.activation_bytes) if layer.activation_bytes else "-",
-    )
+    times = (f"{1000 * seconds:.2f}" for seconds in (layer.forward_s, layer.backward_s))
+    sizes = (layer.output_bytes, layer.weight_bytes, layer.activation_bytes)
+    return number, shortened(label, _LABEL), *times, *(size_of(size) if size else "-" for size in sizes)
 
 
 def _origin(profile: Profile) -> str:
@@ -54,26 +48,17 @@ def _origin(profile: Profile) -> str:
     return ", ".join([*parts, counted(len(profile.layers), "layer", "layers")])
 
 
-def _data(reading: LoaderTime) -> list[str]:
-    if reading == LoaderTime():
-        return []
-    inputs, targets = 1000 * reading.inputs_s, 1000 * reading.targets_s
-    return [f"the first stage reads inputs for {inputs:.2f} ms, the last one targets for {targets:.2f} ms"]
-
-
-def _throughput(profile: Profile) -> str:
-    seconds = profile.single_device_s
-    text = f"one device takes {1000 * seconds:.2f} ms for a minibatch"
+def _measurements(profile: Profile) -> Iterator[str]:
+    if profile.reading != LoaderTime():
+        inputs, targets = 1000 * profile.reading.inputs_s, 1000 * profile.reading.targets_s
+        yield f"the first stage reads inputs for {inputs:.2f} ms, the last one targets for {targets:.2f} ms"
+    seconds, rate = profile.single_device_s, ""
     if profile.batch_size is not None and seconds:
-        text += f", {rate_of(profile.batch_size / seconds)} samples/s"
-    return text
-
-
-def _link(profile: Profile) -> list[str]:
-    if profile.bytes_per_s is None:
-        return []
-    text, work = f"two workers send each other {size_of(profile.bytes_per_s)}/s", profile.message_work
-    if work != MessageCpuTime():
-        once, per_megabyte = 1000 * work.seconds, 1e9 * work.seconds_per_byte
-        text += f"; each end of a message takes {once:.2f} ms of a core, and {per_megabyte:.2f} ms for each MB"
-    return [text]
+        rate = f", {rate_of(profile.batch_size / seconds)} samples/s"
+    yield f"one device takes {1000 * seconds:.2f} ms for a minibatch{rate}"
+    if profile.bytes_per_s is not None:
+        text, work = f"two workers send each other {size_of(profile.bytes_per_s)}/s", profile.message_work
+        if work != MessageCpuTime():
+            once, per_megabyte = 1000 * work.seconds, 1e9 * work.seconds_per_byte
+            text += f"; each end of a message takes {once:.2f} ms of a core, and {per_megabyte:.2f} ms for each MB"
+        yield text

@@ -19,22 +19,14 @@ class Column:
     """A number of every run.
 
     Attributes:
-        head: what the table calls it.
+        head: of the column in a table.
         higher: True if more is better.
-        text: of a single value, where it is neither a plain number nor has a spread.
+        text: formats a value; None: as a plain number, with its spread.
     """
 
     head: str
     higher: bool = False
     text: Callable[[float], str] | None = None
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}"
-
-
-def _factor(value: float) -> str:
-    return f"{value:.2f}"
 
 
 MEASUREMENTS = {
@@ -54,13 +46,14 @@ MEASUREMENTS = {
     TRAIN_LOSS: Column("training loss"),
     "steps": Column("steps", higher=True),
     "epochs": Column("epochs", higher=True),
-    "idle_share": Column("idle", text=_percent),
+    "idle_share": Column("idle", text="{:.0%}".format),
     "weight_bytes": Column("weights", text=size_of),
     "activation_bytes": Column("activations", text=size_of),
     "memory_bytes": Column("peak memory", text=size_of),
     "stage_bytes": Column("largest stage", text=size_of),
-    "copies": Column("copies", text=_factor),
+    "copies": Column("copies", text="{:.2f}".format),
 }
+SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 TO_TARGET = ("target_s", "predicted_target_s", "target_epochs")
 """Columns of the time to the target: seconds, predicted seconds of a simulated pipeline, and epochs."""
 TIMINGS = (*ALL_THROUGHPUTS, "target_s", "predicted_target_s", "wall_s", "train_s", "eval_s", "idle_share")
@@ -86,28 +79,24 @@ def column_of(name: str, groups: Sequence[SweepGroup] = ()) -> Column:
 
 def cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
     """The column's cell of each group, all with as many decimals as four digits, or the spread, need."""
-    found = [(group.mean(name), group.deviation(name)) for group in groups]
-    if text := column_of(name).text:
-        return ["-" if mean is None else text(mean) for mean, _ in found]
-    decimals = decimals_of(groups, name)
-    return [_cell(mean, spread, decimals) for mean, spread in found]
+    text, decimals = column_of(name).text, decimals_of(groups, name)
+    found = []
+    for group in groups:
+        mean, spread = group.mean(name), group.deviation(name)
+        if mean is None:
+            found.append("-")
+        elif text:
+            found.append(text(mean))
+        else:
+            found.append(f"{mean:.{decimals}f}" + ("" if spread is None else f" ± {spread:.{decimals}f}"))
+    return found
 
 
 def decimals_of(groups: Sequence[SweepGroup], name: str) -> int:
     """As many as four digits of the largest mean need, or the largest spread."""
-    means = [mean for group in groups if (mean := group.mean(name)) is not None]
-    return _decimals(means, [spread for group in groups if (spread := group.deviation(name))])
-
-
-def _decimals(means: Sequence[float], spreads: Sequence[float]) -> int:
-    largest = max(map(abs, means), default=0.0)
+    largest = max((abs(mean) for group in groups if (mean := group.mean(name)) is not None), default=0.0)
+    spread = max((each for group in groups if (each := group.deviation(name))), default=0.0)
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest else 0
-    if spreads and round(max(spreads), max(0, decimals)) == 0:
-        decimals = -math.floor(math.log10(max(spreads)))
+    if spread and round(spread, max(0, decimals)) == 0:
+        decimals = -math.floor(math.log10(spread))
     return min(max(0, decimals), _MOST_DECIMALS)
-
-
-def _cell(mean: float | None, spread: float | None, decimals: int) -> str:
-    if mean is None:
-        return "-"
-    return f"{mean:.{decimals}f}" + ("" if spread is None else f" ± {spread:.{decimals}f}")

@@ -10,7 +10,7 @@ from typing import Any
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import sweep_tables
 from pipetrain.report.sweep.columns import column_of, metric_of
-from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, Point
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.interval import Interval
 from pipetrain.report.sweep.sweep_page import page
@@ -19,42 +19,38 @@ from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
-_NO_NUMBERS = {
-    "path", "status", "reason", "seed", "counts", "started_at", "final", "best", "forward_staleness", "curves"
-}  # fmt: skip
-"""Keys of a run in JSON that are not numbers."""
-
 
 def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[SweepGroup], str | None]:
     """The groups, best first and those without a completed run last, and the column that they were ranked by.
 
     Raises:
-        ConfigError: `metric` is named, and no run has it.
+        ConfigError: no run has `metric`.
     """
     available = sorted({name for group in groups for run in group.runs for name in run.values})
     if metric is not None and metric not in available:
         raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
     chosen = metric or metric_of(groups, None)
-    return sorted(groups, key=lambda group: _rank(group, chosen, groups)), chosen
+
+    def rank(group: SweepGroup) -> tuple[bool, float]:
+        mean = group.mean(chosen) if chosen else None
+        if chosen is None or mean is None:
+            return not group.completed, math.inf
+        return not group.completed, -mean if column_of(chosen, groups).higher else mean
+
+    return sorted(groups, key=rank), chosen
 
 
 def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> None:
     """Checks that some run was evaluated by the metrics of the target, if any was evaluated at all.
 
     Raises:
-        ConfigError: none has one of them.
+        ConfigError: no run has one of the metrics.
     """
     available = sorted({name for group in groups for run in group.runs for name in (*run.curves, *run.final)})
     metrics = [name for name in available if name not in (*ALL_THROUGHPUTS, TRAIN_LOSS)]
     for name, value in target.items():
         if metrics and name not in metrics:
             raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
-
-
-def _rank(group: SweepGroup, metric: str | None, groups: Sequence[SweepGroup]) -> tuple[bool, float]:
-    mean = group.mean(metric) if metric else None
-    value = math.inf if metric is None or mean is None else -mean if column_of(metric, groups).higher else mean
-    return not group.completed, value
 
 
 def as_json(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
@@ -99,36 +95,6 @@ def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
     }
 
 
-def from_json(content: Mapping[str, Any], methods: Mapping[str, str]) -> list[SweepGroup]:
-    """Groups in the output of `as_json`, as far as it contains them; `methods` are the methods of groups, by name."""
-    return [
-        SweepGroup(group["name"], [_run(run, methods.get(group["name"], "")) for run in group["runs"]])
-        for group in content["groups"]
-    ]
-
-
-def _run(kept: Mapping[str, Any], method: str) -> ComparedRun:
-    return ComparedRun(
-        path=Path(kept["path"]),
-        status=kept["status"],
-        reason=kept["reason"],
-        settings={"method": method, "seed": kept["seed"]},
-        final=_numbers(kept["final"]),
-        best=_numbers(kept["best"]),
-        numbers=_numbers({name: value for name, value in kept.items() if name not in _NO_NUMBERS}),
-        started_at=kept.get("started_at", ""),
-        staleness=kept["forward_staleness"],
-        curves={
-            name: [Point(epoch, strict_json.number(value), *more) for epoch, value, *more in points]
-            for name, points in kept["curves"].items()
-        },
-    )
-
-
-def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: strict_json.number(value) for name, value in values.items()}
-
-
 def write(
     groups: Sequence[SweepGroup],
     metric: str | None,
@@ -139,10 +105,10 @@ def write(
     """Writes the tables, the numbers, the figure and the page, all of them or none; returns the files.
 
     Args:
-        groups: best first.
-        metric: what they are ranked by.
-        output: what the names of the files begin with.
-        title: of the page; None: the same.
+        groups: ranked by `metric`.
+        metric: the column.
+        output: the files without their endings.
+        title: of the page; None: the name of the files.
         skipped: runs that cannot be read.
 
     Raises:
@@ -150,25 +116,25 @@ def write(
     """
     from pipetrain.report.sweep.sweep_figure import draw
 
-    paths = [output.with_name(f"{output.name}.{ending}") for ending in ("md", "json", "png", "html")]
-    partial = [path.with_name(f"{path.name}.partial") for path in paths]
-    writers: list[Callable[[Path], object]] = [
-        lambda path: path.write_text(sweep_tables.markdown(groups, metric, skipped), encoding="utf-8"),
-        lambda path: path.write_text(as_json(groups, metric, skipped), encoding="utf-8"),
-        lambda path: draw(path, metric, groups),
-        lambda path: path.write_text(page(title or output.name, metric, groups, skipped), encoding="utf-8"),
-    ]
+    writers: dict[str, Callable[[Path], object]] = {
+        "md": lambda path: path.write_text(sweep_tables.markdown(groups, metric, skipped), encoding="utf-8"),
+        "json": lambda path: path.write_text(as_json(groups, metric, skipped), encoding="utf-8"),
+        "png": lambda path: draw(path, metric, groups),
+        "html": lambda path: path.write_text(page(title or output.name, metric, groups, skipped), encoding="utf-8"),
+    }
+    paths = {ending: output.with_name(f"{output.name}.{ending}") for ending in writers}
+    partial = {ending: path.with_name(f"{path.name}.partial") for ending, path in paths.items()}
     try:
-        for path, beside, writer in zip(paths, partial, writers, strict=True):
+        for ending, path in paths.items():
             with _naming(path):
-                writer(beside)
-        for path, beside in zip(paths, partial, strict=True):
+                writers[ending](partial[ending])
+        for ending, path in paths.items():
             with _naming(path):
-                beside.replace(path)
+                partial[ending].replace(path)
     finally:
-        for beside in partial:
-            beside.unlink(missing_ok=True)
-    return paths
+        for path in partial.values():
+            path.unlink(missing_ok=True)
+    return [*paths.values()]
 
 
 @contextmanager
@@ -183,7 +149,7 @@ def _naming(path: Path) -> Iterator[None]:
 def write_page(
     groups: Sequence[SweepGroup], metric: str | None, folders: Sequence[Path], skipped: Sequence[ComparedRun] = ()
 ) -> list[Path]:
-    """Writes the page alone, into the folder of the runs, returns it; none for several folders or a read-only one.
+    """Writes the page alone into the folder of the runs; nothing if there are several folders or it is read-only.
 
     Raises:
         OSError: it cannot be written.

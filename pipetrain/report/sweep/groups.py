@@ -17,7 +17,7 @@ LONGEST_NAME = 36
 
 
 class CoursePoint(NamedTuple):
-    """A point of the course of a group: its place on the axis, and the mean, lowest and highest value over seeds."""
+    """A point of a group's curve: its place on the axis, and the mean, lowest and highest value over seeds."""
 
     x: float
     mean: float
@@ -30,7 +30,7 @@ class SweepGroup:
     """The runs of one configuration under several seeds.
 
     Attributes:
-        name: what sets it apart from the other groups.
+        name: the settings that distinguish it from the other groups.
         runs: all of them.
         settings: the same, as setting -> value.
     """
@@ -53,18 +53,12 @@ class SweepGroup:
     def counted(self) -> Sequence[ComparedRun]:
         """The runs whose numbers count: of every seed the newest that completed.
 
-        Where none completed, of every seed the newest, as far as it got.
+        If none completed, of every seed the newest, as far as it got.
         """
         newest: dict[object, ComparedRun] = {}
         for run in sorted(self.completed or self.runs, key=lambda run: run.started_at):
             newest[run.seeds] = run
         return [run for run in self.runs if newest.get(run.seeds) is run]
-
-    @property
-    def without_repeats(self) -> list[ComparedRun]:
-        """The runs but for those completed ones that a newer one of the same seed takes the place of."""
-        counted = {id(run) for run in self.counted}
-        return [run for run in self.runs if run.status != "completed" or id(run) in counted]
 
     @property
     def statuses(self) -> Counter[str]:
@@ -104,36 +98,31 @@ class SweepGroup:
         return {run.seeds: run.values[column] for run in self.counted if column in run.values}
 
     def course(self, name: str, axis: str = EPOCH) -> list[CoursePoint]:
-        """A curve against an axis, as far as all runs that count have come; empty if its positions are unknown."""
+        """A curve along an axis, as far as all runs that count have come; empty if its positions are unknown."""
         runs = [run for run in self.counted if name in run.curves]
-        points = [{point.place: (run, point) for point in run.curves[name]} for run in runs]
-        shared = sorted(set.intersection(*map(set, points))) if points else []
+        points = [{point.place: point for point in run.curves[name]} for run in runs]
         found = []
-        for place in shared:
-            at = [point.at(axis, predicted=run.predicted) for run, point in (each[place] for each in points)]
-            values = [each[place][1].value for each in points]
-            if None not in at:
-                x = statistics.fmean(place for place in at if place is not None)
-                found.append(CoursePoint(x, statistics.fmean(values), min(values), max(values)))
+        for place in sorted(set.intersection(*map(set, points))) if points else ():
+            at = [each[place].at(axis, predicted=run.predicted) for run, each in zip(runs, points, strict=True)]
+            known = [x for x in at if x is not None]
+            values = [each[place].value for each in points]
+            if len(known) == len(at):
+                found.append(CoursePoint(statistics.fmean(known), statistics.fmean(values), min(values), max(values)))
         return found
 
 
-@dataclass(frozen=True)
-class Collected:
-    """The runs under some folders.
-
-    Attributes:
-        groups: those that can be read.
-        skipped: the others, each with its reason.
-    """
+class Collected(NamedTuple):
+    """The groups of the runs that can be read, and the other runs, each with its reason."""
 
     groups: Sequence[SweepGroup]
     skipped: Sequence[ComparedRun] = ()
 
 
 def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[str]:
-    """Labels of the groups in tables and figures: their names, or numbers if a name is long."""
-    return labels_or_numbers([group.name for group in groups], [group.method for group in groups], longest)
+    """Labels in tables and figures: names, or, if one is long, numbers with the methods, such as `3 pipeoptim`."""
+    if all(len(group.name) <= longest for group in groups):
+        return [group.name for group in groups]
+    return [f"{number} {shortened(group.method, longest)}".strip() for number, group in enumerate(groups, 1)]
 
 
 def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[tuple[str, ...]]:
@@ -154,9 +143,7 @@ def collect(
     others: Sequence[ComparedRun] = (),
     by: Sequence[str] = (),
 ) -> Collected:
-    """The groups of all runs under some folders.
-
-    Runs are of one group where they differ in nothing that changes results, but the seed.
+    """The groups of all runs under some folders: runs of a group differ in nothing that changes results but the seed.
 
     Args:
         folders: of sweeps or runs.
@@ -165,7 +152,7 @@ def collect(
         by: what else has to be the same: `commit`, `host`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there are no runs.
     """
     directories = {run.path.resolve(): run for folder in folders for run in runs_in(folder)}
     runs = [*(read(run, target) for run in directories.values()), *others]
@@ -174,27 +161,28 @@ def collect(
     kinds: dict[object, list[ComparedRun]] = {}
     for run in runs:
         if run.status != "damaged":
-            told = {**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}}
-            kinds.setdefault(compared_settings(run), []).append(replace(run, facts=told))
+            known = {**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}}
+            kinds.setdefault(compared_settings(run), []).append(replace(run, facts=known))
     groups = [group for kind in kinds.values() for group in _split(kind)]
     best_known = [max(group, key=lambda run: len(run.facts)) for group in groups]
-    called = zip(distinct_names(best_known), groups, distinguishing_settings(best_known), strict=True)
-    return Collected(
-        [SweepGroup(*each) for each in called],
-        [run for run in runs if run.status == "damaged"],
-    )
+    named = zip(distinct_names(best_known), groups, distinguishing_settings(best_known), strict=True)
+    return Collected([SweepGroup(*each) for each in named], [run for run in runs if run.status == "damaged"])
 
 
 def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
     """Splits runs with the same settings into groups that differ in the seed alone.
 
-    A run of which less is known, such as one that was killed before it had a plan, joins the only group that it can be
-    of.
+    A run of which less is known, such as one that was killed before it had a plan, joins a group if no fact known of
+    both differs and there is only one such group.
     """
     groups: list[list[ComparedRun]] = []
     for run in sorted(kind, key=lambda run: -len(run.facts)):
         same = [group for group in groups if group[0].facts == run.facts]
-        possible = same or [group for group in groups if may_be_same(group[0], run)]
+        possible = same or [
+            group
+            for group in groups
+            if all(run.facts.get(name, value) == value for name, value in group[0].facts.items())
+        ]
         if len(possible) == 1:
             possible[0].append(run)
         else:
@@ -217,45 +205,37 @@ def compared_settings(run: ComparedRun) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, str(value)) for name, value in run.settings.items() if _is_compared(name)))
 
 
-def may_be_same(one: ComparedRun, other: ComparedRun) -> bool:
-    """True if no fact known of both runs differs."""
-    return all(other.facts.get(name, value) == value for name, value in one.facts.items())
+def _is_compared(setting: str) -> bool:
+    named = {setting, setting.partition(".")[0]}
+    return setting == _DRAINS or not (is_seed(setting) or named & {*_NOT_COMPARED})
 
 
 def distinct_names(runs: Sequence[ComparedRun]) -> list[str]:
-    """A name for each of some runs that all differ, made of `told_apart`; of a single run its method, or its path."""
+    """A name for each of some runs that all differ, of its `distinguishing_settings`; its method if there are none."""
     return [
-        " ".join(value if setting == _METHOD else f"{setting}={value}" for setting, value in told.items())
-        or _shown(run.settings.get(_METHOD, run.path))
-        for run, told in zip(runs, distinguishing_settings(runs), strict=True)
+        " ".join(value if setting == _METHOD else f"{setting}={value}" for setting, value in settings.items())
+        or _text(run.settings.get(_METHOD, run.path))
+        for run, settings in zip(runs, distinguishing_settings(runs), strict=True)
     ]
 
 
 def distinguishing_settings(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     """Setting -> value for each of some runs that all differ, the method first.
 
-    It has what was asked for on the command line of any of them and differs between them; where that does not tell two
-    apart, as much else as does.
+    These are the settings that were given on the command line of any of them and differ, and as many others as are
+    needed to distinguish the runs.
     """
     asked = {name for run in runs for name in run.asked}
-    known = {name for run in runs for name in run.settings}
-    # `method` asks for that alone, not for all of `method.…`; `train.target` is nothing by itself
-    shown = [each for each in _differing(runs) if each in asked or _is_within(each, asked - known)]
-    found = [_told(run, shown) for run in runs]
-    for told in [each for number, each in enumerate(found) if each in found[:number]]:
-        same = [index for index, each in enumerate(found) if each == told]
+    # `train.target` asks for all of `train.target.…`, but `method`, itself a setting, not for `method.…`
+    sections = tuple(f"{name}." for name in asked - {name for run in runs for name in run.settings})
+    given = [name for name in _differing(runs) if name in asked or name.startswith(sections)]
+    found = [_shortly_named(run, given) for run in runs]
+    for repeated in [each for number, each in enumerate(found) if each in found[:number]]:
+        same = [index for index, each in enumerate(found) if each == repeated]
         more = _telling_apart([runs[index] for index in same])
         for index in same:
-            found[index] = _told(runs[index], [*shown, *(setting for setting in more if setting not in shown)])
+            found[index] = _shortly_named(runs[index], [*given, *(name for name in more if name not in given)])
     return found
-
-
-def labels_or_numbers(names: Sequence[str], methods: Sequence[str], longest: int) -> list[str]:
-    """The names, or, where one is longer than `longest`, numbers with the methods, such as `3 pipeoptim`."""
-    if all(len(name) <= longest for name in names):
-        return list(names)
-    numbers = range(1, len(names) + 1)
-    return [f"{number} {shortened(each, longest)}".strip() for number, each in zip(numbers, methods, strict=True)]
 
 
 def _telling_apart(runs: Sequence[ComparedRun]) -> list[str]:
@@ -263,48 +243,38 @@ def _telling_apart(runs: Sequence[ComparedRun]) -> list[str]:
     left = sorted(_differing(runs), key=lambda name: (any(name in run.facts for run in runs), "." in name))
     chosen: list[str] = []
 
-    def told(more: Sequence[str]) -> int:
-        return len({tuple(str(_value(run, name)) for name in more) for run in runs})
+    def kinds(names: Sequence[str]) -> int:
+        return len({tuple(str(_value(run, name)) for name in names) for run in runs})
 
-    while told(chosen) < len(runs) and left:
-        best = max(left, key=lambda name: told([*chosen, name]))
-        if told([*chosen, best]) == told(chosen):
+    while left:
+        best = max(left, key=lambda name: kinds([*chosen, name]))
+        if kinds([*chosen, best]) == kinds(chosen):
             break
         chosen.append(best)
         left.remove(best)
     return chosen
 
 
-def _is_compared(setting: str) -> bool:
-    named = (setting, setting.partition(".")[0])
-    return setting == _DRAINS or not (is_seed(setting) or any(each in _NOT_COMPARED for each in named))
-
-
 def _value(run: ComparedRun, name: str) -> Any:
     return run.facts.get(name, run.settings.get(name))
-
-
-def _is_within(setting: str, asked: set[str]) -> bool:
-    parts = setting.split(".")
-    return any(".".join(parts[:count]) in asked for count in range(1, len(parts) + 1))
 
 
 def _differing(runs: Sequence[ComparedRun]) -> list[str]:
     """The settings that differ, the method first."""
     settings = sorted({name for run in runs for name in (*run.settings, *run.facts) if _is_compared(name)})
     differing = [name for name in settings if len({str(_value(run, name)) for run in runs}) > 1]
-    return sorted(differing, key=lambda name: name != "method")
+    return sorted(differing, key=lambda name: name != _METHOD)
 
 
-def _told(run: ComparedRun, shown: Sequence[str]) -> dict[str, str]:
-    """The values of the settings that the run has, these by the last part of their names where that is enough."""
-    last = [setting.rpartition(".")[2] for setting in shown]
+def _shortly_named(run: ComparedRun, settings: Sequence[str]) -> dict[str, str]:
+    """The values of the settings that the run has, by the last part of their names if that is unambiguous."""
+    last = [setting.rpartition(".")[2] for setting in settings]
     return {
-        short if last.count(short) == 1 else setting: _shown(value)
-        for setting, short in zip(shown, last, strict=True)
+        short if last.count(short) == 1 else setting: _text(value)
+        for setting, short in zip(settings, last, strict=True)
         if (value := _value(run, setting)) is not None
     }
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return printable(str(value).lower() if isinstance(value, bool) else str(value))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 _OUTSIDE = 0.05
-"""The share of intervals that miss what they are of."""
+"""Share of the intervals that miss the true value."""
 _STEPS = 600
 
 
@@ -18,7 +18,7 @@ class Interval:
     Attributes:
         middle: the estimate.
         half: half of the width; 0 if the numbers do not scatter, infinite if there are too few.
-        how: from how many values, such as `paired, 8 seeds`; empty where they do not scatter.
+        how: from how many values, such as `paired, 8 seeds`; empty if they do not scatter.
     """
 
     middle: float
@@ -43,13 +43,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Sample:
-    """Summary of a sample of values.
-
-    Attributes:
-        mean: of the values.
-        deviation: their sample standard deviation.
-        count: Number of values.
-    """
+    """Mean, sample standard deviation and number of some values."""
 
     mean: float
     deviation: float
@@ -67,19 +61,14 @@ def sample_of(values: Sequence[float]) -> Sample:
 
 
 def paired(differences: Sequence[float], noun: str) -> Interval:
-    """The interval of the mean of two or more differences.
-
-    Args:
-        differences: of pairs.
-        noun: what there is one pair of each of, such as `seeds`.
-    """
+    """The interval of the mean of two or more differences, one for each of the nouns, such as `seeds`."""
     sample = sample_of(differences)
     half = t_quantile(sample.count - 1) * math.sqrt(sample.square)
     return Interval(sample.mean, half, f"paired, {sample.count} {noun}")
 
 
 def unpaired(first: Sample, other: Sample) -> Interval:
-    """Welch's interval of the difference of two means, of samples that have no more in common."""
+    """Welch's interval of the difference of the means of two independent samples."""
     error = first.square + other.square
     if not error:
         return Interval(first.mean - other.mean, 0.0, "")
@@ -89,14 +78,10 @@ def unpaired(first: Sample, other: Sample) -> Interval:
 
 
 def between_seeds(ours: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> Interval:
-    """Our mean minus theirs.
+    """Mean of our values minus the mean of theirs, each given by seed.
 
-    Where both sides have the same seeds, the values are paired: a seed determines the initial weights and the order of
-    the data.
-
-    Args:
-        ours: seed -> value; not empty.
-        theirs: the same of the other side.
+    If both sides have the same seeds, the values are paired: a seed determines the initial weights and the order of the
+    data.
     """
     if min(len(ours), len(theirs)) < 2:
         return Interval(statistics.fmean(ours.values()) - statistics.fmean(theirs.values()), math.inf, "")

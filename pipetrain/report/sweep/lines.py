@@ -1,8 +1,7 @@
 """The lines of groups: colors, dashes, and names at their ends."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipetrain.config.choices import choice_of, names_of
@@ -28,9 +27,8 @@ OTHERS = "#8c5a2b"
 _DASHES = ("-", "--", ":", "-.")
 
 
-@dataclass(frozen=True)
-class LineStyle:
-    """Color and dashes of a line, as matplotlib calls them."""
+class LineStyle(NamedTuple):
+    """Color and dashes of a line, in matplotlib's notation."""
 
     color: str
     dashes: str
@@ -42,26 +40,18 @@ def group_styles(groups: Sequence[SweepGroup]) -> list[LineStyle]:
 
 
 def line_styles(methods: Sequence[str]) -> list[LineStyle]:
-    """The style of each method; if all are the same, they differ in color."""
+    """The style of each method, in the color of its family; if all methods are the same, the colors differ."""
     if len(set(methods)) == 1:
-        colors = list(FAMILIES.values())
-        return [LineStyle(colors[i % len(colors)], _dashes(i // len(colors))) for i in range(len(methods))]
-    colors = [_color(method) for method in methods]
-    taken = Counter[str]()
-    found = []
-    for color in colors:
-        found.append(LineStyle(color, _dashes(taken[color])))
-        taken[color] += 1
-    return found
+        families = list(FAMILIES.values())
+        colors = [families[i % len(families)] for i in range(len(methods))]
+    else:
+        colors = [_color(method) for method in methods]
+    return [LineStyle(color, _DASHES[colors[:i].count(color) % len(_DASHES)]) for i, color in enumerate(colors)]
 
 
 def _color(method: str) -> str:
     family = choice_of("method", method).remarks.get("family") if method in names_of("method") else None
     return OTHERS if family is None else FAMILIES[family]
-
-
-def _dashes(number: int) -> str:
-    return _DASHES[number % len(_DASHES)]
 
 
 _LINE, _ASIDE = 1.15, 1.06
@@ -109,19 +99,10 @@ def spread_labels(wanted: Sequence[float], gap: float) -> list[float]:
     """Places around the wanted ones, in their order, `gap` or more from each other, within 0 to 1 where they fit."""
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     rising = [wanted[index] for index in order]
-    up = _spread(rising, gap)
-    down = [-place for place in _spread([-place for place in reversed(rising)], gap)][::-1]
-    middle = [(above + below) / 2 for above, below in zip(up, down, strict=True)]
-    highest = [1.0 - gap * number for number in reversed(range(len(middle)))]
-    capped = [min(place, limit) for place, limit in zip(middle, highest, strict=True)]
-    lowest = [min(gap * number, limit) for number, limit in enumerate(highest)]
-    kept = [max(place, limit) for place, limit in zip(capped, lowest, strict=True)]
-    return [place for _, place in sorted(zip(order, kept, strict=True))]
-
-
-def _spread(rising: Sequence[float], gap: float) -> list[float]:
-    """The places, each moved up as far as the one below it demands."""
-    places: list[float] = []
-    for place in rising:
-        places.append(max(place, places[-1] + gap) if places else place)
-    return places
+    up = accumulate(rising, lambda below, place: max(place, below + gap))
+    down = [*accumulate(reversed(rising), lambda above, place: min(place, above - gap))][::-1]
+    # the mean of both, moved down as far as the upper edge demands, then up as far as the lower edge does
+    highest = [1.0 - gap * number for number in reversed(range(len(rising)))]
+    capped = [min((low + high) / 2, limit) for low, high, limit in zip(up, down, highest, strict=True)]
+    places = [max(place, min(gap * number, highest[number])) for number, place in enumerate(capped)]
+    return [place for _, place in sorted(zip(order, places, strict=True))]

@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pipetrain.report.style import GRAY, INK, figure, figure_of_rows, tooltip
-from pipetrain.report.sweep.columns import column_of, metric_of
+from pipetrain.report.sweep.columns import SPEEDS, column_of, metric_of
 from pipetrain.report.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import End, group_styles, label_ends
-from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -24,48 +24,41 @@ _COURSE = 5.8
 _LETTERS = 13
 """Letters of the legend that an inch holds."""
 _MB = 1e-6
-_SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _UNITS = {"idle_share": (100, "% of the time"), "memory_bytes": (_MB, "MB, largest process")}
-
-
-class _Panel(NamedTuple):
-    """A panel, its width in inches."""
-
-    width: float
-    fill: Callable[["Axes"], None]
+_AXIS_LABELS = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time, s", PREDICTED_S: "predicted time of the pipeline, s"}
+_BY = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time", PREDICTED_S: "predicted time"}
+Panel = tuple[float, Callable[["Axes"], None]]
+"""The width of a panel in inches, and what draws it."""
 
 
 def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
     """Draws courses and, in the order of the table, final values, throughput, time, idle share and memory."""
     rows = _Rows(groups)
     groups = rows.groups
-    bars: list[_Panel] = []
+    bars: list[Panel] = []
     if metric and any(group.values(metric) for group in groups):
-        bars.append(_Panel(2.6, lambda panel: rows.dots(panel, metric)))
-    # the peak of a simulation is that of a process which has other runs behind it
-    memory = ["memory_bytes"] if all(map(_distributed, groups)) else []
-    for name in (*_SPEEDS, "target_s", "wall_s", "idle_share", *memory):
+        bars.append((2.6, lambda panel: rows.dots(panel, metric)))
+    # the peak of a simulation is that of a process which may have carried out other runs before
+    distributed = all(run.settings.get("executor.name") == "distributed" for group in groups for run in group.runs)
+    for name in (*SPEEDS, "target_s", "wall_s", "idle_share", *(["memory_bytes"] if distributed else [])):
         if name != metric and any(group.values(name) for group in groups):
-            bars.append(_Panel(max(1.7, 0.11 * len(column_of(name).head)), partial(rows.bars, name=name)))
-    bars.append(_Panel(2.3, rows.memory))
-    courses = [
-        _Panel(_COURSE, partial(_course, name=name, axis=axis, rows=rows))
-        for name, axis in main_courses(metric, groups)
+            bars.append((max(1.7, 0.11 * len(column_of(name).head)), partial(rows.bars, name=name)))
+    bars.append((2.3, rows.memory))
+    courses: list[Panel] = [
+        (_COURSE, partial(_course, name=name, axis=axis, rows=rows)) for name, axis in main_courses(metric, groups)
     ]
     pairs = [courses[first : first + 2] for first in range(0, len(courses), 2)]
     lines = [*pairs, bars] if len(courses) > 1 else [[*courses, *bars]]
-    widths = [[panel.width for panel in line] for line in lines]
+    widths = [[width for width, _ in line] for line in lines]
     foot = [line for entry in rows.legend for line in textwrap.wrap(entry, round(_LETTERS * max(map(sum, widths))))]
     with figure_of_rows(path, widths, max(3.2, 0.24 * len(groups) + 1.2), foot) as axes:
         for panels, line in zip(axes, lines, strict=True):
-            for panel, drawn in zip(panels, line, strict=True):
-                drawn.fill(panel)
+            for panel, (_, fill) in zip(panels, line, strict=True):
+                fill(panel)
         for index, panel in enumerate(axes[-1][-len(bars) :]):
-            rows.name(panel, shown=index == 0)
-
-
-def _distributed(group: SweepGroup) -> bool:
-    return all(run.settings.get("executor.name") == "distributed" for run in group.runs)
+            panel.set_yticks(range(len(groups)), [""] * len(groups) if index else rows.labels)
+            panel.set_ylim(len(groups) - 0.4, -0.6)
+            panel.grid(visible=False, axis="y")
 
 
 def metric_curve_svg(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
@@ -100,13 +93,13 @@ def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
                 each.set_gid(ends[-1].gid)
     if axis in (EPOCH, STEP):
         panel.locator_params(axis="x", integer=True, min_n_ticks=1)
-    if axis in TIMES:
+    else:
         panel.set_xlim(left=0)
     panel.ticklabel_format(axis="y", useOffset=False)
     if name in ALL_THROUGHPUTS:
         panel.set_ylim(bottom=0)
     title = f"{heading(name, axis)}, {band(name, rows.groups)}"
-    panel.set(xlabel=AXIS_LABELS[axis], ylabel=quantity(name), title=title)
+    panel.set(xlabel=_AXIS_LABELS[axis], ylabel=quantity(name), title=title)
     label_ends(panel, ends)
 
 
@@ -120,12 +113,6 @@ class _Rows:
         self.styles = group_styles(self.groups)
         names = [f"{number}  {group.name}" for number, group in enumerate(groups, start=1)]
         self.legend = names if legend_of(groups) else []
-
-    def name(self, panel: "Axes", *, shown: bool) -> None:
-        """Arranges the rows, with their names if these are shown."""
-        panel.set_yticks(range(len(self.groups)), self.labels if shown else [""] * len(self.groups))
-        panel.set_ylim(len(self.groups) - 0.4, -0.6)
-        panel.grid(visible=False, axis="y")
 
     def dots(self, panel: "Axes", name: str) -> None:
         """Every seed as a dot, and the mean as a stroke."""
@@ -159,16 +146,11 @@ class _Rows:
         panel.set(title="weights, activations", xlabel="MB; activations pale")
 
 
-TIMES = (WALL_S, PREDICTED_S)
-AXIS_LABELS = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time, s", PREDICTED_S: "predicted time of the pipeline, s"}
-_BY = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time", PREDICTED_S: "predicted time"}
-
-
 def courses_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
     """(curve, axis) of all that can be drawn: the main ones, the training loss by time, and the others by epoch."""
     first, others = main_courses(metric, groups), dict.fromkeys(_curves(groups))
     rest = [(name, EPOCH) for name in others if name not in {name for name, _ in first}]
-    by_time = [(TRAIN_LOSS, axis) for axis in TIMES if TRAIN_LOSS in others]
+    by_time = [(TRAIN_LOSS, axis) for axis in (WALL_S, PREDICTED_S) if TRAIN_LOSS in others]
     return [*first, *_drawable(by_time, groups), *sorted(rest, key=lambda each: each[0] in ALL_THROUGHPUTS)]
 
 

@@ -6,38 +6,32 @@ from pathlib import Path
 from string import Template
 
 from pipetrain.report.style import GRAY
-from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
+from pipetrain.report.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
-from pipetrain.report.sweep.lines import LineStyle, group_styles
+from pipetrain.report.sweep.lines import group_styles
 from pipetrain.report.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
 from pipetrain.report.sweep.sweep_tables import FROM_BEST, difference_cells, differences, not_completed, notes, statuses
 from pipetrain.report.text_table import counted, size_of
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
 
 _TEMPLATE = Path(__file__).with_name("sweep_page.html")
-_SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _PIXELS = 96
 """Pixels of an inch in browsers."""
-_TOOK = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
+_COSTS = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
 
 
 def page(title: str, metric: str | None, groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> str:
-    """The document: a table that can be sorted, the courses of all metrics, and what every stage holds.
+    """The document: a table that can be sorted, the courses of all metrics, and the memory and staleness of the stages.
 
-    Args:
-        title: as text.
-        metric: what the groups are ranked by.
-        groups: best first.
-        skipped: runs that cannot be read.
+    The groups are ranked by `metric`; `skipped` are runs that cannot be read.
     """
     runs = sum(len(group.runs) for group in groups)
-    said = [*(note.replace("~:", "predicted:") for note in notes(groups, metric)), *not_completed(groups, skipped)]
+    lines = [*(note.replace("~:", "predicted:") for note in notes(groups, metric)), *not_completed(groups, skipped)]
     parts = {
         "TITLE": escape(title),
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
-        "TABLE": _table(metric, groups),
-        "NOTES": "\n".join(f"<p>{escape(note)}</p>" for note in said),
+        "TABLE": _results(metric, groups),
+        "NOTES": "\n".join(f"<p>{escape(line)}</p>" for line in lines),
         "WIDTH": f"{_PIXELS * course_width(groups):.0f}",
         "COURSES": "\n".join(_course(name, axis, groups) for name, axis in courses_of(metric, groups)),
         "SETTINGS": _legend(groups),
@@ -53,80 +47,66 @@ def _course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
     )
 
 
+def _table(identity: str, groups: Sequence[SweepGroup], columns: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """A table with a row for each group; `columns` are the elements of the head and of the cells."""
+    rows = []
+    for index, (label, style) in enumerate(zip(labels_of(groups), group_styles(groups), strict=True)):
+        cells = "".join(column[index] for _, column in columns)
+        name = f'<th scope="row"><i style="background:{style.color}"></i>{escape(label)}</th>'
+        rows.append(f'<tr data-group="{index}">{name}{cells}</tr>')
+    head = f'<thead><tr><th scope="col">run</th>{"".join(head for head, _ in columns)}</tr></thead>'
+    return "\n".join([f'<table id="{identity}">', head, "<tbody>", *rows, "</tbody>", "</table>"])
+
+
 def columns_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
-    """The columns that any group has: first what the runs came to, then what it took."""
+    """The columns that any group has: first the results, then their costs."""
     evaluated = metric_of(groups, metric)
-    named = [metric, evaluated, f"best_{evaluated}", *TO_TARGET, *_SPEEDS, *_TOOK]
+    named = [metric, evaluated, f"best_{evaluated}", *TO_TARGET, *SPEEDS, *_COSTS]
     return [name for name in dict.fromkeys(named) if name and any(group.values(name) for group in groups)]
 
 
-def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
-    heads, columns = [], []
+def _results(metric: str | None, groups: Sequence[SweepGroup]) -> str:
+    columns = []
     for name in columns_of(metric, groups):
-        means = [_value(group.mean(name)) for group in groups]
-        heads.append(_head(name, groups, ranked=name == metric))
-        columns.append(list(zip(means, cells(groups, name), strict=True)))
-        if name == metric and (behind := difference_cells(groups, metric)):
+        column = column_of(name, groups)
+        order = f' aria-sort="{"descending" if column.higher else "ascending"}"' if name == metric else ""
+        means = [group.mean(name) for group in groups]
+        columns.append(_sortable(column.head, cells(groups, name), means, higher=column.higher, order=order))
+        if name == metric and (texts := difference_cells(groups, metric)):
             others = [each.middle if each else None for each in differences(groups, metric)[1:]]
-            heads.append(f'<th scope="col" data-higher="{int(column_of(name, groups).higher)}">{FROM_BEST}</th>')
-            columns.append([(_value(mean), cell) for mean, cell in zip([0.0, *others], behind, strict=True)])
-    shown = list(zip(*columns, strict=True)) or [()] * len(groups)
-    rows = []
-    every = zip(groups, labels_of(groups), group_styles(groups), shown, strict=True)
-    for index, (group, name, look, numbers) in enumerate(every):
-        texts = "".join(f'<td data-value="{value}">{escape(text)}</td>' for value, text in numbers)
-        ended = f'<td data-value="{len(group.completed)}">{escape(statuses(group))}</td>'
-        rows.append(f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(name)}</th>{texts}{ended}</tr>')
-    head = f'<tr><th scope="col">run</th>{"".join(heads)}<th scope="col" data-higher="1">runs</th></tr>'
-    return "\n".join(['<table id="runs">', f"<thead>{head}</thead>", "<tbody>", *rows, "</tbody>", "</table>"])
+            columns.append(_sortable(FROM_BEST, texts, [0.0, *others], higher=column.higher))
+    completed = [len(group.completed) for group in groups]
+    return _table("runs", groups, [*columns, _sortable("runs", list(map(statuses, groups)), completed, higher=True)])
+
+
+def _sortable(
+    head: str, texts: Sequence[str], values: Sequence[float | None], *, higher: bool, order: str = ""
+) -> tuple[str, list[str]]:
+    """A column that the page can sort by its values; a value is "" if there is none."""
+    cells = [
+        f'<td data-value="{"" if value is None else repr(value)}">{escape(text)}</td>'
+        for text, value in zip(texts, values, strict=True)
+    ]
+    return f'<th scope="col" data-higher="{int(higher)}"{order}>{escape(head)}</th>', cells
 
 
 def _legend(groups: Sequence[SweepGroup]) -> str:
-    """The settings that differ, where the rows go by numbers."""
-    columns = legend_of(groups)
-    if not columns:
+    """The settings that differ, if the rows are numbered."""
+    if not (settings := legend_of(groups)[1:]):
         return ""
-    (_, *heads), *rows = zip(*columns, strict=True)
-    head = "".join(f'<th scope="col">{escape(each)}</th>' for each in ("run", *heads))
-    body = [
-        f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(label)}</th>'
-        f"{''.join(f'<td>{escape(value)}</td>' for value in values)}</tr>"
-        for index, (label, look, (_, *values)) in enumerate(
-            zip(labels_of(groups), group_styles(groups), rows, strict=True)
-        )
+    columns = [
+        (f'<th scope="col">{escape(head)}</th>', [f"<td>{escape(value)}</td>" for value in values])
+        for head, *values in settings
     ]
-    table = ['<table id="settings">', f"<thead><tr>{head}</tr></thead>", "<tbody>", *body, "</tbody>", "</table>"]
-    return "\n".join(["<h2>Settings that differ</h2>", '<div class="wide">', *table, "</div>"])
-
-
-def _head(name: str, groups: Sequence[SweepGroup], *, ranked: bool) -> str:
-    column = column_of(name, groups)
-    order = f' aria-sort="{"descending" if column.higher else "ascending"}"' if ranked else ""
-    return f'<th scope="col" data-higher="{int(column.higher)}"{order}>{escape(column.head)}</th>'
-
-
-def _value(mean: float | None) -> str:
-    return "" if mean is None else repr(mean)
-
-
-def _swatch(look: LineStyle) -> str:
-    return f'<i style="background:{look.color}"></i>'
+    return f'<h2>Settings that differ</h2>\n<div class="wide">\n{_table("settings", groups, columns)}\n</div>'
 
 
 def _stages(groups: Sequence[SweepGroup]) -> str:
-    """A row for each group: memory and staleness of its stages as bars."""
-    rows = [
-        f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(name)}</th>'
-        f"<td>{memory}</td><td>{staleness}</td></tr>"
-        for index, (name, look, memory, staleness) in enumerate(
-            zip(labels_of(groups), group_styles(groups), memory_bars(groups), staleness_bars(groups), strict=True)
-        )
-    ]
-    head = (
-        "<tr><th>run</th><th>memory of each stage: weights, and pale the activations</th>"
-        "<th>staleness of forwards, by stage</th></tr>"
-    )
-    return "\n".join(['<table id="stages">', f"<thead>{head}</thead>", "<tbody>", *rows, "</tbody>", "</table>"])
+    """Memory and staleness of the stages of each group as bars."""
+    heads = ("memory of each stage: weights, and pale the activations", "staleness of forwards, by stage")
+    bars = (memory_bars(groups), staleness_bars(groups))
+    columns = [(f"<th>{head}</th>", [f"<td>{bar}</td>" for bar in of]) for head, of in zip(heads, bars, strict=True)]
+    return _table("stages", groups, columns)
 
 
 _HEIGHT, _NUMBER = 40.0, 12.0
@@ -141,10 +121,9 @@ def memory_bars(groups: Sequence[SweepGroup]) -> list[str]:
     most = max((sum(stage) for each in held for stage in zip(*each, strict=False)), default=0.0)
     found = []
     for (weights, activations), look in zip(held, group_styles(groups), strict=True):
-        said = [f"stage {r}: {size_of(w)} of weights, {size_of(a)} of activations"
-                for r, (w, a) in enumerate(zip(weights, activations, strict=False))]  # fmt: skip
-        numbers = [size_of(w + a) for w, a in zip(weights, activations, strict=False)]
-        found.append(_bars([weights, activations], most, look.color, said, numbers))
+        stages = list(zip(weights, activations, strict=False))
+        texts = [f"stage {r}: {size_of(w)} of weights, {size_of(a)} of activations" for r, (w, a) in enumerate(stages)]
+        found.append(_bars([weights, activations], most, look.color, texts, [size_of(w + a) for w, a in stages]))
     return found
 
 
@@ -153,20 +132,20 @@ def staleness_bars(groups: Sequence[SweepGroup]) -> list[str]:
     most = max((late for group in groups for late in group.staleness), default=0)
     found = []
     for group, look in zip(groups, group_styles(groups), strict=True):
-        said = [f"stage {r}: {late} updates late" for r, late in enumerate(group.staleness)]
-        found.append(_bars([group.staleness], most, look.color, said, [str(late) for late in group.staleness]))
+        texts = [f"stage {r}: {late} updates late" for r, late in enumerate(group.staleness)]
+        found.append(_bars([group.staleness], most, look.color, texts, list(map(str, group.staleness))))
     return found
 
 
 def _bars(
-    layers: Sequence[Sequence[float]], most: float, color: str, said: Sequence[str], numbers: Sequence[str]
+    layers: Sequence[Sequence[float]], most: float, color: str, texts: Sequence[str], numbers: Sequence[str]
 ) -> str:
-    if not said:
+    if not texts:
         return "-"
-    step = min(_WIDEST_BAR if max(map(len, numbers)) < 4 else 1.9 * _WIDEST_BAR, _MOST_WIDTH / len(said))
+    step = min(_WIDEST_BAR if max(map(len, numbers)) < 4 else 1.9 * _WIDEST_BAR, _MOST_WIDTH / len(texts))
     pixels = _HEIGHT / most if most else 0.0
     parts = []
-    for stage, text in enumerate(said):
+    for stage, text in enumerate(texts):
         x, y, bars = stage * step, _NUMBER + _HEIGHT, ""
         for layer, opacity in zip(layers, (1, 0.35), strict=False):
             height = pixels * layer[stage]
@@ -176,8 +155,8 @@ def _bars(
                 f'fill="{color}" opacity="{opacity}"/>'
             )
         number = f'<text x="{x + step / 2:.1f}" y="{y - 2:.1f}" text-anchor="middle">{numbers[stage]}</text>'
-        parts.append(f"<g><title>{text}</title>{bars}{number if len(said) <= _NUMBERED else ''}</g>")
-    width, height = step * len(said), _NUMBER + _HEIGHT + 1
+        parts.append(f"<g><title>{text}</title>{bars}{number if len(texts) <= _NUMBERED else ''}</g>")
+    width, height = step * len(texts), _NUMBER + _HEIGHT + 1
     ground = f'<line x1="0" x2="{width:.1f}" y1="{height - 0.5:g}" y2="{height - 0.5:g}" stroke="{GRAY}"/>'
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.1f} {height:.1f}"'
     return f'<svg class="bars" {size}>{"".join(parts)}{ground}</svg>'

@@ -26,55 +26,49 @@ _SIMULATED = (
 
 
 def text(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
-    """Tables below each other for the terminal, and what there is to say about them.
-
-    Args:
-        groups: best first.
-        metric: what they are ranked by.
-        skipped: runs that cannot be read.
-    """
+    """Tables and notes for the terminal, of groups ranked by `metric`; `skipped` are runs that cannot be read."""
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     tables = [_text_table(part) for columns in _tables(groups, metric) for part in _parts(columns, width)]
-    said = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(groups, skipped)]
-    return "\n\n".join(filter(None, [*tables, _legend(groups, width), "\n".join(said)]))
+    lines = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(groups, skipped)]
+    return "\n\n".join(filter(None, [*tables, _legend(groups, width), "\n".join(lines)]))
 
 
 def markdown(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
     """The same in Markdown."""
-    tables = _tables(groups, metric)
-    parts = ["\n".join(markdown_table([column[0] for column in columns], _rows(columns))) for columns in tables]
-    columns = legend_of(groups)
-    legend = "\n".join(markdown_table([column[0] for column in columns], _rows(columns)) if columns else [])
-    said = (f"{note}  " for note in (*notes(groups, metric), *not_completed(groups, skipped)))
-    return "\n\n".join(filter(None, [*parts, legend, *said])) + "\n"
+    columns = [*_tables(groups, metric), legend_of(groups)]
+    tables = ["\n".join(markdown_table(*_heads_and_rows(each))) for each in columns if each]
+    lines = [f"{note}  " for note in (*notes(groups, metric), *not_completed(groups, skipped))]
+    return "\n\n".join([*tables, *lines]) + "\n"
 
 
 def notes(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
     """Explanations of the signs in the tables."""
-    said = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
-    said += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
-    said += [FROM_BEST_NOTE] if difference_cells(groups, metric) else []
+    found = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
+    found += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
+    found += [_FROM_BEST_NOTE] if difference_cells(groups, metric) else []
     mixed = [label for label, group in zip(labels_of(groups), groups, strict=True) if len(group.commits) > 1]
-    return [*said, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
+    return [*found, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
 
 
 def not_completed(groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> list[str]:
     """A line for each run that did not complete, or that was skipped, with the reason."""
-    ended = [run for group in groups for run in group.runs if run.status != "completed"]
-    damaged = [f"{run.path}: skipped, as it is damaged: {run.reason}" for run in skipped]
-    return [printable(line) for line in (*(f"{run.path}: {_ending(run)}" for run in ended), *damaged)]
+    lines = []
+    for run in (run for group in groups for run in group.runs if run.status != "completed"):
+        reason = run.reason or run.status
+        lines.append(f"{run.path}: {reason if reason.startswith(run.status) else f'{run.status}: {reason}'}")
+    lines += [f"{run.path}: skipped, as it is damaged: {run.reason}" for run in skipped]
+    return list(map(printable, lines))
 
 
-def _ending(run: ComparedRun) -> str:
-    reason = run.reason or run.status
-    return reason if reason.startswith(run.status) else f"{run.status}: {reason}"
+def _tables(groups: Sequence[SweepGroup], metric: str | None) -> list[Columns]:
+    if not groups:
+        return []
+    costs = ("idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes")
+    columns = [("", *labels_of(groups)), *((column_of(name).head, *cells(groups, name)) for name in costs)]
+    return [_results(groups, metric), [*columns, (_STALENESS, *map(_staleness, groups))]]
 
 
-def _tables(groups: Sequence[SweepGroup], metric: str | None) -> tuple[Columns, ...]:
-    return (_came_to(groups, metric), _took(groups)) if groups else ()
-
-
-def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
+def _results(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     evaluated = metric_of(groups, metric)
     own = [metric, evaluated, f"best_{evaluated}"]
     named = dict.fromkeys([*(name for name in own if name), *TO_TARGET, "wall_s"])
@@ -90,14 +84,8 @@ def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     return [*columns, (_RUNS, *map(statuses, groups))]
 
 
-def _took(groups: Sequence[SweepGroup]) -> Columns:
-    named = ("idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes")
-    columns = [(column_of(name).head, *cells(groups, name)) for name in named]
-    return [("", *labels_of(groups)), *columns, (_STALENESS, *map(_staleness, groups))]
-
-
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
-    """The cells of a column; those of the time to a target also say how many runs reached it, where others did not."""
+    """The cells of a column; those of the time to a target also have the number of runs that reached it, if not all."""
     found = cells(groups, name)
     if name not in TO_TARGET:
         return found
@@ -118,10 +106,10 @@ def _speed_columns(groups: Sequence[SweepGroup]) -> Columns:
 
 
 def _speeds(groups: Sequence[SweepGroup], named: Callable[[str], str]) -> list[str]:
-    own = {name: cells(groups, named(name)) for name in (MEASURED, PREDICTED)}
-    signs = {MEASURED: "", PREDICTED: "~"}
-    found = [(name, own[name][index]) for index, group in enumerate(groups) if (name := _speed(group) or MEASURED)]
-    return ["-" if cell == "-" else f"{signs[name]}{cell}" for name, cell in found]
+    by_name = {name: cells(groups, named(name)) for name in (MEASURED, PREDICTED)}
+    names = [_speed(group) or MEASURED for group in groups]
+    found = [(name, by_name[name][index]) for index, name in enumerate(names)]
+    return [f"~{cell}" if name == PREDICTED and cell != "-" else cell for name, cell in found]
 
 
 def statuses(group: SweepGroup) -> str:
@@ -142,8 +130,10 @@ def _staleness(group: SweepGroup) -> str:
     return " ".join(map(str, values)) or "-"
 
 
-def _rows(columns: Columns) -> list[tuple[str, ...]]:
-    return list(zip(*(column[1:] for column in columns), strict=True))
+def _heads_and_rows(columns: Columns) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The heads of the columns, and the rows below."""
+    rows = list(zip(*columns, strict=True))
+    return rows[0], rows[1:]
 
 
 def _parts(columns: Columns, width: int) -> Sequence[Columns]:
@@ -159,17 +149,16 @@ def _parts(columns: Columns, width: int) -> Sequence[Columns]:
 
 
 def _text_table(columns: Columns) -> str:
-    heads = [column[0] for column in columns]
+    heads, rows = _heads_and_rows(columns)
     last = "<" if heads[-1] in _LEFT else ">"
-    return "\n".join(text_table(heads, _rows(columns), "<" + ">" * (len(heads) - 2) + last))
+    return "\n".join(text_table(heads, rows, "<" + ">" * (len(heads) - 2) + last))
 
 
 def _legend(groups: Sequence[SweepGroup], width: int) -> str:
     """The meaning of row numbers: a table of the settings that differ, or a list of names if it is too wide."""
-    columns = legend_of(groups)
-    if not columns:
+    if not (columns := legend_of(groups)):
         return ""
-    lines = text_table([column[0] for column in columns], _rows(columns), ">" + "<" * (len(columns) - 1))
+    lines = text_table(*_heads_and_rows(columns), ">" + "<" * (len(columns) - 1))
     if max(map(len, lines)) <= width:
         return "\n".join(lines)
     digits = len(str(len(groups)))
@@ -179,31 +168,20 @@ def _legend(groups: Sequence[SweepGroup], width: int) -> str:
 
 def _wrapped(lead: str, text: str, width: int) -> str:
     """The text wrapped at a width; a longer word, such as a path, gets its own line."""
-    return "\n".join(
-        textwrap.wrap(
-            lead + text,
-            width,
-            subsequent_indent=" " * len(lead),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    )
+    indent = " " * len(lead)
+    lines = textwrap.wrap(lead + text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 FROM_BEST = "from the best"
-FROM_BEST_NOTE = (
+_FROM_BEST_NOTE = (
     "from the best: difference to the first row, with its 95 % confidence interval (t, seed by seed where both rows "
     "have the same); undecided: the interval includes 0, or a row has a single seed"
 )
 
 
 def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interval | None]:
-    """The mean of each group minus the first group's; None for the first and for groups that cannot be compared.
-
-    Args:
-        groups: best first.
-        metric: what they are ranked by.
-    """
+    """The mean of each group minus the first group's; None for the first and for groups that cannot be compared."""
     best = groups[0].by_seed(metric) if metric and groups and groups[0].completed else {}
     if metric is None or not best:
         return [None] * len(groups)
@@ -212,16 +190,16 @@ def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interv
 
 
 def difference_cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
-    """The column of the table; empty where no row can be compared with the first."""
+    """The column of the table; empty if no row can be compared with the first."""
     found = differences(groups, metric)
     if metric is None or not any(found):
         return []
     decimals = decimals_of(groups, metric)
-    return ["-" if each is None else _cell(each, metric, decimals) for each in found]
+    text = column_of(metric).text or f"{{:.{decimals}f}}".format
+    return ["-" if each is None else _difference(each, text) for each in found]
 
 
-def _cell(difference: Interval, metric: str, decimals: int) -> str:
-    text = column_of(metric).text or (lambda value: f"{value:.{decimals}f}")
-    sign = "-" if difference.middle < 0 else "+"
-    spread = "" if math.isinf(difference.half) else f" ± {text(difference.half)}"
-    return f"{sign}{text(abs(difference.middle))}{spread}{'' if difference.decided else ' undecided'}"
+def _difference(interval: Interval, text: Callable[[float], str]) -> str:
+    sign = "-" if interval.middle < 0 else "+"
+    spread = "" if math.isinf(interval.half) else f" ± {text(interval.half)}"
+    return f"{sign}{text(abs(interval.middle))}{spread}{'' if interval.decided else ' undecided'}"

@@ -1,10 +1,13 @@
-"""Timelines drawn by matplotlib: as a PNG, or as an SVG whose boxes name their operation when pointed at."""
+"""Timelines as PNG, as SVG whose boxes name their operation when pointed at, and as a self-contained HTML file."""
 
+import json
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pipetrain.errors import ConfigError
 from pipetrain.report.style import figure, tooltip
 from pipetrain.report.timeline.panels import (
     FILL,
@@ -13,18 +16,16 @@ from pipetrain.report.timeline.panels import (
     MESSAGES,
     WORDS,
     Box,
-    Message,
     Panel,
     StageRows,
-    kinds_of,
-    message_colors,
     note,
-    usual_length,
 )
 from pipetrain.schedules import Kind
+from pipetrain.tracking.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 _UNIT, _LEAST, _MOST = 0.36, 7.0, 20.0
 """Inches: of a usual operation, and the least and most of the width."""
@@ -41,7 +42,9 @@ _LETTER, _SMALL_LETTER = 0.095, 0.07
 def draw(path: Path, panels: Sequence[Panel]) -> None:
     """Writes the panels, one above the other over the same axis of time; stage 0 at the top of each."""
     span = max(panel.end - panel.begin for panel in panels)
-    width = min(_MOST, max(_LEAST, _UNIT * span / usual_length(panels)))
+    # a quarter of the boxes is shorter: if this one is wide enough, most labels can be read
+    lengths = sorted(box.end - box.start for row in panels[0].rows for box in row if box.operation.kind in FILL)
+    width = min(_MOST, max(_LEAST, _UNIT * span / (lengths[len(lengths) // 4] or 1.0)))
     title = _TITLE / _ROW
     height = sum(len(panel.rows) + title for panel in panels)
     with figure(path, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
@@ -63,8 +66,8 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
 
 def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, str]]:
     """Yields (y, label) of the rows of a stage; replicas are numbered, in a bracket with the name of the stage."""
-    begin, end = top + stage.first, top + stage.first + stage.count - 1 + _HEIGHT
-    if stage.count == 1:
+    begin, end = top + stage.first, top + stage.first + stage.rows - 1 + _HEIGHT
+    if stage.rows == 1:
         yield (begin + end) / 2, stage.name
         return
     from matplotlib.markers import TICKRIGHT
@@ -76,7 +79,7 @@ def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, 
         color=LINE, linewidth=0.8, marker=TICKRIGHT, markersize=4, markeredgewidth=0.8,
     )  # fmt: skip
     axes.text(-0.003, (begin + end) / 2, stage.name, transform=beside, ha="right", va="center_baseline")
-    for replica in range(stage.count):
+    for replica in range(stage.rows):
         yield begin + replica + _HEIGHT / 2, str(replica)
 
 
@@ -88,43 +91,26 @@ def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, s
     for r, row in enumerate(shown.rows):
         y = top + r
         axes.broken_barh([(0, shown.end)], (y, _HEIGHT), facecolors="white", edgecolors="#d7dbe0", linewidth=0.6)
-        for kind in FILL:
-            for parity in (0, 1):
+        for kind, colors in FILL.items():
+            for parity, color in enumerate(colors):
                 of_kind = [b for b in row if b.operation.kind is kind and b.operation.minibatch % 2 == parity]
-                _bars(axes, of_kind, y, FILL[kind][parity])
-        _updates(axes, row, y, inches)
+                ranges = [(box.start, box.end - box.start) for box in of_kind]
+                axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
+        # updates can be seen even if they take no time
+        least, updates = _BAR / inches, [box for box in row if box.operation.kind is Kind.UPDATE]
+        ranges = [(min(box.start, box.end - least), max(least, box.end - box.start)) for box in updates]
+        axes.broken_barh(ranges, (y, _HEIGHT), facecolors=INK)
         for box in row:
             if box.operation.kind in FILL:
                 _label(axes, box, y, shown, inches)
     for r, waits in enumerate(shown.messages):
-        _messages(axes, waits, top + r)
-
-
-def _bars(axes: "Axes", row: Sequence[Box], y: float, color: str) -> None:
-    ranges = [(box.start, box.end - box.start) for box in row]
-    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
-
-
-def _updates(axes: "Axes", row: Sequence[Box], y: float, inches: float) -> None:
-    """As bars that can be seen even where they take no time."""
-    least = _BAR / inches
-    ranges = [
-        (min(box.start, box.end - least), max(least, box.end - box.start))
-        for box in row
-        if box.operation.kind is Kind.UPDATE
-    ]
-    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=INK)
-
-
-def _messages(axes: "Axes", waits: Sequence[Message], y: float) -> None:
-    """As lines under the boxes."""
-    for what, color in MESSAGES.items():
-        ranges = [(m.start, m.end - m.start) for m in waits if m.what == what]
-        axes.broken_barh(ranges, (y + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
+        for what, color in MESSAGES.items():
+            ranges = [(wait.start, wait.end - wait.start) for wait in waits if wait.what == what]
+            axes.broken_barh(ranges, (top + r + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
 
 
 def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:
-    """Writes what has room in a box, and above it lays what an SVG names the operation by when pointed at."""
+    """Writes the texts that fit into a box, and lays the tooltip of an SVG over it."""
     from matplotlib.patches import Rectangle
 
     begin, end = max(box.start, 0.0), min(box.end, panel.end)
@@ -147,18 +133,66 @@ def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
     """Under the axis of time, `width` inches wide."""
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=color, edgecolor=LINE, linewidth=0.6, label=text) for text, color in _colors(panels)]
+    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
+    sent = {message.what for panel in panels for row in panel.messages for message in row}
+    colors = {WORDS[kind]: light for kind, (light, _) in FILL.items() if kind in kinds}
+    colors |= {WORDS[Kind.UPDATE]: INK, "idle": "white"}
+    colors |= {f"{what} of a message": color for what, color in MESSAGES.items() if what in sent}
     axes.figure.legend(
-        handles=handles, loc="outside lower left", ncols=len(handles), handlelength=1.1, alignment="left",
+        handles=[Patch(facecolor=color, edgecolor=LINE, linewidth=0.6, label=text) for text, color in colors.items()],
+        loc="outside lower left", ncols=len(colors), handlelength=1.1, alignment="left",
         title="\n".join(wrap(note(panels), int(width / _LETTER * 1.4))), title_fontsize=8.5,
     )  # fmt: skip
 
 
-def _colors(panels: Sequence[Panel]) -> Iterator[tuple[str, str]]:
-    kinds = kinds_of(panels)
-    for kind, (light, _) in FILL.items():
-        if kind in kinds:
-            yield WORDS[kind], light
-    yield WORDS[Kind.UPDATE], INK
-    yield "idle", "white"
-    yield from message_colors(panels).items()
+_TEMPLATE = Path(__file__).with_name("timeline_page.html")
+
+
+def timeline_page(title: str, panels: Sequence[Panel]) -> str:
+    """The document, with the panels as JSON under the id `data`."""
+    # "</script>" in a title must not end the element
+    data = json.dumps(_data(panels), separators=(",", ":")).replace("<", "\\u003c")
+    text = _TEMPLATE.read_text(encoding="utf-8")
+    return text.replace("$TITLE", escape(title)).replace("$DATA", data)
+
+
+def _data(panels: Sequence[Panel]) -> dict[str, Any]:
+    """Data of the page: operations as [name, read, staleness, start, end], messages as [what, of, start, end]."""
+    kept = ("title", "num_microbatches", "unit", "begin", "end", "facts", "idle_share")
+    return {
+        "kinds": {kind.value: {"word": WORDS[kind], "fill": FILL.get(kind, (INK, INK))} for kind in Kind},
+        "line": LINE,
+        "messages": MESSAGES,
+        "note": note(panels),
+        "panels": [
+            {
+                **{name: getattr(panel, name) for name in kept},
+                "workers": [panel.workers.name(row) for row in range(len(panel.rows))],
+                "stages": [{"name": name, "first": first, "count": rows} for name, first, rows in panel.stages],
+                "rows": [[[str(b.operation), b.read, b.staleness, b.start, b.end] for b in row] for row in panel.rows],
+                "messages": [[[m.what, str(m.operation), m.start, m.end] for m in row] for row in panel.messages],
+            }
+            for panel in panels
+        ],
+    }
+
+
+_MOST_BOXES = 50_000
+
+
+def write_timeline(folder: Path, panels: Sequence[Panel], *, as_svg: bool = False) -> list[str]:
+    """Writes timeline.png and timeline.html, with `as_svg` also timeline.svg; returns their names.
+
+    Raises:
+        ConfigError: there are too many operations to draw.
+    """
+    boxes = sum(len(row) for panel in panels for row in panel.rows)
+    if boxes > _MOST_BOXES:
+        raise ConfigError(f"{boxes:,} operations exceed the limit of {_MOST_BOXES:,}; lower --minibatches")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawings = ["timeline.png", "timeline.svg"] if as_svg else ["timeline.png"]
+    for name in drawings:
+        draw(folder / name, panels)
+    title = panels[0].title if len(panels) == 1 else "Timelines"
+    write_whole(folder / "timeline.html", timeline_page(title, panels))
+    return [*drawings, "timeline.html"]

@@ -1,9 +1,10 @@
-"""A timeline of what a run did, next to the prediction from its operation lists."""
+"""A timeline of what a run did, read from its trace, next to the prediction from its operation lists."""
 
 import itertools
-import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,71 +17,141 @@ from pipetrain.program.playback import Slice, play
 from pipetrain.program.steady_state import between_updates, peak_in_flight
 from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
-from pipetrain.report.timeline.panels import Box, Panel, boxes, number, scaled
-from pipetrain.report.timeline.trace_file import Trace, median_times, read_trace
+from pipetrain.report.timeline.panels import Box, Message, Panel, boxes, number, scale_times
 from pipetrain.run.builders.pipeline import build_recompute_segments, build_rules
 from pipetrain.schedules import Kind, Operation
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.tracking.trace_writer import INTERVALS
 
-_CALLED = ("schedule", "method", "phases")
+_MICROSECOND = 1e-6
 
 
 @dataclass(frozen=True)
-class TracedInterval:
-    """Operations of a run between two drains.
+class Trace:
+    """A trace in seconds, with minibatches counted from the start of the run.
 
     Attributes:
-        rules: what it followed.
-        start: minibatches of the run before it.
-        minibatches: how many it has.
-        trace: of these minibatches.
-        batch_size: samples of a minibatch.
-        names: of method and schedule on the command line.
+        rows: the operations of every worker in chronological order.
+        messages: sent and received by every worker.
+        intervals: the drain intervals that the run completed.
     """
 
-    rules: PipelineRules
-    start: int
-    minibatches: int
-    trace: Trace
-    batch_size: int
-    names: Mapping[str, str]
+    rows: list[list[Box]]
+    messages: list[list[Message]]
+    intervals: list[DrainInterval]
+
+    def of_minibatches(self, first: int, last: int) -> "Trace":
+        """The part of minibatches `first` to `last`, exclusive."""
+
+        def part(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+            return [[piece for piece in row if first <= piece.operation.minibatch < last] for row in rows]
+
+        intervals = [interval for interval in self.intervals if first <= interval.start < last]
+        return Trace(part(self.rows), part(self.messages), intervals)
 
 
-def traced_interval(run: Path, minibatch: int | None, *, trust: bool) -> TracedInterval:
-    """The drain interval that `minibatch`, counted from the start of the run, is in; None: the first one traced.
+def read_trace(path: Path, num_stages: int) -> Trace:
+    """The trace at `path`, in the Chrome trace event format with one `tid` a stage.
+
+    Raises:
+        ConfigError: it is not a trace, or of a run with another number of stages.
+    """
+    rows: list[list[Box]] = [[] for _ in range(num_stages)]
+    messages: list[list[Message]] = [[] for _ in range(num_stages)]
+    try:
+        content = strict_json.loads(path.read_text(encoding="utf-8"))
+        intervals = [DrainInterval(**interval) for interval in content["metadata"][INTERVALS]]
+        slices = [event for event in content["traceEvents"] if event["ph"] == "X"]
+        for event in sorted(slices, key=lambda event: event["ts"]):
+            args, what, worker = event["args"], event["cat"], event["tid"]
+            operation, start = Operation.parse(args["operation"]), event["ts"] * _MICROSECOND
+            end = start + event["dur"] * _MICROSECOND
+            if what in ("recv", "send"):
+                messages[worker].append(Message(what, operation, start, end))
+            else:
+                rows[worker].append(Box(operation, args.get("read"), args.get("staleness"), start, end))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ConfigError(
+            f"{path}: not the trace of a run of {num_stages} stages ({type(error).__name__}: {error})"
+        ) from error
+    return Trace(rows, messages, intervals)
+
+
+def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
+    """Median seconds of every stage's operations; messages take none, as waits do not show how long a message took."""
+
+    def median(row: Sequence[Box], kind: Kind) -> float:
+        """Of updates, or of operations of one microbatch."""
+        times = [
+            (box.end - box.start) / (1 if kind is Kind.UPDATE else len(box.operation.covers(num_microbatches)))
+            for box in row
+            if box.operation.kind is kind
+        ]
+        return statistics.median(times) if times else 0.0
+
+    links = [0.0] * (len(trace.rows) - 1)
+    forward, recomputation, backward, update = (
+        [median(row, kind) for row in trace.rows]
+        for kind in (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE)
+    )
+    return StageTimes(forward, recomputation, backward, update, num_microbatches, links, links)
+
+
+_CALLED = ("schedule", "method", "phases")
+_USUAL = 6
+_MS = 1000.0
+Rows = Sequence[Sequence[Slice]]
+
+
+def timeline_of_run(
+    run: Path, first: int | None, minibatches: int | None, *, trust: bool
+) -> tuple[list[Panel], list[str]]:
+    """Two panels over the same minibatches, and the lines to print about them.
 
     Args:
         run: the run directory.
-        minibatch: one of the interval.
+        first: a minibatch, counted from the start of the run; None: those in the middle of the first part between
+            two drains.
+        minibatches: how many, at most those up to the next drain; None: 6.
         trust: True to call schedules and methods that are not pipetrain's own.
 
     Raises:
-        ConfigError: `run` has no trace, or not of that minibatch, or one of other operations than its lists; or its
+        ConfigError: `run` has no trace, or one of other minibatches or of other operations than its lists; or its
             schedule or method is not pipetrain's own.
     """
     directory = RunDirectory(run)
     settings = stored_settings(directory, _CALLED, trust=trust)
     if not directory.trace.is_file():
         raise ConfigError(f"{run}: has no {directory.trace.name}; only runs with trace=true write one, when they end")
-    plan = json.loads(directory.plan.read_text())["stages"]
+    plan = strict_json.loads(directory.plan.read_text())["stages"]
     workers = _rules(settings, settings.phases[0], plan).replicas.num_workers  # the same in all phases
     trace = read_trace(directory.trace, workers)
-    interval = _interval(directory.trace, trace, minibatch)
+    interval = _interval(directory.trace, trace, first)
+    count = min(minibatches or _USUAL, interval.minibatches)
+    begin = (interval.minibatches - count) // 2 if first is None else first - interval.start
     phase = settings.phases[interval.phase]
-    traced = TracedInterval(
+    timeline = RunTimeline(
         _rules(settings, phase, plan),
-        interval.start,
-        interval.minibatches,
-        trace.of_minibatches(interval.start, interval.start + interval.minibatches),
-        settings.train.batch_size,
         phase.choices,
+        settings.train.batch_size,
+        interval,
+        trace.of_minibatches(interval.start, interval.start + interval.minibatches),
+        range(begin, min(begin + count, interval.minibatches)),
     )
-    _check(directory.trace, traced)
-    return traced
+    timeline.check(directory.trace)
+    return timeline.panels(run.resolve().name), [f"{run}: {timeline.title}; {timeline.extent}", *timeline.lines()]
+
+
+def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
+    stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
+    segments = build_recompute_segments(settings.train, len(plan), stage_of)
+    return build_rules(phase, len(plan), settings.train.microbatches, segments, settings.replicas)
 
 
 def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:
+    """The drain interval that a minibatch of the run is in; None: the first one traced."""
     for interval in trace.intervals:
         if minibatch is None or interval.start <= minibatch < interval.start + interval.minibatches:
             return interval
@@ -91,153 +162,112 @@ def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:
     raise ConfigError(f"--from {minibatch}: {path} is of minibatches {first.start} to {end}")
 
 
-def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
-    stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
-    segments = build_recompute_segments(settings.train, len(plan), stage_of)
-    return build_rules(phase, len(plan), settings.train.microbatches, segments, settings.replicas)
-
-
-def _check(path: Path, traced: TracedInterval) -> None:
-    for r, row in enumerate(traced.trace.rows):
-        planned = traced.rules.planned(r, traced.minibatches, traced.start)
-        untimed = [Slice(each.operation, 0.0, 0.0) for each in planned]
-        expected = [box.name for box in boxes(untimed, planned, traced.start)]
-        name = traced.rules.replicas.name(r)
-        for here, there in itertools.zip_longest(expected, [box.name for box in row]):
-            if here != there:
-                raise ConfigError(
-                    f"{path}: {name} has {there or 'nothing'} where the schedule and method in config.yaml "
-                    f"say {here or 'nothing'}; the trace is of another run, or of one that did not end"
-                )
-
-
-_USUAL = 6
-_MS = 1000.0
-Rows = Sequence[Sequence[Slice]]
-
-
-def timeline_of_run(
-    run: Path, first: int | None, minibatches: int | None, *, trust: bool
-) -> tuple[list[Panel], list[str]]:
-    """Two panels over the same minibatches, and what to print of them.
-
-    Args:
-        run: the run directory.
-        first: a minibatch, counted from the start of the run; None: those in the middle of the first part between
-            two drains.
-        minibatches: how many, at most those up to the next drain; None: 6.
-        trust: True to call schedules and methods that are not pipetrain's own.
-
-    Raises:
-        ConfigError: `run` has no trace, or one of other minibatches or other operations.
-    """
-    traced = traced_interval(run, first, trust=trust)
-    count = min(minibatches or _USUAL, traced.minibatches)
-    begin = (traced.minibatches - count) // 2 if first is None else first - traced.start
-    pair = TimelinePair.of(traced, begin, min(begin + count, traced.minibatches))
-    return pair.panels(run.resolve().name), [f"{run}: {pair.title}; {pair.shown}", *pair.lines()]
-
-
 @dataclass(frozen=True)
-class TimelinePair:
-    """A drain interval twice, its slices by stage in seconds: as its lists play, and as it was measured.
+class RunTimeline:
+    """A drain interval of a run twice, in seconds: as its lists play with median times, and as it was measured.
 
     Attributes:
-        traced: the interval.
-        times: the median times by which its lists are played.
-        lists, measured: the slices; their minibatches count from the drain.
-        first, last: the minibatches to show, `last` exclusive, counted from the drain.
+        rules: the schedule and method that it followed.
+        names: of method and schedule on the command line.
+        batch_size: samples of a minibatch.
+        interval: which of the run.
+        trace: of its minibatches.
+        minibatches: those to show, counted from the drain.
     """
 
-    traced: TracedInterval
-    times: StageTimes
-    lists: Rows
-    measured: Rows
-    first: int
-    last: int
+    rules: PipelineRules
+    names: Mapping[str, str]
+    batch_size: int
+    interval: DrainInterval
+    trace: Trace
+    minibatches: range
 
-    @staticmethod
-    def of(traced: TracedInterval, first: int, last: int) -> "TimelinePair":
-        """Plays the lists of an interval that was traced."""
-        rules = traced.rules
-        times = median_times(traced.trace, rules.num_microbatches)
-        played = rules.lists(traced.minibatches)
-        lists = play(played, times.duration, rules.segments, times.transfer, replicas=rules.replicas)
-        measured = [_slices(row, traced.start) for row in traced.trace.rows]
-        return TimelinePair(traced, times, lists, measured, first, last)
+    def check(self, path: Path) -> None:
+        """Checks that the trace at `path` has the operations of the lists.
+
+        Raises:
+            ConfigError: it has others.
+        """
+        lists = self.rules.lists(self.interval.minibatches)
+        untimed = [[Slice(operation, 0.0, 0.0) for operation in each] for each in lists]
+        expected = boxes(self.rules, untimed, self.interval.minibatches, self.interval.start)
+        for worker, rows in enumerate(zip(expected, self.trace.rows, strict=True)):
+            for planned, traced in itertools.zip_longest(*([box.name for box in row] for row in rows)):
+                if planned != traced:
+                    raise ConfigError(
+                        f"{path}: {self.rules.replicas.name(worker)} has {traced or 'nothing'} where the schedule and "
+                        f"method in config.yaml say {planned or 'nothing'}; the trace is of another run, or of one "
+                        "that did not end"
+                    )
 
     @property
     def title(self) -> str:
-        """Method, schedule, D and N of what was run."""
-        rules, names = self.traced.rules, self.traced.names
-        chosen = [f"{group}={names[group]}" for group in ("method", "schedule")]
-        return ", ".join([*chosen, f"D = {rules.num_stages}", f"N = {rules.num_microbatches}"])
+        """Method, schedule, D and N of the run."""
+        chosen = [f"{group}={self.names[group]}" for group in ("method", "schedule")]
+        return ", ".join([*chosen, f"D = {self.rules.num_stages}", f"N = {self.rules.num_microbatches}"])
 
     @property
-    def shown(self) -> str:
+    def extent(self) -> str:
         """The minibatches drawn, counted from the start of the run."""
-        return f"minibatches {self.traced.start + self.first} to {self.traced.start + self.last - 1}"
+        start = self.interval.start
+        return f"minibatches {start + self.minibatches[0]} to {start + self.minibatches[-1]}"
+
+    @cached_property
+    def _times(self) -> StageTimes:
+        return median_times(self.trace, self.rules.num_microbatches)
+
+    @cached_property
+    def _played(self) -> Rows:
+        lists = self.rules.lists(self.interval.minibatches)
+        times, replicas = self._times, self.rules.replicas
+        return play(lists, times.duration, self.rules.segments, times.transfer, replicas=replicas)
+
+    @cached_property
+    def _measured(self) -> Rows:
+        """Slices as in the lists, whose minibatches count from the drain."""
+        start = self.interval.start
+        return [[Slice(box.operation.moved(-start), box.start, box.end) for box in row] for row in self.trace.rows]
 
     def panels(self, run: str) -> list[Panel]:
         """The panels of the lists and of the measurements, over the same length of time."""
-        rules, start = self.traced.rules, self.traced.start
-        expected = [
-            list(boxes(row, rules.planned(w, self.traced.minibatches, start), start, rules.replicas.counts[r]))
-            for w, (row, (r, _)) in enumerate(zip(self.lists, rules.replicas.places, strict=True))
+        expected = boxes(self.rules, self._played, self.interval.minibatches, self.interval.start)
+        pair: list[tuple[str, list[list[Box]], Rows, list[list[Message]]]] = [
+            (f"{self.title}: the lists, played with median times, {self.extent}", expected, self._played, []),
+            (f"Measured in {run}, {self.extent}", self.trace.rows, self._measured, self.trace.messages),
         ]
-        trace = self.traced.trace
-        upper = self._panel(f"{self.title}: the lists, played with median times, {self.shown}", expected, self.lists)
-        lower = self._panel(f"Measured in {run}, {self.shown}", trace.rows, self.measured)
-        lower = replace(lower, messages=[scaled(row, _MS) for row in trace.messages])
-        shown = [self._cut(upper, self.lists), self._cut(lower, self.measured)]
-        length = max(panel.end for panel in shown)
-        return [replace(panel, end=length) for panel in shown]
+        panels = []
+        for title, rows, slices, messages in pair:
+            pieces = [piece for row in slices for piece in row]
+            begin = min(piece.start for piece in pieces if piece.operation.minibatch == self.minibatches[0])
+            end = max(piece.end for piece in pieces if piece.operation.minibatch == self.minibatches[-1])
+            panel = Panel(
+                title, self.rules.num_microbatches, "ms", scale_times(rows, _MS), 0.0, 0.0, scale_times(messages, _MS),
+                facts=(self._rate(slices),), replicas=self.rules.replicas,
+            )  # fmt: skip
+            panels.append(panel.between(begin * _MS, end * _MS))
+        length = max(panel.end for panel in panels)
+        return [replace(panel, end=length) for panel in panels]
 
     def lines(self) -> list[str]:
         """The table of the stages, and both rates."""
-        rates = [f"predicted  {self._rate(self.lists)}", f"measured   {self._rate(self.measured)}"]
-        return [*self._table(), *rates]
+        times, both = self._times, (self._played, self._measured)
+        columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
+        if not any(piece.operation.kind is Kind.RECOMPUTATION for piece in self._measured[0]):
+            del columns["R ms"]
+        table = []
+        for r, label in enumerate(self.rules.replicas.labels):
+            lists = [[piece.operation for piece in rows[r]] for rows in both]
+            held = [str(peak_in_flight(each, self.rules.num_microbatches)) for each in lists]
+            idle = [f"{self._between_updates(rows[r])[1]:.1%}" for rows in both]
+            table.append([label, *(f"{values[r] * _MS:.2f}" for values in columns.values()), *held, *idle])
+        heads = ("stage", *columns, "in flight: predicted", "measured", "idle share: predicted", "measured")
+        rates = [f"predicted  {self._rate(self._played)}", f"measured   {self._rate(self._measured)}"]
+        return [*text_table(heads, table, ">" * len(heads)), *rates]
 
-    def _panel(self, title: str, rows: Sequence[Sequence[Box]], slices: Rows) -> Panel:
-        in_ms = [scaled(row, _MS) for row in rows]
-        rules, facts = self.traced.rules, (self._rate(slices),)
-        return Panel(title, rules.num_microbatches, "ms", in_ms, 0.0, 0.0, facts=facts, replicas=rules.replicas)
-
-    def _cut(self, panel: Panel, rows: Rows) -> Panel:
-        """From the first forward of the first minibatch shown to the last update of the last."""
-        begin = min(piece.start for row in rows for piece in row if piece.operation.minibatch == self.first)
-        end = max(piece.end for row in rows for piece in row if piece.operation.minibatch == self.last - 1)
-        return panel.between(begin * _MS, end * _MS)
+    def _between_updates(self, row: Sequence[Slice]) -> tuple[float, float]:
+        return between_updates(row, self.minibatches[0], self.minibatches[-1] + 1)
 
     def _rate(self, rows: Rows) -> str:
-        seconds = sum(between_updates(row, self.first, self.last)[0] for row in rows) / len(rows)
-        rate = (self.last - self.first) / seconds
-        return f"{number(rate)} minibatches/s, {number(self.traced.batch_size * rate)} samples/s"
-
-    def _table(self) -> list[str]:
-        times = self.times
-        columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
-        if not any(piece.operation.kind is Kind.RECOMPUTATION for piece in self.measured[0]):
-            del columns["R ms"]
-        rows = [
-            (label, *(f"{values[r] * _MS:.2f}" for values in columns.values()), *self._held_and_idle(r))
-            for r, label in enumerate(self.traced.rules.replicas.labels)
-        ]
-        heads = ("stage", *columns, "in flight: predicted", "measured", "idle share: predicted", "measured")
-        return text_table(heads, rows, ">" * len(heads))
-
-    def _held_and_idle(self, r: int) -> list[str]:
-        """Most microbatches in flight on a stage, by the lists and measured, then its idle shares likewise."""
-        num_microbatches, both = self.traced.rules.num_microbatches, (self.lists[r], self.measured[r])
-        held = [str(peak_in_flight([piece.operation for piece in row], num_microbatches)) for row in both]
-        return held + [f"{between_updates(row, self.first, self.last)[1]:.1%}" for row in both]
-
-
-def _slices(row: Sequence[Box], start: int) -> list[Slice]:
-    """Boxes of the run as slices of the list, which counts from the drain."""
-    return [
-        Slice(
-            Operation(box.operation.kind, box.operation.minibatch - start, box.operation.microbatch), box.start, box.end
-        )
-        for box in row
-    ]
+        seconds = sum(self._between_updates(row)[0] for row in rows) / len(rows)
+        rate = len(self.minibatches) / seconds
+        return f"{number(rate)} minibatches/s, {number(self.batch_size * rate)} samples/s"

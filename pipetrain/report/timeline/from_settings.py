@@ -26,7 +26,7 @@ class GivenTimes:
         forward, backward, recomputation: of a microbatch; recomputation None: as the forward.
         update: of an optimizer step.
         link: latency of a message.
-        message_bytes, link_bandwidth: what the transmission of a message follows from; None: it takes no time.
+        message_bytes, link_bandwidth: determine the transmission of a message; None: it takes no time.
         seconds: True if the unit is the second.
     """
 
@@ -49,18 +49,16 @@ class GivenTimes:
         recomputation = _for_each("--recompute-time", self.recomputation or forward, num_stages, "stages")
         backward = _for_each("--backward-time", self.backward, num_stages, "stages", above=True)
         update = _for_each("--update-time", self.update, num_stages, "stages")
-        latency = _for_each("--link-time", self.link, num_stages - 1, "links")
-        transmission = self._transmission(num_stages - 1)
-        return StageTimes(forward, recomputation, backward, update, num_microbatches, latency, transmission)
-
-    def _transmission(self, links: int) -> list[float]:
-        if self.message_bytes is None and self.link_bandwidth is None:
-            return [0.0] * links
-        if self.message_bytes is None or self.link_bandwidth is None:
+        links = num_stages - 1
+        latency = _for_each("--link-time", self.link, links, "links")
+        transmission = [0.0] * links
+        if self.message_bytes is not None and self.link_bandwidth is not None:
+            sizes = _for_each("--message-bytes", self.message_bytes, links, "links")
+            speeds = _for_each("--link-bandwidth", self.link_bandwidth, links, "links", above=True)
+            transmission = [size / speed for size, speed in zip(sizes, speeds, strict=True)]
+        elif self.message_bytes is not None or self.link_bandwidth is not None:
             raise ConfigError("--message-bytes and --link-bandwidth go together; --link-time alone is the time itself")
-        sizes = _for_each("--message-bytes", self.message_bytes, links, "links")
-        speeds = _for_each("--link-bandwidth", self.link_bandwidth, links, "links", above=True)
-        return [size / speed for size, speed in zip(sizes, speeds, strict=True)]
+        return StageTimes(forward, recomputation, backward, update, num_microbatches, latency, transmission)
 
 
 def _for_each(option: str, values: Sequence[float], count: int, of: str, *, above: bool = False) -> list[float]:
@@ -80,9 +78,9 @@ _IN_TITLE = ("method=", "schedule=", "partition.stages=", "train.microbatches=",
 def timeline_of_settings(
     overrides: Sequence[str], minibatches: int | None, given: GivenTimes
 ) -> tuple[list[Panel], list[str]]:
-    """A panel for each phase and each member of a sweep, and what to print of them.
+    """A panel for each phase and each member of a sweep, and the lines to print about them.
 
-    Where there are several, all end with the shortest, so that their speeds can be compared.
+    Several panels all end with the shortest, so that their speeds can be compared.
 
     Raises:
         ConfigError: the settings cannot run, or the times do not match the stages.
@@ -93,7 +91,8 @@ def timeline_of_settings(
         raise ConfigError(
             f"{' '.join(overrides)}: {_MOST_PANELS} timelines at most fit in one figure; choose fewer values or phases"
         )
-    count = minibatches or max(_usual(phase.rules) for _, phase in phases)
+    filled_twice = max(2, *(_filled(phase.rules) for _, phase in phases))
+    count = minibatches or min(_MOST_MINIBATCHES, filled_twice)
     timelines = [PhaseTimeline(title, phase, min(count, phase.steps or count), given) for title, phase in phases]
     panels = [timeline.panel() for timeline in timelines]
     end = min(panel.end for panel in panels)
@@ -111,12 +110,8 @@ def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase
         yield prefix + ", ".join([*chosen, *size]), phase
 
 
-def _usual(rules: PipelineRules) -> int:
-    """As many minibatches as fill the pipeline twice."""
-    return min(_MOST_MINIBATCHES, max(2, _filled(rules)))
-
-
 def _filled(rules: PipelineRules) -> int:
+    """As many minibatches as fill the pipeline twice."""
     return 2 * minibatches_held(rules.list_schedule, rules.num_stages, rules.num_microbatches)
 
 
@@ -131,27 +126,22 @@ class PhaseTimeline:
 
     def panel(self) -> Panel:
         """The panel to draw."""
-        rules = self._rules
-        rows = [
-            list(boxes(row, rules.planned(w, self.minibatches), 0, rules.replicas.counts[r]))
-            for w, (row, (r, _)) in enumerate(zip(self._slices, rules.replicas.places, strict=True))
-        ]
+        rules = self.phase.rules
+        rows = boxes(rules, self._slices, self.minibatches)
         firsts = [rules.replicas.workers_of(r)[0] for r in range(rules.num_stages)]
         facts = (
             f"steady state: {self._rate()}",
             f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
             f"most microbatches in flight, by stage: {', '.join(str(self._peaks()[w]) for w in firsts)}",
         )
-        unit = "s" if self.given_times.seconds else ""
-        end = max(row[-1].end for row in rows)
-        idle = sum(self._steady.idle[r] for r, _ in rules.replicas.places) / len(rows)
         return Panel(
-            self.title, rules.num_microbatches, unit, rows, 0.0, end,
-            facts=facts, idle_share=idle, replicas=rules.replicas,
+            self.title, rules.num_microbatches, "s" if self.given_times.seconds else "", rows,
+            0.0, max(row[-1].end for row in rows), facts=facts, replicas=rules.replicas,
+            idle_share=sum(self._steady.idle[r] for r, _ in rules.replicas.places) / len(rows),
         )  # fmt: skip
 
     def lines(self) -> Iterator[str]:
-        """Lines to print."""
+        """Lines to print; the grid is among them unless it is too wide for the terminal."""
         yield self.title
         heads = (
             "stage",
@@ -159,53 +149,42 @@ class PhaseTimeline:
             "idle share: steady state",
             f"of {self.minibatches} minibatches with fill and drain",
         )
-        replicas = self._rules.replicas
-        steady = [self._steady.idle[r] for r, _ in replicas.places]
-        shares = zip(steady, idle_shares(self._slices), strict=True)
+        rules = self.phase.rules
+        shares = zip((self._steady.idle[r] for r, _ in rules.replicas.places), idle_shares(self._slices), strict=True)
         rows = [
             (label, str(peak), *(f"{share:.1%}" for share in both))
-            for label, peak, both in zip(replicas.labels, self._peaks(), shares, strict=True)
+            for label, peak, both in zip(rules.replicas.labels, self._peaks(), shares, strict=True)
         ]
         yield from text_table(heads, rows, ">>>>")
         yield f"steady state: {self._rate()}"
-        yield from _grid(self._rules, self.minibatches)
+        drawn = grid(rules.lists(self.minibatches), replicas=rules.replicas).splitlines()
+        if max(map(len, drawn)) <= shutil.get_terminal_size((120, 24)).columns:
+            yield from ("one column per operation, whatever its duration:", *drawn)
         yield ""
-
-    @property
-    def _rules(self) -> PipelineRules:
-        return self.phase.rules
 
     @cached_property
     def _times(self) -> StageTimes:
-        return self.given_times.times(self._rules.num_stages, self._rules.num_microbatches)
+        return self.given_times.times(self.phase.rules.num_stages, self.phase.rules.num_microbatches)
 
     @cached_property
     def _slices(self) -> list[list[Slice]]:
-        rules, times = self._rules, replace(self._times, replicas=self._rules.replicas)
+        rules, times = self.phase.rules, replace(self._times, replicas=self.phase.rules.replicas)
         lists = rules.lists(self.minibatches)
         return play(lists, times.duration, rules.segments, times.transfer, times.occupation, rules.replicas)
 
     @cached_property
     def _steady(self) -> Steady:
-        rules, stages = self._rules, self._rules.num_stages
-        cycles = [rules.steady_cycle(r) for r in range(stages)]
-        replication = Replication(rules.replicas.counts, [0.0] * stages)
+        rules = self.phase.rules
+        cycles = [rules.steady_cycle(r) for r in range(rules.num_stages)]
+        replication = Replication(rules.replicas.counts, [0.0] * rules.num_stages)
         return steady_state(SteadyPipeline(cycles, self._times, replication, rules.segments))
 
     def _peaks(self) -> list[int]:
-        lists = self._rules.lists(_filled(self._rules))
-        return [peak_in_flight(operations, self._rules.num_microbatches) for operations in lists]
+        rules = self.phase.rules
+        return [peak_in_flight(operations, rules.num_microbatches) for operations in rules.lists(_filled(rules))]
 
     def _rate(self) -> str:
         rate = 1.0 / self._steady.period
         if not self.given_times.seconds:
             return f"{number(rate)} minibatches in a unit of time"
         return f"{number(rate)} minibatches/s, {number(self.phase.batch_size * rate)} samples/s"
-
-
-def _grid(rules: PipelineRules, minibatches: int) -> list[str]:
-    """Lines of the grid; empty if it is too wide for the terminal."""
-    drawn = grid(rules.lists(minibatches), replicas=rules.replicas).splitlines()
-    if max(map(len, drawn)) > shutil.get_terminal_size((120, 24)).columns:
-        return []
-    return ["one column per operation, whatever its duration:", *drawn]

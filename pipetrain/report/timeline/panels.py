@@ -1,11 +1,11 @@
 """A timeline as it is drawn: a panel for each schedule and method, a row for each worker, a box for each operation."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipetrain.program.planned_operations import PlannedOperation
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.program.playback import Slice
 from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules import Kind, Operation, Replicas
@@ -74,24 +74,12 @@ class Message:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class StageRows:
-    """The rows of a stage, one for each replica, or its only one.
-
-    Attributes:
-        name: of the stage.
-        first: the number of its first row.
-        count: how many it has.
-    """
+class StageRows(NamedTuple):
+    """The rows of a stage: its name, the number of its first row, and how many it has, one for each replica."""
 
     name: str
     first: int
-    count: int
-
-    @property
-    def middle(self) -> float:
-        """The height of their middle, in rows."""
-        return self.first + self.count / 2
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -99,13 +87,13 @@ class Panel:
     """A timeline.
 
     Attributes:
-        title: what is drawn.
+        title: names the schedule and method, or the run.
         num_microbatches: N.
-        unit: of time; empty where none was given.
-        rows: the boxes of every stage in chronological order.
-        messages: of every stage; empty if messages were not measured.
+        unit: of time; empty if none was given.
+        rows: the boxes of every worker in chronological order.
         begin, end: the part to show first, in the unit.
-        facts: what to say of it, a line each.
+        messages: of every worker; empty if messages were not measured.
+        facts: lines of text about it.
         idle_share: of all stages together in steady state; None if there is no such state.
         replicas: of the stages; None: one of each.
     """
@@ -142,36 +130,19 @@ class Panel:
 
     def between(self, begin: float, end: float) -> "Panel":
         """The part between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""
-        rows, messages = ([_within(row, begin, end) for row in whole] for whole in (self.rows, self.messages))
+
+        def within(row: Sequence[Any]) -> list[Any]:
+            # an update that takes no time may lie on the border
+            shown = [piece for piece in row if piece.end > begin and (piece.start < end or piece.end <= end)]
+            return [replace(piece, start=piece.start - begin, end=piece.end - begin) for piece in shown]
+
+        rows, messages = (list(map(within, whole)) for whole in (self.rows, self.messages))
         return replace(self, rows=rows, messages=messages, begin=0.0, end=end - begin)
 
 
-def _within(row: Sequence[Any], begin: float, end: float) -> list[Any]:
-    # an update that takes no time may lie on the border
-    shown = [piece for piece in row if piece.end > begin and (piece.start < end or piece.end <= end)]
-    return [replace(piece, start=piece.start - begin, end=piece.end - begin) for piece in shown]
-
-
-def usual_length(panels: Sequence[Panel]) -> float:
-    """The length that most boxes have, or more: where it is wide enough, their labels can be read."""
-    lengths = sorted(box.end - box.start for row in panels[0].rows for box in row if box.operation.kind in FILL)
-    return lengths[len(lengths) // 4] or 1.0
-
-
-def scaled(row: Iterable[Any], factor: float) -> list[Any]:
-    """Boxes or messages with their times in another unit."""
-    return [replace(piece, start=piece.start * factor, end=piece.end * factor) for piece in row]
-
-
-def kinds_of(panels: Sequence[Panel]) -> set[Kind]:
-    """The kinds of operations in the boxes."""
-    return {box.operation.kind for panel in panels for row in panel.rows for box in row}
-
-
-def message_colors(panels: Sequence[Panel]) -> dict[str, str]:
-    """Label of the lines under the boxes -> color, for the kinds of messages present."""
-    present = {message.what for panel in panels for row in panel.messages for message in row}
-    return {f"{what} of a message": color for what, color in MESSAGES.items() if what in present}
+def scale_times(rows: Iterable[Sequence[Any]], factor: float) -> list[list[Any]]:
+    """Rows of boxes or messages with their times in another unit."""
+    return [[replace(each, start=each.start * factor, end=each.end * factor) for each in row] for row in rows]
 
 
 def note(panels: Sequence[Panel]) -> str:
@@ -181,20 +152,19 @@ def note(panels: Sequence[Panel]) -> str:
     return _NOTE + (f" ({'; '.join(changes)})" if changes else "")
 
 
-def boxes(
-    slices: Sequence[Slice], planned: Sequence[PlannedOperation], start: int = 0, replicas: int = 1
-) -> Iterator[Box]:
-    """The boxes of one worker, whose list begins `start` minibatches into the run; versions count from there as well.
+def boxes(rules: PipelineRules, slices: Sequence[Sequence[Slice]], minibatches: int, start: int = 0) -> list[list[Box]]:
+    """The boxes of each worker's slices; versions count from the start of the run.
 
-    `replicas` is how many workers hold its stage.
+    The lists have `minibatches` minibatches, and begin `start` minibatches into the run.
     """
-    for piece, (op, read, *_) in zip(slices, planned, strict=True):
-        counted = op.moved(start)
-        if op.kind is Kind.UPDATE:
-            yield Box(counted, None, None, piece.start, piece.end)
-        else:
-            stale = staleness(read.version, op.minibatch // replicas)
-            yield Box(counted, str(read.moved(start)), stale, piece.start, piece.end)
+    rows: list[list[Box]] = []
+    for worker, (row, (r, _)) in enumerate(zip(slices, rules.replicas.places, strict=True)):
+        rows.append([])
+        for piece, (op, read, *_) in zip(row, rules.planned(worker, minibatches, start), strict=True):
+            late = None if op.kind is Kind.UPDATE else staleness(read.version, op.minibatch // rules.replicas.counts[r])
+            weights = None if late is None else str(read.moved(start))
+            rows[-1].append(Box(op.moved(start), weights, late, piece.start, piece.end))
+    return rows
 
 
 def number(value: float) -> str:

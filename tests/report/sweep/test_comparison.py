@@ -10,7 +10,7 @@ from support.stored_runs import write_run
 from pipetrain import cli
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import sweep_figure
-from pipetrain.report.sweep.comparison import as_json, from_json, ranked, target_of
+from pipetrain.report.sweep.comparison import ranked, target_of
 from pipetrain.report.sweep.groups import collect
 
 
@@ -44,14 +44,6 @@ def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
 def test_runs_rank_by_available_value_without_named_metric(tmp_path, final, chosen):
     write_run(tmp_path / "a", final=final, best=final)
     assert ranked(collect([tmp_path], {}).groups, None)[1] == chosen
-
-
-def test_groups_read_back_from_json_are_written_alike(folder):
-    groups, metric = ranked(collect([folder], {}).groups, None)
-    written = as_json(groups, metric)
-    read = from_json(json.loads(written), {group.name: group.method for group in groups})
-    assert [group.method for group in read] == [group.method for group in groups]
-    assert as_json(read, metric) == written
 
 
 def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_path, capsys):

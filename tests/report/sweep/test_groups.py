@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.stored_runs import STAGES, write_run
 
+from papers.results import without_repeats
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect, compared_settings, distinct_names, labels_of, legend_of
@@ -107,7 +108,7 @@ def test_seed_counts_once_by_its_newest_completed_run(tmp_path):
     assert group.values("top1") == [50.0, 60.0]
     assert group.deviation("top1") == pytest.approx(50**0.5)
     assert group.course("top1")[-1] == (2, 55.0, 50.0, 60.0)
-    assert [run.path.name for run in group.without_repeats] == ["0", "2", "3"]
+    assert [run.path.name for run in without_repeats(group)] == ["0", "2", "3"]
     (alone,) = collect([tmp_path / "0", tmp_path / "1"], {}).groups
     assert alone.deviation("top1") is None
 

@@ -31,7 +31,7 @@ def test_newest_that_of_a_step_and_the_best_are_found(run):
 def test_checkpoint_by_its_own_path_belongs_to_its_run(run):
     selection = Selection(run.checkpoint(4))
     assert selection.checkpoint() == run.checkpoint(4)
-    assert selection.run == run
+    assert selection.run.path == run.path
 
 
 @pytest.mark.parametrize(

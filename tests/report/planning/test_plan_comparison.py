@@ -6,8 +6,7 @@ from PIL import Image
 from pipetrain.planner.costs.topology import Device, Topology
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
-from pipetrain.report.planning.plan_figure import draw, rooms_of
-from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
+from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison, draw_comparison, rooms_of
 
 PROFILE = Profile(tuple(ProfiledLayer(label, 1.0, 1.0, 4, 8, 16) for label in "ab"), ((0, 1),), 8)
 
@@ -26,7 +25,9 @@ def test_stages_are_compared_only_where_there_are_several(tmp_path):
             tuple(PlannedStage((r,), 1, 1.0, 1) for r in range(stages)), 1.0, 2.0, 1.0, labels=("a", "b")
         )
         path = tmp_path / f"{stages}.png"
-        draw(path, Comparison(PROFILE, Topology((stages,), (1.0,)), [ComparedPlan("best", plan, fits=True)], 8))
+        draw_comparison(
+            path, Comparison(PROFILE, Topology((stages,), (1.0,)), [ComparedPlan("best", plan, fits=True)], 8)
+        )
         return Image.open(path).width
 
     assert width(1) < 0.6 * width(2)

@@ -5,7 +5,7 @@ from support.pages import event, trace_text
 
 from pipetrain.errors import ConfigError
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.report.timeline.trace_file import median_times, read_trace
+from pipetrain.report.timeline.from_run import median_times, read_trace
 from pipetrain.schedules import Operation
 
 EVENTS = [

@@ -1,0 +1,19 @@
+"""Groups of runs, read back from the measurements of an experiment."""
+
+import json
+
+from support.stored_runs import write_run
+
+from papers.measured_section import groups_from_json
+from pipetrain.report.sweep.comparison import as_json, ranked
+from pipetrain.report.sweep.groups import collect
+
+
+def test_groups_read_back_from_json_are_written_alike(tmp_path):
+    write_run(tmp_path / "a", "method=gpipe", top1=80.0)
+    write_run(tmp_path / "b", "method=lwp", status="failed", final={"top1": None})
+    groups, metric = ranked(collect([tmp_path], {}).groups, None)
+    written = as_json(groups, metric)
+    read = groups_from_json(json.loads(written), {group.name: group.method for group in groups})
+    assert [group.method for group in read] == [group.method for group in groups]
+    assert as_json(read, metric) == written
