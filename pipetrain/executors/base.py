@@ -13,7 +13,6 @@ from typing_extensions import override
 from pipetrain.data.loader import Loader
 from pipetrain.device_queue import synchronize
 from pipetrain.executors.admission_gate import BrokenOffError
-from pipetrain.executors.clipping import Clipping
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
@@ -61,7 +60,7 @@ class Executor(ABC):
 
     def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None) -> None:
         self._phases = phases
-        self._clip_norm = clip_norm
+        self.clip_norm = clip_norm
         self._entered: int | None = None
         self.num_stages = phases[0].rules.num_stages
         self.replicas = phases[0].rules.replicas
@@ -113,11 +112,6 @@ class Executor(ABC):
             if any(self.exchange(gate.ends)):
                 raise BrokenOffError
             gate.open()
-
-    def clipping(self, rules: PipelineRules) -> Clipping | None:
-        """Clipping of gradients under these rules; None without clipping."""
-        together = rules.schedule.synchronous and rules.replicas.even
-        return Clipping(self._clip_norm, together) if self._clip_norm is not None else None
 
     def feed(self, loader: Loader, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
         """Data of the interval for `stages`: inputs if they include the first stage, targets if they include the last.

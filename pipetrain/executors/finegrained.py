@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader, split
 from pipetrain.executors.base import IntervalTimes, OneProcess
-from pipetrain.executors.clipping import Clipping, squared_norm
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
@@ -22,6 +21,7 @@ from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, micr
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
 from pipetrain.schedules import Kind
+from pipetrain.stage.gradients import clipped, squared_norm
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
 from pipetrain.stage.parameter_stage import ParameterStage
 from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
@@ -182,7 +182,7 @@ class FinegrainedExecutor(OneProcess):
             inputs = split(feed.inputs(), rules.num_microbatches)
             targets = split(feed.targets(), rules.num_microbatches)
             loss = self._minibatch(readers, interval.start + t, inputs, targets)
-            gradients = self._clipped(readers, self.clipping(rules))
+            gradients = self._clipped(readers, rules)
             for reader, gradient in zip(readers, gradients, strict=True):
                 reader.update(interval.start + t, gradient, steady=t >= steady)
             self.hooks.on_step(interval.start + t, loss)
@@ -196,13 +196,15 @@ class FinegrainedExecutor(OneProcess):
             losses.append(one.carry_out())
         return step_loss(losses, counts)
 
-    @staticmethod
-    def _clipped(readers: list[_Reader], clipping: Clipping | None) -> list[dict[str, Tensor]]:
+    def _clipped(self, readers: list[_Reader], rules: PipelineRules) -> list[dict[str, Tensor]]:
         gradients = [reader.stage.gradients.take() for reader in readers]
-        if clipping is None:
+        if self.clip_norm is None:
             return gradients
         norms = [squared_norm(each) for each in gradients]
-        return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, norms, strict=True)]
+        return [
+            clipped(each, norms if rules.decides_updates_together else [norm], self.clip_norm)
+            for each, norm in zip(gradients, norms, strict=True)
+        ]
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:

@@ -117,6 +117,11 @@ class PipelineRules:
         """The first minibatch, after a drain, of the steady state."""
         return max(context.delay * context.replicas for context in self.contexts)
 
+    @property
+    def decides_updates_together(self) -> bool:
+        """True if clipping and loss scaling depend on the gradients of all stages; asynchronous stages decide alone."""
+        return self.schedule.synchronous and self.replicas.even
+
     def check(self, stage: int, planned: PlannedOperation, newest: int, start: int) -> None:
         """Checks what an operation of `stage` is about to read against the closed forms of schedule and method.
 

@@ -1,14 +1,15 @@
-"""A stage's gradients: their sum over microbatches, hooks for final ones, and the scale of the loss."""
+"""A stage's gradients: their sum over microbatches, hooks for final ones, clipping, and the scale of the loss."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from pipetrain.device_queue import numbers, queues
 from pipetrain.tensors import dense
 
 
@@ -127,6 +128,33 @@ class GradientReadyHooks:
                 f"{self._full_names[name]}: a backward adds to its gradient {additions} times, and the first one of "
                 "the run once, so replicas have begun to average it; checkpoint the layer with use_reentrant=False"
             )
+
+
+def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
+    """Sum of squares over a stage's gradients, a float32 scalar."""
+    if not gradients:
+        return torch.zeros(())
+    norms = torch._foreach_norm(list(gradients.values()))
+    return torch.stack([norm.float() for norm in norms]).square().sum()
+
+
+def clipped(gradients: dict[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
+    """The gradients, scaled in place so that the norm over all `squared_norms` is at most `limit`.
+
+    As torch's clip_grad_norm_; those of a `GradientSum` have memory of their own each. The host does not wait for a
+    single norm that a device has yet to compute.
+    """
+    if not gradients:
+        return {}
+    if len(squared_norms) == 1 and queues(squared_norms[0].device):
+        torch._foreach_mul_(list(gradients.values()), _factor(squared_norms[0], limit))
+    elif (factor := _factor(torch.tensor(numbers(squared_norms)).sum(), limit).item()) != 1.0:
+        torch._foreach_mul_(list(gradients.values()), factor)
+    return gradients
+
+
+def _factor(squared: Tensor, limit: float) -> Tensor:
+    return torch.clamp(limit / (squared.sqrt() + 1e-6), max=1.0)
 
 
 _FIRST = 2.0**16

@@ -19,6 +19,9 @@ from pipetrain.tensors import Tensors
 _PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
 MicrobatchId = tuple[int, int]
+"""(minibatch since the start of the run, microbatch)."""
+BackwardId = tuple[int, int | None]
+"""The same of a backward; None for all microbatches together."""
 AtLayer = Callable[[int, Tensors], Tensors]
 """(index of a layer in the chain, its inputs) -> what it gets instead."""
 

@@ -127,32 +127,37 @@ class Stage(BaseStage):
     # -- forward and recomputation -------------------------------------------------------------------------------
 
     def forward(
-        self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, activations: Activations, *, store: bool
-    ) -> Tensors:
-        """F: the stage's outputs for `inputs`, detached.
-
-        Args:
-            microbatch: (minibatch since the start of the run, microbatch).
-            inputs: what the stage before sent, or the data.
-            read: the weights to read.
-            activations: what becomes of them.
-            store: True to keep the inputs for a recomputation.
-        """
-        return self._forward(microbatch, inputs, read, activations, _InFlight(inputs if store else ()))
-
-    def forward_loss(
         self,
         microbatch: MicrobatchId,
         inputs: Tensors,
-        targets: WeightedTargets,
         read: WeightRead,
         activations: Activations,
+        targets: WeightedTargets | None = None,
         *,
         store: bool,
-    ) -> Tensor:
-        """F on the last stage: the microbatch's mean loss, detached; the arguments are those of `forward`."""
-        record = _InFlight(inputs if store else (), targets)
-        return self._forward(microbatch, inputs, read, activations, record)[0]
+    ) -> Tensors:
+        """F: the stage's outputs for `inputs`, detached; on the last stage the microbatch's mean loss.
+
+        Args:
+            microbatch: of the run.
+            inputs: outputs of the previous stage, or the data.
+            read: weights to read.
+            activations: use of the activations.
+            targets: on the last stage.
+            store: True to keep the inputs for a recomputation.
+        """
+        record = _InFlight(targets=targets)
+        if store:
+            record.inputs = inputs if self._changes_inputs is False else tuple(tensor.clone() for tensor in inputs)
+        if activations is Activations.DROPPED:
+            record.carried = self.carried.of(microbatch[1])
+        graph = self._compute(microbatch, inputs, targets, read, activations)
+        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
+        record.graph = None if activations is Activations.DROPPED else graph
+        self._in_flight[microbatch] = record
+        self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
+        self._measure()
+        return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
 
     def recompute(
         self, microbatch: MicrobatchId, inputs: Tensors | None, read: WeightRead, activations: Activations
@@ -160,10 +165,10 @@ class Stage(BaseStage):
         """R: the outputs again, detached; draws at random what F drew, and leaves the buffers as they are.
 
         Args:
-            microbatch: as in the forward.
-            inputs: what the stage before recomputed; None if this stage stored its own.
-            read: the weights to read.
-            activations: what becomes of them.
+            microbatch: of the run.
+            inputs: recomputed by the previous stage; None if this stage stored its own.
+            read: weights to read.
+            activations: use of the activations.
         """
         record = self._in_flight[microbatch]
         with self.module.scratch_buffers(), self.carried.aside({microbatch[1]: record.carried}):
@@ -173,21 +178,6 @@ class Stage(BaseStage):
         record.graph = graph
         self._measure()
         return tuple(output.detach() for output in graph.outputs)
-
-    def _forward(
-        self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, activations: Activations, record: _InFlight
-    ) -> Tensors:
-        if record.inputs:
-            record.inputs = inputs if self._changes_inputs is False else tuple(tensor.clone() for tensor in inputs)
-        if activations is Activations.DROPPED:
-            record.carried = self.carried.of(microbatch[1])
-        graph = self._compute(microbatch, inputs, record.targets, read, activations)
-        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
-        record.graph = None if activations is Activations.DROPPED else graph
-        self._in_flight[microbatch] = record
-        self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
-        self._measure()
-        return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
 
     def _compute(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -41,33 +42,23 @@ class Spec:
         return empty_dense(self.shape, self.stride, self.dtype, device)
 
 
-class LinkGroups(NamedTuple):
-    """The process groups of one direction.
+Receipt = Callable[[str], Tensors]
+"""Takes a message whose shapes are known, described by the argument, onto the device of the stage; waits for it.
 
-    Forward and backward traffic have groups of their own, so that neither waits for the other.
+Raises LostStageError if the peer is gone.
+"""
+
+
+class LinkGroups(NamedTuple):
+    """Process groups of one direction, so that forward and backward messages do not wait for each other.
 
     Attributes:
-        payload: of the tensors.
-        headers: of their shapes, which travel in host memory.
+        payload: for the tensors.
+        headers: for their shapes, which travel in host memory.
     """
 
     payload: dist.ProcessGroup
     headers: dist.ProcessGroup
-
-
-class Receipt(ABC):
-    """A message whose shapes are known, and which has yet to be taken."""
-
-    @abstractmethod
-    def take(self, what: str) -> Tensors:
-        """Its tensors, on the device of the stage; waits for them.
-
-        Args:
-            what: the message in words.
-
-        Raises:
-            LostStageError: the peer is gone.
-        """
 
 
 class Link(ABC):
@@ -95,9 +86,9 @@ class Link(ABC):
         self._transfers = (self._transfers + 1) % _TAGS
         return self._transfers
 
-    def send_header(self, header: Tensor) -> tuple[Tensor, Transfer]:
+    def send_header(self, header: Tensor) -> Transfer:
         """Starts to send the shapes of a message, in host memory."""
-        return header, self._start_sending(header, self.groups.headers)
+        return self._start_sending(header, self.groups.headers)
 
     def receive_header(self, header: Tensor) -> Transfer:
         """Starts to receive the shapes of a message."""
@@ -105,12 +96,12 @@ class Link(ABC):
 
     def _start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         with lost_stage_on_error(self.stage):
-            return _started(dist.irecv(tensor, self.peer, group, self.next_tag()))
+            return _started(dist.irecv(tensor, self.peer, group, self.next_tag())).wait
 
     def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         tag = self.next_tag()
         with lost_stage_on_error(self.stage):
-            return _started(dist.isend(tensor, self.peer, group, tag))
+            return _started(dist.isend(tensor, self.peer, group, tag)).wait
 
     @abstractmethod
     def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
@@ -127,8 +118,8 @@ class Link(ABC):
             LostStageError: the peer is gone.
         """
         with lost_stage_on_error(self.stage), self.waiting(what):
-            for transfer in transfers:
-                transfer.wait()
+            for wait in transfers:
+                wait()
 
 
 class HostLink(Link):
@@ -141,7 +132,7 @@ class HostLink(Link):
     ahead = 2
 
     def __init__(self, peer: int, stage: int, groups: LinkGroups, device: torch.device, waiting: Around) -> None:
-        super().__init__(peer, stage, groups, waiting)
+        super().__init__(peer, stage, LinkGroups(groups.payload, groups.payload), waiting)
         self._device = device
         given = given_bytes_per_s()
         self._slow = None if given is None else SlowLink(given)
@@ -156,32 +147,19 @@ class HostLink(Link):
         if self._slow is None:
             return super()._start_sending(tensor, group)
         tag = self.next_tag()
-        return self._slow.send(lambda: dist.isend(tensor, self.peer, group, tag), tensor.nbytes)
+        return self._slow.send(lambda: _started(dist.isend(tensor, self.peer, group, tag)).wait, tensor.nbytes)
 
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:
         buffers = [spec.empty(torch.device("cpu")) for spec in specs]
         payload = self.groups.payload
         transfers = [self._start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
-        return _HostReceipt(self, buffers, transfers)
 
-    def on_device(self, buffers: Sequence[Tensor]) -> Tensors:
-        """Received tensors on the device of this process."""
-        return tuple(buffer.to(self._device, non_blocking=True) for buffer in buffers)
+        def take(what: str) -> Tensors:
+            self.wait(transfers, what)
+            return tuple(buffer.to(self._device, non_blocking=True) for buffer in buffers)
 
-
-class _HostReceipt(Receipt):
-    """A message whose receives are posted."""
-
-    def __init__(self, link: HostLink, buffers: Sequence[Tensor], transfers: Sequence[Transfer]) -> None:
-        self._link = link
-        self._buffers = buffers
-        self._transfers = transfers
-
-    @override
-    def take(self, what: str) -> Tensors:
-        self._link.wait(self._transfers, what)
-        return self._link.on_device(self._buffers)
+        return take
 
 
 class Pace:
@@ -242,11 +220,12 @@ class DeviceLink(Link):
             work = _started(dist.isend(tensor, self.peer, self.groups.payload))  # NCCL knows no tags
         with self._beside.entered():  # the computation does not wait until the neighbor has taken it
             work.wait()
-            return tensor, _OnDevice(event(self._device))
+            # the host, not the device, waits until the peer has taken it
+            return tensor, event(self._device).synchronize
 
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:
-        return _DeviceReceipt(self, specs)
+        return partial(self.receive, specs)
 
     def receive(self, specs: Sequence[Spec], what: str) -> Tensors:
         """Posts the receives, and has the computation wait for them; the host only waits for the message before."""
@@ -260,33 +239,6 @@ class DeviceLink(Link):
         self._pace.took(arrived)
         self._beside.hand_over(buffers)
         return tuple(buffers)
-
-
-class _DeviceReceipt(Receipt):
-    """A message whose receives are posted when it is taken."""
-
-    def __init__(self, link: DeviceLink, specs: Sequence[Spec]) -> None:
-        self._link = link
-        self._specs = specs
-
-    @override
-    def take(self, what: str) -> Tensors:
-        return self._link.receive(self._specs, what)
-
-
-@dataclass(frozen=True)
-class _OnDevice:
-    """A transfer of the device's.
-
-    Attributes:
-        complete: event after the transfer.
-    """
-
-    complete: Event
-
-    def wait(self) -> None:
-        """Blocks the host, not the device, until the peer has taken it."""
-        self.complete.synchronize()
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
@@ -311,10 +263,6 @@ class Links:
         self.transport = transport
         self.waiting = waiting
         self._pace = Pace(transport.device)
-
-    def groups(self, payload: dist.ProcessGroup, headers: dist.ProcessGroup) -> LinkGroups:
-        """The groups of one direction; through host memory all of a message goes over one."""
-        return LinkGroups(payload, headers if self.transport.direct else payload)
 
     def catch_up(self) -> None:
         """Blocks until the message taken last has come."""

@@ -10,8 +10,8 @@ from torch import Tensor
 from pipetrain.data.loader import Loader, microbatch_sizes
 from pipetrain.executors.messages.links import Link, Receipt, Spec, bytes_of
 from pipetrain.executors.messages.slow_link import Transfer
-from pipetrain.executors.stage_runner import BackwardId
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.stage.module import BackwardId
 from pipetrain.tensors import Tensors, dense
 
 Key = Hashable
@@ -74,7 +74,8 @@ class Outgoing:
         message = []
         if key is None or key not in self._specs:
             self._specs[key] = specs
-            message.append(self._link.send_header(encode(specs)))
+            header = encode(specs)
+            message.append((header, self._link.send_header(header)))
         elif specs != self._specs[key]:
             raise ValueError(
                 f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; "
@@ -86,7 +87,7 @@ class Outgoing:
     def settle(self, keep: int) -> None:
         """Waits for all but the newest `keep` messages, and frees their buffers."""
         while len(self._pending) > keep:
-            self._link.wait((work for _, work in self._pending.popleft()), f"{self._what} to be taken")
+            self._link.wait((transfer for _, transfer in self._pending.popleft()), f"{self._what} to be taken")
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Incoming:
         message = self._expected.popleft()
         receipt = message.receipt or self._read_header(message)
         self._prepare()
-        return receipt.take(self._what)
+        return receipt(self._what)
 
     def _prepare(self) -> None:
         while self._coming and len(self._expected) < self._link.ahead:

@@ -6,13 +6,63 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.executors.hooks import Around
 from pipetrain.executors.messages.control import lost_stage_on_error
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.replicas.averaging import AveragedGradients, LocalGradients, Round, layouts, mean_in_first
-from pipetrain.executors.replicas.process_groups import ReplicaGroups
+from pipetrain.executors.replicas.averaging import Averaging, Round, RoundGradients, layouts, mean_in_first
 from pipetrain.losses import StepLoss
+from pipetrain.schedules import Replicas
+
+
+@dataclass(frozen=True)
+class ReplicaGroups:
+    """Process groups of a stage's replicas.
+
+    Attributes:
+        count: R.
+        replica: the number of this one.
+        transport: of the run.
+        apart, together: groups for gradients on the way to the replica that sums them and for means on the way back,
+            each with its own order.
+        control: group for messages in host memory.
+        have_losses: True for the last stage.
+    """
+
+    count: int
+    replica: int
+    transport: Transport
+    apart: dist.ProcessGroup
+    together: dist.ProcessGroup
+    control: dist.ProcessGroup
+    have_losses: bool
+
+    @classmethod
+    def of(cls, replicas: Replicas, worker: int, transport: Transport) -> "ReplicaGroups | None":
+        """Groups of a worker; None if its stage has no other replica. All processes call it together."""
+        own = None
+        for stage, count in enumerate(replicas.counts):
+            ranks = [*replicas.workers_of(stage)]
+            if count > 1:  # every process makes all groups, in one order, as torch requires
+                apart, together = transport.new_group(ranks), transport.new_group(ranks)
+                control = transport.control_group(ranks)
+                if worker in ranks:
+                    last = stage == len(replicas.counts) - 1
+                    own = cls(count, ranks.index(worker), transport, apart, together, control, last)
+        if own is not None:
+            for group in (own.apart, own.together):
+                transport.connect_all(group)
+        return own
+
+    def of_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of the first replica in every replica, given tensors of the same names. All call it together."""
+        found = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        for tensor in found.values():
+            with lost_stage_on_error():
+                dist.broadcast(tensor, group=self.control, group_src=0)
+        return found
+
 
 _BYTES = 2**23
 """Bytes of gradients per bucket: few messages, yet the first leave early."""
@@ -102,7 +152,7 @@ def portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         yield portion
 
 
-class OverlappedAveraging:
+class OverlappedAveraging(Averaging):
     """The rounds of this process's stage whose other replicas are elsewhere.
 
     Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has found all of one.
@@ -127,9 +177,11 @@ class OverlappedAveraging:
     def _begin(self) -> None:
         self._sent = self._spread = 0
         self._attendance: _ContributorCount | None = None
+        self._part = RoundGradients({})
         for bucket in self._buckets:
             bucket.begin()
 
+    @override
     def put(self, name: str, gradient: Tensor) -> None:
         """Takes a gradient that is complete; sends its bucket once that is, and those before it have been sent."""
         if name in self._of[name].missing:
@@ -169,14 +221,23 @@ class OverlappedAveraging:
         self._buckets[self._spread].spread(self._attendance.count, self._groups.together)
         self._spread += 1
 
-    def take(self, this: Round, found: LocalGradients) -> AveragedGradients:
+    @override
+    def offer(self, this: Round, replica: int, part: RoundGradients) -> None:
+        self._part = part
+        for name, gradient in part.gradients.items():
+            self.put(name, gradient)
+
+    @override
+    def ready(self, this: Round) -> bool:
+        return True  # `take` waits
+
+    @override
+    def take(self, this: Round) -> RoundGradients:
         """Averages over all replicas; waits until all have reached the end of the round.
 
         Raises:
             LostStageError: one is gone.
         """
-        for name, gradient in found.gradients.items():
-            self.put(name, gradient)
         with self._waiting("the gradients of the other replicas"):
             while self._sent < len(self._buckets):
                 self._send(has_minibatch=this.own(self._groups.replica) is not None)
@@ -184,15 +245,15 @@ class OverlappedAveraging:
                 self._spread_next()
             for bucket in self._buckets:
                 bucket.wait()
-            losses = self._all_losses(this, found.losses) if self._groups.have_losses else []
+            losses = self._all_losses(this, self._part.losses) if self._groups.have_losses else []
             there = self._there()
         gradients = {
-            name: _in_memory_of(found.gradients.get(name), values)
+            name: _in_memory_of(self._part.gradients.get(name), values)
             for name, (values, _) in self._views.items()
             if name in there
         }
         self._begin()
-        return AveragedGradients(gradients, losses)
+        return RoundGradients(gradients, losses)
 
     def _there(self) -> set[str]:
         """The weights that some replica has a gradient of; reads the flags of all buckets together."""

@@ -11,7 +11,6 @@ from pipetrain.data.loader import Loader, split
 from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
-from pipetrain.executors.clipping import squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.links import Links
@@ -23,6 +22,7 @@ from pipetrain.executors.torch_pipelining.pipe import Pipe, Relay, Shapes
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.torch_library import TorchSchedule
+from pipetrain.stage.gradients import clipped, squared_norm
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
 
@@ -121,7 +121,7 @@ class TorchPipeliningExecutor(ManyProcesses):
 
     def _update(self, rules: PipelineRules, t: int) -> None:
         """Updates each stage. Its weights have not changed since the forwards, and the report says so."""
-        for stage, gradients in zip(self._stages, self._clipped(rules), strict=True):
+        for stage, gradients in zip(self._stages, self._clipped(), strict=True):
             stage.measurements.backward[t] = [stage.updates] * rules.num_microbatches
             stage.update(t, gradients, keep=False, steady=True)
 
@@ -129,20 +129,20 @@ class TorchPipeliningExecutor(ManyProcesses):
         """Gradients of each stage, those of shared weights summed over the stages that share them."""
         for stage in self._stages:
             stage.gradients.put(_taken_gradients(stage))
-            self._tied.offer(stage, stage.tied_gradients)
+            self._tied.offer(stage.index, stage.tied_gradients)
         for stage in self._stages:
-            stage.take_over(self._tied.totals(stage))
+            stage.take_over(self._tied.take(stage.index))
         return [stage.gradients.take() for stage in self._stages]
 
-    def _clipped(self, rules: PipelineRules) -> list[dict[str, Tensor]]:
-        gradients, clipping = self._gradients(), self.clipping(rules)
-        if clipping is None:
+    def _clipped(self) -> list[dict[str, Tensor]]:
+        gradients = self._gradients()
+        if self.clip_norm is None:
             return gradients
         squared = [squared_norm(stage.counted(each)) for stage, each in zip(self._stages, gradients, strict=True)]
         with self.hooks.waiting("its device"):
             own = numbers(squared)
         norms = [torch.tensor(norm) for norm in self.gather(own)]
-        return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, squared, strict=True)]
+        return [clipped(each, norms, self.clip_norm) for each in gradients]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.messages.links import Links, Spec
+from pipetrain.executors.messages.links import LinkGroups, Links, Spec
 from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import PipelineRules
@@ -48,7 +48,7 @@ class Relay:
         self._rank = dist.get_rank()
         links = Links(Transport(stages[0].device), waiting)
         group = links.transport.new_group()
-        groups = links.groups(group, group)
+        groups = LinkGroups(group, group)
         self._incoming: dict[int, Incoming] = {}
         self._outgoing: dict[int, Outgoing] = {}
         for stage in stages:
