@@ -83,13 +83,8 @@ class Executor(ABC):
                 stage.begin_list(interval.start)
         return phase.rules
 
-    def begin_evaluation(self) -> None:
-        """Starts an evaluation at the beginning of the data."""
-        for stage in self.stages:
-            stage.carried.begin_evaluation()
-
     def evaluated_parts(self, number: int, own: Sequence[int] | None = None) -> Iterator[int]:
-        """Yields the numbers of the parts of the evaluation set until the run is to end.
+        """Begins an evaluation, and yields the numbers of the parts of its data until the run is to end.
 
         Args:
             number: number of all parts.
@@ -98,6 +93,8 @@ class Executor(ABC):
         Raises:
             BrokenOffError: the run is to end; in every process before the same part.
         """
+        for stage in self.stages:
+            stage.carried.begin_evaluation()
         begun = self.hooks.gate.begun
         for part in range(number) if own is None else own:
             self._come_to(begun + part + 1)

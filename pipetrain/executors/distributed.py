@@ -88,7 +88,6 @@ class DistributedExecutor(ManyProcesses):
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         """Forward only, through the same connections, shared out among replicas; metrics on the last stage."""
-        self.begin_evaluation()
         keys = evaluation_keys(loader)
         stage, ports = self._stage, self._ports
         own = self.replicas.own(self.replicas.workers_of(stage.index)[stage.replica], len(keys))

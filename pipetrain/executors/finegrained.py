@@ -208,7 +208,6 @@ class FinegrainedExecutor(OneProcess):
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
-        self.begin_evaluation()
         module, loss, device = self._model.module, self._model.loss, self.stages[0].device
         parts = self.evaluated_parts(len(loader))
         return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), loss, device, metrics, parts)

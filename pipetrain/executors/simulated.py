@@ -192,7 +192,6 @@ class SimulatedExecutor(OneProcess):
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
-        self.begin_evaluation()
         loss = self.stages[-1].loss
         assert loss is not None
         parts = self.evaluated_parts(len(loader))

@@ -120,7 +120,9 @@ class DeviceIdentity:
         found = torch.get_device_module(device).get_device_properties(device)
         bus = [getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
         known = all(part is not None for part in bus)
-        return cls(device.type, _machine(), ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name))
+        # the same in all containers of a machine
+        machine = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
+        return cls(device.type, machine, ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name))
 
     @property
     def is_instance(self) -> bool:
@@ -143,7 +145,8 @@ def agreed_transport(device: torch.device) -> Transport:
 
     What counts is which devices they have, not how many each sees: a batch system may show each process one alone.
     """
-    return transport_between(device, [DeviceIdentity(**each) for each in control.all_gather_json(_told(device))])
+    identities = control.all_gather_json(asdict(DeviceIdentity.of(device)))
+    return transport_between(device, [DeviceIdentity(**each) for each in identities])
 
 
 def set_environment(kind: str) -> None:
@@ -174,15 +177,6 @@ def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
             if each.uuid == other.uuid or same_slot:
                 return _GLOO, f"processes {first} and {second} share a GPU"
     return _NCCL, "each process has a GPU of its own"
-
-
-def _told(device: torch.device) -> dict[str, Any]:
-    return asdict(DeviceIdentity.of(device))
-
-
-def _machine() -> str:
-    """Identity of this machine, the same in all of its containers."""
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
 
 
 def _new_group(ranks: Sequence[int] | None, backend: str, options: Any = None) -> dist.ProcessGroup:

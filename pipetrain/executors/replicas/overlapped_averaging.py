@@ -1,6 +1,6 @@
 """Gradients averaged over replicas in several processes while the backward runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -22,11 +22,10 @@ class ReplicaGroups:
 
     Attributes:
         count: R.
-        replica: the number of this one.
+        replica: index of this one.
         transport: of the run.
-        apart, together: groups for gradients on the way to the replica that sums them and for means on the way back,
-            each with its own order.
-        control: group for messages in host memory.
+        apart, together: for gradients on the way to the replica that sums them, and for means on the way back.
+        control: for messages in host memory.
         have_losses: True for the last stage.
     """
 
@@ -74,8 +73,8 @@ class Bucket:
 
     Attributes:
         weights: name -> weight.
-        own: what this replica sends, and in the end the means: the gradients in the memory order of the weights, then
-            for each weight whether there is one. Replica i sums the i-th of as many stretches.
+        own: gradients of this replica in the memory order of the weights, then a flag for each that is present; in the
+            end their means. Replica i sums the i-th of R stretches.
         others: the stretch that this replica sums, of every replica.
         transport: of the run.
         missing: names without a gradient yet.
@@ -110,10 +109,6 @@ class Bucket:
         """Flags of the gradients that are present, as a view of `own`; their means count replicas."""
         first = sum(weight.numel() for weight in self.weights.values())
         return self.own[first : first + len(self.weights)]
-
-    def begin(self) -> None:
-        """Begins a round."""
-        self.missing, self.work = set(self.weights), None
 
     def collect(self, group: dist.ProcessGroup) -> None:
         """Begins to send each replica the stretch that it sums."""
@@ -176,10 +171,10 @@ class OverlappedAveraging(Averaging):
 
     def _begin(self) -> None:
         self._sent = self._spread = 0
-        self._attendance: _ContributorCount | None = None
+        self._contributing: tuple[Tensor, dist.Work] | None = None
         self._part = RoundGradients({})
         for bucket in self._buckets:
-            bucket.begin()
+            bucket.missing, bucket.work = set(bucket.weights), None
 
     @override
     def put(self, name: str, gradient: Tensor) -> None:
@@ -188,7 +183,7 @@ class OverlappedAveraging(Averaging):
             self._fill(name, gradient)
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
             self._send(has_minibatch=True)
-        while self._spread < self._sent and self._has_come(self._buckets[self._spread]):
+        while self._spread < self._sent and self._can_spread():
             self._spread_next()
 
     def _fill(self, name: str, gradient: Tensor | None) -> None:
@@ -201,24 +196,30 @@ class OverlappedAveraging(Averaging):
         self._of[name].missing.discard(name)
 
     def _send(self, *, has_minibatch: bool) -> None:
-        if self._attendance is None:
-            self._attendance = _ContributorCount(self._groups, has_minibatch=has_minibatch)
+        if self._contributing is None:
+            # a run that is broken off cuts its last round short, and not every replica knows when its backward begins
+            count = torch.tensor([int(has_minibatch)])
+            with lost_stage_on_error():
+                self._contributing = count, dist.all_reduce(count, group=self._groups.control, async_op=True)
         bucket = self._buckets[self._sent]
         for name in [*bucket.missing]:
             self._fill(name, None)
         bucket.collect(self._groups.apart)
         self._sent += 1
 
-    def _has_come(self, bucket: Bucket) -> bool:
-        if self._groups.transport.direct:
+    def _can_spread(self) -> bool:
+        """True if the next bucket and the number of replicas with a minibatch have come, so that nothing waits."""
+        bucket = self._buckets[self._spread]
+        if self._groups.transport.direct or self._contributing is None or bucket.work is None:
             return False
-        assert bucket.work is not None
-        assert self._attendance is not None
-        return self._attendance.known and bucket.work.is_completed()
+        return bool(self._contributing[1].is_completed() and bucket.work.is_completed())
 
     def _spread_next(self) -> None:
-        assert self._attendance is not None
-        self._buckets[self._spread].spread(self._attendance.count, self._groups.together)
+        assert self._contributing is not None
+        count, work = self._contributing
+        with lost_stage_on_error():
+            work.wait()
+        self._buckets[self._spread].spread(int(count), self._groups.together)
         self._spread += 1
 
     @override
@@ -245,7 +246,7 @@ class OverlappedAveraging(Averaging):
                 self._spread_next()
             for bucket in self._buckets:
                 bucket.wait()
-            losses = self._all_losses(this, self._part.losses) if self._groups.have_losses else []
+            losses = self._all_losses(this) if self._groups.have_losses else []
             there = self._there()
         gradients = {
             name: _in_memory_of(self._part.gradients.get(name), values)
@@ -261,37 +262,14 @@ class OverlappedAveraging(Averaging):
         names = (name for bucket in self._buckets for name in bucket.weights)
         return {name for name, flag in zip(names, flags, strict=True) if flag > 0}
 
-    def _all_losses(self, this: Round, losses: Sequence[StepLoss]) -> list[StepLoss]:
+    def _all_losses(self, this: Round) -> list[StepLoss]:
         own = torch.zeros(2, dtype=torch.float64)
-        for loss in losses:
+        for loss in self._part.losses:
             own[0], own[1] = loss.mean.double(), loss.count
         all_of_them = [torch.empty_like(own) for _ in range(self._groups.count)]
         with lost_stage_on_error():
             dist.all_gather(all_of_them, own, group=self._groups.control)
         return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
-
-
-class _ContributorCount:
-    """Number of replicas that have a minibatch in a round; a replica in its backward learns it from the others.
-
-    A run that is broken off cuts its last round short, and not every replica knows when its backward begins.
-    """
-
-    def __init__(self, groups: ReplicaGroups, *, has_minibatch: bool) -> None:
-        self._counts = torch.tensor([int(has_minibatch)])
-        with lost_stage_on_error():
-            self._work = dist.all_reduce(self._counts, group=groups.control, async_op=True)
-
-    @property
-    def known(self) -> bool:
-        return bool(self._work.is_completed())
-
-    @property
-    def count(self) -> int:
-        """Waits for the replicas that have not reached the round."""
-        with lost_stage_on_error():
-            self._work.wait()
-        return int(self._counts)
 
 
 def _in_memory_of(own: Tensor | None, mean: Tensor) -> Tensor:

@@ -57,8 +57,7 @@ class TorchPipeliningExecutor(ManyProcesses):
                 f"device={stages[0].device.type}: torch.distributed.pipelining needs a GPU for each process, and "
                 f"{self.transport.reason}; device=cpu works"
             )
-        self.stages = stages
-        self._stages = stages
+        self.stages: Sequence[Stage] = stages
         # every process makes all groups, in one order, as torch requires
         self._relay = Relay(stages, self._placement, hooks.waiting)
         self._group = self.transport.new_group()
@@ -73,15 +72,14 @@ class TorchPipeliningExecutor(ManyProcesses):
 
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
-        """Carries out the interval; its idle shares are not known."""
         rules = self.enter(interval)
-        feed = self.feed(loader, interval, self._stages)
+        feed = self.feed(loader, interval, self.stages)
         sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
         for t, size in enumerate(sizes, start=interval.start):
             if not self.hooks.gate.admits():
                 break
             self.hooks.on_progress(f"minibatch {t}")
-            inputs = feed.inputs() if self._stages[0].index == 0 else ()
+            inputs = feed.inputs() if self.stages[0].index == 0 else ()
             targets = split(feed.targets(), rules.num_microbatches) if self.has_last_stage else []
             pipe = self._pipe(rules, size // rules.num_microbatches, inputs)
             with self.hooks.waiting(f"the other processes' part of minibatch {t}"):
@@ -90,7 +88,7 @@ class TorchPipeliningExecutor(ManyProcesses):
             if loss is not None:
                 self.hooks.on_step(t, loss)
         self._drained()
-        return IntervalTimes([None] * len(self._stages))
+        return IntervalTimes([None] * len(self.stages))
 
     def _pipe(self, rules: PipelineRules, samples: int, inputs: Tensors) -> Pipe:
         """The library's objects for microbatches of so many samples, which its buffers are made for."""
@@ -99,7 +97,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         key = schedule.library_name, samples
         if key not in self._pipes:
             self._pipes[key] = Pipe(
-                schedule, rules, self._stages, self._shapes(samples, inputs), self._group, self.hooks.computing
+                schedule, rules, self.stages, self._shapes(samples, inputs), self._group, self.hooks.computing
             )
         return self._pipes[key]
 
@@ -120,38 +118,38 @@ class TorchPipeliningExecutor(ManyProcesses):
         return shapes
 
     def _update(self, rules: PipelineRules, t: int) -> None:
-        """Updates each stage. Its weights have not changed since the forwards, and the report says so."""
-        for stage, gradients in zip(self._stages, self._clipped(), strict=True):
+        """Updates each stage, with the gradients of shared weights summed over the stages that share them."""
+        for stage in self.stages:
+            parameters = stage.optimizer.parameters
+            stage.gradients.put({name: p.grad for name, p in parameters.items() if p.grad is not None})
+            for parameter in parameters.values():
+                parameter.grad = None
+            self._tied.offer(stage.index, stage.tied_gradients)
+        for stage in self.stages:
+            stage.take_over(self._tied.take(stage.index))
+        norms = self._norms() if self.clip_norm is not None else []
+        for stage in self.stages:
+            gradients = stage.gradients.take()
+            if self.clip_norm is not None:
+                gradients = clipped(gradients, norms, self.clip_norm)
+            # the weights have not changed since the forwards
             stage.measurements.backward[t] = [stage.updates] * rules.num_microbatches
             stage.update(t, gradients, keep=False, steady=True)
 
-    def _gradients(self) -> list[dict[str, Tensor]]:
-        """Gradients of each stage, those of shared weights summed over the stages that share them."""
-        for stage in self._stages:
-            stage.gradients.put(_taken_gradients(stage))
-            self._tied.offer(stage.index, stage.tied_gradients)
-        for stage in self._stages:
-            stage.take_over(self._tied.take(stage.index))
-        return [stage.gradients.take() for stage in self._stages]
-
-    def _clipped(self) -> list[dict[str, Tensor]]:
-        gradients = self._gradients()
-        if self.clip_norm is None:
-            return gradients
-        squared = [squared_norm(stage.counted(each)) for stage, each in zip(self._stages, gradients, strict=True)]
+    def _norms(self) -> list[Tensor]:
+        """Squared gradient norms of all stages of all processes."""
+        squared = [squared_norm(stage.counted(stage.gradients.tensors)) for stage in self.stages]
         with self.hooks.waiting("its device"):
             own = numbers(squared)
-        norms = [torch.tensor(norm) for norm in self.gather(own)]
-        return [clipped(each, norms, self.clip_norm) for each in gradients]
+        return [torch.tensor(norm) for norm in self.gather(own)]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         """Forward only, one stage after the other; metrics where the last stage is."""
-        self.begin_evaluation()
-        feed = self.feed(loader, DrainInterval.whole(len(loader)), self._stages)
-        outputs, loss = self._outputs(evaluation_keys(loader), feed), self._stages[-1].loss
+        feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
+        outputs, loss = self._outputs(evaluation_keys(loader), feed), self.stages[-1].loss
         found = self._metrics(outputs, feed, loss, metrics)
         self._relay.end()
         return found
@@ -170,11 +168,3 @@ def _separate_gradients(stage: Stage) -> None:
     """
     for parameter in stage.optimizer.parameters.values():
         parameter.register_hook(torch.clone)
-
-
-def _taken_gradients(stage: Stage) -> dict[str, Tensor]:
-    """The gradients that the library left in the stage's parameters, taken out of them."""
-    gradients = {name: p.grad for name, p in stage.optimizer.parameters.items() if p.grad is not None}
-    for name in gradients:
-        stage.optimizer.parameters[name].grad = None
-    return gradients

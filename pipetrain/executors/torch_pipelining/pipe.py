@@ -17,7 +17,7 @@ from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
-from pipetrain.losses import Loss, StepLoss, count_of, microbatch_weight, step_loss
+from pipetrain.losses import StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.schedules import Placement
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
@@ -131,43 +131,6 @@ def _meta(tensor: Tensor, *, differentiable: bool) -> Tensor:
     return Spec.of(tensor).empty(torch.device("meta")).requires_grad_(differentiable)
 
 
-class WeightedLoss:
-    """The loss of a microbatch times its weight in the minibatch, n_j / n.
-
-    Args:
-        loss: None if the last stage is not; it is then never called.
-    """
-
-    def __init__(self, loss: Loss | None) -> None:
-        self._loss = loss
-        self._targets: Sequence[Tensors] = ()
-        self._counts: list[int] = []
-        self._losses: list[Tensor] = []
-
-    def begin(self, targets: Sequence[Tensors]) -> Tensor | None:
-        """Takes a minibatch's targets; what the library cuts into microbatches in their place: their numbers.
-
-        It takes one tensor, and targets may be several, of which a loss may count anything.
-        """
-        if self._loss is None:
-            return None
-        self._targets, self._losses = targets, []
-        self._counts = [count_of(self._loss, target) for target in targets]
-        return torch.arange(len(targets))
-
-    def __call__(self, outputs: Tensors, number: Tensor) -> Tensor:
-        """n_j / n · loss_j, a scalar."""
-        assert self._loss is not None
-        j = int(number)
-        loss: Tensor = self._loss(*outputs, *self._targets[j])
-        self._losses.append(loss.detach())
-        return loss * microbatch_weight(self._counts, j)
-
-    def of_step(self) -> StepLoss | None:
-        """The loss of the minibatch, where the last stage is."""
-        return step_loss(self._losses, self._counts) if self._losses else None
-
-
 class _StageOfLibrary(PipelineStage):
     """The library's stage, without what torch 2.11 does and Gloo cannot."""
 
@@ -182,8 +145,8 @@ class Pipe:
     """Runs forwards and backwards of a minibatch; the gradients are then those of the parameters.
 
     Args:
-        schedule: which of the library's.
-        rules: whose schedule it is.
+        schedule: of the library.
+        rules: of the phase.
         stages: of this process.
         shapes: by stage.
         group: in which the library sends and receives.
@@ -216,11 +179,22 @@ class Pipe:
             )
             for adapter, stage in zip(self._adapters, stages, strict=True)
         ]
-        self._loss = WeightedLoss(stages[-1].loss)
+        self._loss = stages[-1].loss
+        self._targets: Sequence[Tensors] = ()
+        self._counts: list[int] = []
+        self._losses: list[Tensor] = []
         # the weights n_j / n are in the loss, so that the library must not average again
         self._schedule = get_schedule_class(schedule.library_name)(
-            library_stages, rules.num_microbatches, loss_fn=self._loss, scale_grads=False
+            library_stages, rules.num_microbatches, loss_fn=self._weighted_loss, scale_grads=False
         )
+
+    def _weighted_loss(self, outputs: Tensors, number: Tensor) -> Tensor:
+        """n_j / n · loss_j, a scalar, of the microbatch with this number."""
+        assert self._loss is not None
+        j = int(number)
+        loss: Tensor = self._loss(*outputs, *self._targets[j])
+        self._losses.append(loss.detach())
+        return loss * microbatch_weight(self._counts, j)
 
     def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> StepLoss | None:
         """Trains on one minibatch. Returns its loss in the process of the last stage.
@@ -235,12 +209,17 @@ class Pipe:
         """
         for adapter in self._adapters:
             adapter.begin(minibatch)
+        numbers = None
+        if self._loss is not None:
+            self._targets, self._counts, self._losses = targets, [count_of(self._loss, each) for each in targets], []
+            # the library cuts one tensor into microbatches: it gets their numbers, as targets may be several tensors
+            numbers = torch.arange(len(targets))
         try:
-            self._schedule.step(*inputs, target=self._loss.begin(targets), return_outputs=False)
+            self._schedule.step(*inputs, target=numbers, return_outputs=False)
         except RuntimeError as error:
             if error.__cause__ is not None:  # what a layer raised, of which the library makes an error of its own
                 raise error.__cause__ from None
             if "Connection" in str(error):  # Gloo raises nothing more precise
                 raise LostStageError(None) from error
             raise
-        return self._loss.of_step()
+        return step_loss(self._losses, self._counts) if self._losses else None
