@@ -32,8 +32,7 @@ class IntervalTimes:
 
     Attributes:
         idle: idle share of each stage; None if stages do not run one by one.
-        predicted: seconds that each step would take with every stage on its own device and messages that take no
-            time; empty where stages are not simulated, or not one by one.
+        predicted: seconds of each step if every stage had its own device and messages took no time; of a simulation.
     """
 
     idle: Sequence[float | None]
@@ -84,11 +83,7 @@ class Executor(ABC):
         return phase.rules
 
     def evaluated_parts(self, number: int, own: Sequence[int] | None = None) -> Iterator[int]:
-        """Begins an evaluation, and yields the numbers of the parts of its data until the run is to end.
-
-        Args:
-            number: number of all parts.
-            own: parts of this process; None for all.
+        """Begins an evaluation, and yields the parts of its data, or those in `own`, until the run is to end.
 
         Raises:
             BrokenOffError: the run is to end; in every process before the same part.
@@ -111,13 +106,7 @@ class Executor(ABC):
             gate.open()
 
     def feed(self, loader: Loader, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
-        """Data of the interval for `stages`: inputs if they include the first stage, targets if they include the last.
-
-        Args:
-            loader: reads the minibatches.
-            interval: range of minibatches.
-            stages: some of this process, in order.
-        """
+        """Data of the interval: inputs if `stages` include the first stage, targets if they include the last."""
         first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
         stage, replicas = stages[0], self._phases[interval.phase].rules.replicas
         own = replace(interval, first=min(interval.first + stage.replica, interval.last))
@@ -139,19 +128,19 @@ class Executor(ABC):
 
     @abstractmethod
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
-        """The loss, its metrics and further ones over the whole evaluation set where the last stage is, None elsewhere.
+        """The loss and metrics over the whole evaluation set where the last stage is, None elsewhere.
 
-        Of the replicas of the last stage, only the first one has the further ones.
+        Of the replicas of the last stage, only the first one has `metrics`; the others have those of the loss.
 
         Raises:
-            BrokenOffError: the run is to end; raised in every process.
+            BrokenOffError: the run is to end; in every process.
         """
 
     @abstractmethod
     def whole_state(self) -> dict[str, Tensor] | None:
-        """The newest weights and the buffers of all stages by full name where the last stage is, None elsewhere.
+        """Newest weights and buffers of all stages by full name where the last stage is, None elsewhere.
 
-        They are lent: only to be read, and only until training continues.
+        The tensors are only to be read, and only until training continues.
         """
 
     @abstractmethod
@@ -173,7 +162,7 @@ class Executor(ABC):
     def own_state(self) -> dict[str, Tensor]:
         """Newest weights and buffers of the stages of this process by full name, not copied.
 
-        The first replica of a stage has them for all.
+        Only the first replica of a stage has them.
         """
         first = [stage for stage in self.stages if stage.replica == 0]
         return {name: tensor for stage in first for name, tensor in stage.state().items()}

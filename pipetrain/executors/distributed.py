@@ -29,15 +29,7 @@ _EVALUATION_AHEAD = 2
 
 
 class DistributedExecutor(ManyProcesses):
-    """One stage in this process; torch.distributed's default group (Gloo) carries control messages.
-
-    Args:
-        stage: of this process.
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        transport: of activations and gradients; None for host memory.
-    """
+    """One stage in this process. Without a transport, messages go through host memory."""
 
     def __init__(
         self,

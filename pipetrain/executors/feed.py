@@ -45,7 +45,7 @@ class Feed:
             self._minibatches = ((None, tensors) for tensors in loader.targets(*part))
 
     def prepare(self) -> None:
-        """Reads the next minibatch ahead, if there is one and all that was read has been taken.
+        """Reads the next minibatch ahead, unless one that was read has not been taken.
 
         Call it when the stage would wait for another anyway.
         """

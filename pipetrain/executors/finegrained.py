@@ -45,7 +45,7 @@ class _Reader:
         self._read_ahead()
 
     def _read(self, planned: PlannedOperation) -> tuple[int, dict[str, Tensor]]:
-        """The version that an operation reads, and its tensors; none where a backward uses what its pass was lent."""
+        """Version that an operation reads, and its tensors; none if a backward uses those of its forward."""
         read = self._cursor.read(planned)
         lent = planned.operation.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
         tensors = {} if lent else self.stage.weights.read(read.version, read.transform)
@@ -62,7 +62,7 @@ class _Reader:
     def forward(self, minibatch: int) -> dict[str, Tensor]:
         """Weights that the next forward reads, one of this minibatch of the run."""
         version, tensors = self._take(Kind.FORWARD)
-        self.stage.measurements.forward.setdefault(minibatch, []).append(version)
+        self.stage.measurements.forward[minibatch].append(version)
         return tensors
 
     def recomputation(self) -> dict[str, Tensor]:
@@ -75,15 +75,15 @@ class _Reader:
         return version, tensors
 
     def backward(self) -> dict[str, Tensor] | None:
-        """Weights that the backward reads; None if the pass before it read the same. Moves on.
+        """Weights that the backward reads; None if those of the pass before it.
 
-        One backward of a whole minibatch reads the same for all its microbatches.
+        The backward of a whole minibatch reads the same for all its microbatches.
         """
         planned = self._cursor.next
         if planned is not None and planned.operation.kind is Kind.BACKWARD:
             version, tensors = self._read(planned)
             minibatch = self._cursor.start + planned.operation.minibatch
-            self.stage.measurements.backward.setdefault(minibatch, []).append(version)
+            self.stage.measurements.backward[minibatch].append(version)
             self._backward = tensors or None
             self._read_ahead()
         return self._backward
@@ -98,7 +98,7 @@ class _Reader:
         self._read_ahead()
 
     def break_off(self) -> None:
-        """Forgets what was read ahead and kept for minibatches that do not come any more."""
+        """Discards the weights read ahead and kept for minibatches that do not come any more."""
         weights = self.stage.weights
         for queue in self._queues.values():
             queue.clear()
@@ -108,7 +108,7 @@ class _Reader:
 
 
 class _Rejoin(torch.autograd.Function):
-    """Before a segment of recomputation: the value that the forward had, the gradient to the recomputed one."""
+    """Before a segment of recomputation: the stored value, and the gradient to the recomputed one."""
 
     @staticmethod
     @override
@@ -123,11 +123,11 @@ class _Rejoin(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class WholeModel:
-    """The model that computes with the weights that the stages hold.
+    """The model that computes with the weights of the stages.
 
     Attributes:
         module: all layers.
-        segments: first layers of segments of recomputation; None if nothing is recomputed.
+        segments: first layers of segments of recomputation; None for no recomputation.
     """
 
     module: StageModule
@@ -138,15 +138,8 @@ class WholeModel:
 class FinegrainedExecutor(OneProcess):
     """Simulates any number of stages with the memory of one model, its activations, and the weights' history.
 
-    Every stage's weights change by its own operation list, and are read when it would read them; a microbatch passes
-    the whole model in one operation, forward and backward, where the list of a pipeline has its backward.
-
-    Args:
-        stages: all of them, in order.
-        model: what computes.
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
+    Every stage's weights change by its own operation list, and are read when it would read them. A microbatch passes
+    the whole model in one operation, forward and backward, at the time of its backward in the pipeline.
     """
 
     unmeasured: ClassVar[tuple[str, ...]] = ("activation_bytes_peak",)
@@ -170,7 +163,7 @@ class FinegrainedExecutor(OneProcess):
 
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
-        """Carries out the interval; no idle shares, as no stage runs separately."""
+        """Trains on the interval; no idle shares, as no stage runs separately."""
         rules = self.enter(interval)
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
         feed, steady = self.feed(loader, interval, self.stages), rules.steady

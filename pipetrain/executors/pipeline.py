@@ -40,12 +40,12 @@ class Training:
 
     Attributes:
         optimizer: a stage's parameters -> its optimizer, one of torch's.
-        rate: the learning rate of each update, counted from the start of the run.
+        rate: learning rate of each update, counted from the start of the run.
         loss: of the model's outputs and the targets.
         clip_norm: the largest norm of a gradient; None for no clipping.
-        seed: what all random draws are keyed by.
-        device: where the stages compute.
-        arithmetic: how the layers compute.
+        seed: key of all random draws.
+        device: of the stages.
+        arithmetic: precision and memory format.
     """
 
     optimizer: Callable[[list[nn.Parameter]], Optimizer]
@@ -68,9 +68,9 @@ def build_pipeline(
     training: Training,
     hooks: RunHooks = _NO_HOOKS,
 ) -> SimulatedExecutor:
-    """A pipeline whose stages are all in this process, ready to train and evaluate; its stages in `stages`.
+    """A pipeline with all stages in this process, ready to train and evaluate.
 
-    Replicas of a stage stand one after the other.
+    Replicas of a stage stand one after the other in its `stages`.
 
     Args:
         chain: the model.
@@ -105,7 +105,7 @@ def build_stages(
     indices: Sequence[int] | None = None,
     replica: int = 0,
 ) -> list[Stage]:
-    """The stages of a pipeline, or those with the numbers `indices`, each as the replica of this number."""
+    """All stages of a pipeline, or those at `indices`, as the replica with this index."""
     stages, ties = [], ties_between(chain, bounds)
     for r in range(len(bounds)) if indices is None else indices:
         loss = training.loss if r == len(bounds) - 1 else None
@@ -125,10 +125,10 @@ def connect_stages(
 
     Args:
         stages: of this process, from `build_stages`.
-        rules: as of `build_pipeline`.
+        rules: as in `build_pipeline`.
         hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
-        transport: of all processes, from `agreed_transport`; None for host memory.
+        transport: from `agreed_transport`; None for host memory.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous.
@@ -151,15 +151,15 @@ def build_finegrained_pipeline(
     hooks: RunHooks = _NO_HOOKS,
     recompute_boundaries: Sequence[int] | None = None,
 ) -> FinegrainedExecutor:
-    """A pipeline whose stages are of single weights.
+    """A pipeline whose stages are of single weights; other arguments as in `build_pipeline`.
 
     Args:
         chain: the model.
         bounds: (first weight unit, last weight unit exclusive) of each stage; see `weight_units`.
-        rules: as of `build_pipeline`.
+        rules: the schedule and the method, or phases.
         training: how the stages train.
         hooks: callbacks of the run.
-        recompute_boundaries: the first layers of segments that recompute; None if nothing is recomputed.
+        recompute_boundaries: first layers of segments that recompute; None for no recomputation.
     """
     units = weight_units(chain)
     module = StageModule(chain.layers, 0, training.seed, training.arithmetic, training.device, ends=True)

@@ -21,7 +21,7 @@ class PipelineRules:
         schedule: when each stage does what.
         method: which weights it reads.
         num_stages, num_microbatches: D and N.
-        segments: which stages recompute together; None if none recomputes.
+        segments: stages that recompute together; None for no recomputation.
 
     Raises:
         ConfigError: they do not go together.
@@ -78,7 +78,7 @@ class PipelineRules:
 
     @cached_property
     def list_schedule(self) -> ListSchedule:
-        """The schedule, where it has lists.
+        """The schedule, if it has lists.
 
         Raises:
             ConfigError: torch's library runs it.
@@ -123,16 +123,16 @@ class PipelineRules:
         return self.schedule.synchronous and self.replicas.even
 
     def check(self, stage: int, planned: PlannedOperation, newest: int, start: int) -> None:
-        """Checks what an operation of `stage` is about to read against the closed forms of schedule and method.
+        """Checks the weights that an operation of `stage` is about to read against the closed forms.
 
         Args:
             stage: r.
-            planned: the operation and what it reads, counted from the last drain.
+            planned: the operation and its read, counted from the last drain.
             newest: updates that the stage has made since then.
             start: minibatches of the run before then.
 
         Raises:
-            InvariantError: by the closed forms it reads something else.
+            InvariantError: by the closed forms of schedule and method it reads something else.
         """
         at = self._read_context(stage, planned.operation, start)
         expected = self._expected(stage, at, start)

@@ -17,16 +17,11 @@ AnyStage = TypeVar("AnyStage", bound=BaseStage)
 class ReadCursor(Generic[AnyStage]):
     """Position in a stage's operation list, from one drain to the next.
 
-    Args:
-        stage: the stage.
-        rules: what it does and reads.
-        interval: the minibatches of the list.
-
     Attributes:
-        worker: number of the stage's worker in the pipeline.
+        worker: index of the stage's worker in the pipeline.
         planned: the list.
         start: minibatches of the run before the list.
-        base: the version that the list calls 0.
+        base: version of the run that the list counts as 0.
     """
 
     def __init__(self, stage: AnyStage, rules: PipelineRules, interval: DrainInterval) -> None:

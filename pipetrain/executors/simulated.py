@@ -81,14 +81,7 @@ class _Mailbox(Ports):
 
 
 class SimulatedExecutor(OneProcess):
-    """All stages in this process, which take turns; idle shares follow from replaying their measured times.
-
-    Args:
-        stages: all of them, in order.
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-    """
+    """All stages in this process, in turns; idle shares follow from replaying their measured times."""
 
     def __init__(
         self,

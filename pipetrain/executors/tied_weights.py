@@ -22,8 +22,8 @@ class Part(NamedTuple):
     """A stage's part of the gradient of a weight.
 
     Attributes:
-        gradient: the gradient; zeros if there is none.
-        there: flag of its presence, which a device may have yet to receive; None if it is certain.
+        gradient: zeros if there is none.
+        there: flag of its presence, which a device may have yet to receive; None if it is present.
     """
 
     gradient: Tensor
@@ -116,13 +116,7 @@ _TIED_KEY = "tied"
 
 
 class TiedMessages(TiedGradients):
-    """The parts of the stages of this process and of those elsewhere that share weights with them.
-
-    Args:
-        stages: of this process.
-        process_of: stage -> its process.
-        links: of this process.
-    """
+    """Sums over the stages of this process and of those elsewhere that share weights with them."""
 
     def __init__(self, stages: Sequence[Stage], process_of: Callable[[int], int], links: Links) -> None:
         ties = stages[0].ties

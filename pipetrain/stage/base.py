@@ -75,7 +75,7 @@ class BaseStage(ABC):
 
         Args:
             method: of the phase.
-            context: where the stage stands under the phase's schedule.
+            context: place of the stage under the phase's schedule.
             start: updates before the phase.
             fresh: True if the phase begins here, False if it resumes from a checkpoint.
             predicts: True if this phase or a later one predicts with the optimizer's state.
@@ -83,16 +83,12 @@ class BaseStage(ABC):
         scale = context.rate_scale
         self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start) * scale
         self.optimizer.keep_last_gradients(enabled=predicts)
-        self.weights.statistic = method.statistic(context, self.weights.trainable)
-        self._resume_statistic(fresh=fresh)
+        statistic = self.weights.statistic = method.statistic(context, self.weights.trainable)
+        if statistic is not None and not fresh and statistic.name in self._restored_statistics:
+            statistic.load_state(self._restored_statistics[statistic.name])
+        self._restored_statistics = {}
         self.versions_allowed = method.weight_versions(context)
         self.weights.meter.mark()
-
-    def _resume_statistic(self, *, fresh: bool) -> None:
-        statistic, restored = self.weights.statistic, self._restored_statistics
-        self._restored_statistics = {}
-        if statistic is not None and not fresh and statistic.name in restored:
-            statistic.load_state(restored[statistic.name])
 
     def begin_list(self, minibatches: int) -> None:
         """Counts versions and steps from the minibatches of the run before a list: replicas make fewer updates."""

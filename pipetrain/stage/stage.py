@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -47,9 +47,9 @@ class _InFlight:
     """State of a microbatch between its forward and its backward.
 
     Attributes:
-        inputs: what a recomputation starts from, where the stage recomputes from its own input.
+        inputs: stored for a recomputation, if the stage recomputes from its own input.
         targets: on the last stage.
-        carried: what the layers began with, for a recomputation; empty if nothing is carried.
+        carried: state of recurrent layers before the forward, for a recomputation.
         graph: None between a forward and its recomputation.
     """
 
@@ -68,17 +68,17 @@ class _InFlight:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """The part of a model that a stage is, and where and how it computes.
+    """Part of a model that a stage is, and where and how it computes.
 
     Attributes:
         index: r.
-        bounds: the stage's layers in the chain, (first, last), the last exclusive.
+        bounds: first and last layer of the stage in the chain, the last exclusive.
         loss: on the last stage; None elsewhere.
-        seed: what all random draws are keyed by.
-        device: where the stage computes.
+        seed: key of all random draws.
+        device: of the stage.
         ties: all weights that stages of the pipeline share.
-        arithmetic: how the layers compute.
-        replica: its number among the replicas of the stage.
+        arithmetic: precision and memory format.
+        replica: index among the replicas of the stage.
     """
 
     index: int
@@ -95,8 +95,8 @@ class Stage(BaseStage):
     """One stage of the pipeline.
 
     Args:
-        spec: which part of the model it is.
-        chain: the layer chain of the whole model, of which the stage keeps its own layers.
+        spec: part of the model.
+        chain: of the whole model; the stage keeps its own layers.
         build_optimizer: parameters by name -> the stage's optimizer.
     """
 
@@ -155,7 +155,7 @@ class Stage(BaseStage):
         held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
         record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
-        self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
+        self.measurements.forward[microbatch[0]].append(read.version)
         self._measure()
         return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
 
@@ -266,7 +266,8 @@ class Stage(BaseStage):
         return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
 
     def _measure(self) -> None:
-        self.measurements.hold(sum(record.bytes for record in self._in_flight.values()))
+        held = sum(record.bytes for record in self._in_flight.values())
+        self.measurements.activation_bytes_peak = max(self.measurements.activation_bytes_peak, held)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -281,17 +282,16 @@ class Stage(BaseStage):
 
         Args:
             microbatches: one, or all of a minibatch in order.
-            gradients: for each microbatch one for each floating-point output of the stage; None on the last stage.
-                Where the loss is scaled, the factor comes last, here as in what is returned.
-            read: the weights to read.
-            activations: of the forward or recomputation that it goes through.
+            gradients: of the floating-point outputs of each microbatch; None on the last stage. If the loss is scaled,
+                the factor comes last, here and in the result.
+            read: weights to read.
+            activations: use of the activations of its forward or recomputation.
         """
         rebound = activations is Activations.REBOUND
         weights = self.weights.read(read.version, read.transform) if rebound else None
         arriving = iter(self._rescaled(gradients or ()))
         input_gradients: list[Tensor] = []
         for microbatch in microbatches:
-            final = microbatch == microbatches[-1]
             record = self._in_flight.pop(microbatch)
             graph = record.graph
             assert graph is not None
@@ -301,9 +301,10 @@ class Stage(BaseStage):
                 output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight * scale)]
             else:
                 output_gradients = list(itertools.islice(arriving, len(outputs)))
-            with self._gradient_ready_hooks(graph) if final else nullcontext():
+            notify = self.on_gradient_ready if microbatch == microbatches[-1] else None
+            with nullcontext() if notify is None else self._ready_hooks.notifying(notify, graph.leaves):
                 input_gradients += self._backward(graph, output_gradients, weights)
-            self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
+            self.measurements.backward[microbatch[0]].append(read.version)
         if self.scaler is not None:
             input_gradients.append(torch.full((), self.scaler.scale, device=self.device))
         return tuple(input_gradients)
@@ -339,12 +340,6 @@ class Stage(BaseStage):
             foreign_storages = graph.backward(gradients)
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
         return graph.gradients_of_inputs()
-
-    def _gradient_ready_hooks(self, graph: ForwardGraph) -> AbstractContextManager[None]:
-        """Context for the last backward of a minibatch: reports each final gradient to `on_gradient_ready`, if set."""
-        if self.on_gradient_ready is None:
-            return nullcontext()
-        return self._ready_hooks.notifying(self.on_gradient_ready, graph.leaves)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 

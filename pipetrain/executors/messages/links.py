@@ -67,8 +67,8 @@ class Link(ABC):
     Args:
         peer: the neighbor's rank.
         stage: its stage, for error messages.
-        groups: of this direction alone.
-        waiting: makes a context for every wait, given its description.
+        groups: of this direction.
+        waiting: context around every wait, given its description.
     """
 
     ahead: int
@@ -123,11 +123,7 @@ class Link(ABC):
 
 
 class HostLink(Link):
-    """A link through host memory (Gloo), which moves a message only once its receive is posted: well ahead of its use.
-
-    Args:
-        device: where this process computes.
-    """
+    """A link through host memory; Gloo moves a message only once its receive is posted, which is well ahead of its use."""
 
     ahead = 2
 
@@ -166,11 +162,8 @@ class Pace:
     """Keeps the host of a process at most one message ahead of its device.
 
     A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
-    whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to
-    hang in whatever operation its host happened to block.
-
-    Args:
-        device: of the process.
+    whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
+    in whatever operation its host happened to block.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -198,12 +191,8 @@ class DeviceLink(Link):
     """A link from device to device (NCCL).
 
     A receive occupies the device until the message comes. Were it posted ahead, the message might need what this
-    process has yet to queue, and whatever waits for the whole device (cudaFree, loading a kernel) would deadlock. So
-    it is posted when the message is taken, in a separate stream, where it starts immediately.
-
-    Args:
-        device: where this process computes.
-        pace: of this process.
+    process has yet to queue, and whatever waits for the whole device (cudaFree, loading a kernel) would deadlock. So it
+    is posted when the message is taken, in a separate stream, where it starts immediately.
     """
 
     ahead = 1
@@ -252,12 +241,7 @@ def _started(work: dist.Work | None) -> dist.Work:
 
 
 class Links:
-    """Makes the links of a process, as the transport of its run has them.
-
-    Args:
-        transport: of the run.
-        waiting: a context around every wait for another process.
-    """
+    """Makes the links of a process over the transport of its run; every wait for another process is in `waiting`."""
 
     def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:
         self.transport = transport

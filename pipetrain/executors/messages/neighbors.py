@@ -31,12 +31,6 @@ Pair = tuple[int, int]
 class Neighbors(Ports):
     """Ports of one worker: links to the workers of neighboring stages that it shares minibatches with.
 
-    Args:
-        stage: of this process.
-        replicas: of all stages.
-        transport: of the run.
-        waiting: a context around every wait for another process.
-
     Attributes:
         incoming, outgoing: (kind of the operation that takes the messages, worker at the other end) -> messages.
         replica_groups: None for a stage without replicas.
@@ -83,7 +77,7 @@ class Neighbors(Ports):
         Args:
             lists: of all workers.
             cursor: at the beginning of this worker's list.
-            keys: what determines the shapes of each message.
+            keys: of each message.
         """
         self._keys, self._start = keys, cursor.start
 

@@ -47,7 +47,7 @@ class Transport:
     """Transport of tensors between the processes of a run; all processes have the same backend.
 
     Attributes:
-        device: where this process computes.
+        device: of this process.
         backend: of torch.distributed, gloo or nccl.
         reason: why this one, in words.
     """
@@ -96,13 +96,13 @@ class Transport:
 
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """Device that a process computes on.
+    """Identity of the device of a process.
 
     Attributes:
-        kind: of the device, such as cpu or cuda.
-        machine: the boot of the machine that it is in.
-        bus: its address on the PCI bus; empty where torch does not say.
-        uuid: its own, that of the instance if the GPU is partitioned.
+        kind: such as cpu or cuda.
+        machine: the boot of its machine.
+        bus: address on the PCI bus; empty if torch does not report it.
+        uuid: of the device, or of the instance if the GPU is partitioned.
         name: of the device.
     """
 
@@ -126,35 +126,26 @@ class DeviceIdentity:
 
     @property
     def is_instance(self) -> bool:
-        """True of a part of a GPU (MIG), between which NCCL does not connect."""
+        """True for a part of a GPU (MIG); NCCL does not connect instances."""
         return " MIG " in f"{self.name} "
 
 
 def transport_between(device: torch.device, identities: Sequence[DeviceIdentity]) -> Transport:
-    """The transport of processes that compute on these devices.
-
-    Args:
-        device: of this process.
-        identities: of the devices of all processes.
-    """
+    """Transport of this process, on `device`, between processes on devices with these identities."""
     return Transport(device, *_backend(identities))
 
 
 def agreed_transport(device: torch.device) -> Transport:
-    """The transport of all processes of the default group, which all call it together.
+    """Transport of all processes of the default group, which all call it together.
 
-    What counts is which devices they have, not how many each sees: a batch system may show each process one alone.
+    It depends on which devices they have, not on how many each sees: a batch system may show each process one alone.
     """
     identities = control.all_gather_json(asdict(DeviceIdentity.of(device)))
     return transport_between(device, [DeviceIdentity(**each) for each in identities])
 
 
 def set_environment(kind: str) -> None:
-    """Sets what CUDA and NCCL read from the environment, before their first call, where the user has not.
-
-    Args:
-        kind: of the device that the process computes on.
-    """
+    """Sets the variables of CUDA and NCCL, before their first call, unless the user has, for a kind of device."""
     if kind != "cpu":
         for name, value in _ENVIRONMENT.items():
             if _EARLIER_NAMES.get(name, name) not in os.environ:
@@ -162,7 +153,7 @@ def set_environment(kind: str) -> None:
 
 
 def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
-    """The backend, and why."""
+    """Name of the backend, and the reason."""
     if len(identities) == 1:
         return _GLOO, "one process"
     if any(each.kind == "cpu" for each in identities):

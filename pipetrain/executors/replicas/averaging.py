@@ -18,8 +18,8 @@ class Round:
     """The minibatches of one update of a stage, one on each of its first replicas.
 
     Attributes:
-        first: the first of them, counted from the last drain.
-        count: how many; fewer than the stage has replicas where a drain cut the round short.
+        first: counted from the last drain.
+        count: number of minibatches; less than R if a drain cut the round short.
     """
 
     first: int
@@ -27,12 +27,12 @@ class Round:
 
     @classmethod
     def ending(cls, replicas: Replicas, stage: int, last: int) -> "Round":
-        """The round of a stage whose last minibatch is `last`."""
+        """Round of a stage whose last minibatch is `last`."""
         first = replicas.round_of(stage, last) * replicas.counts[stage]
         return cls(first, last + 1 - first)
 
     def own(self, replica: int) -> int | None:
-        """The minibatch of a replica; None if it has none."""
+        """Minibatch of a replica; None if it has none."""
         return self.first + replica if replica < self.count else None
 
 
@@ -79,12 +79,7 @@ def mean_in_first(parts: Sequence[Tensor]) -> Tensor:
 
 
 class InProcessAveraging(Averaging):
-    """The rounds of one stage whose replicas are all in this process.
-
-    Args:
-        weights: name -> weight, in whose memory order gradients are summed.
-        count: R.
-    """
+    """Averages over R replicas that are all in this process, in the memory order of the weights."""
 
     def __init__(self, weights: Mapping[str, Tensor], count: int) -> None:
         self._weights = layouts(weights)

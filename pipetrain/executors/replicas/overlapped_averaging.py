@@ -133,7 +133,7 @@ class Bucket:
 
 
 def portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """The weights from the last layer on, which a backward finds the gradients of first, a bucket at a time."""
+    """Buckets of weights of one dtype, from the last layer on, whose gradients a backward computes first."""
     portion: dict[str, Tensor] = {}
     size = 0
     for name, weight in reversed([*weights.items()]):
@@ -148,17 +148,14 @@ def portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 
 class OverlappedAveraging(Averaging):
-    """The rounds of this process's stage whose other replicas are elsewhere.
+    """Averages over replicas in other processes, while the backward runs.
 
-    Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has found all of one.
-    Each replica sums a stretch of every bucket in the order of the replicas, and sends its mean to the others, also
-    while the backward runs. All replicas take up the buckets in one order, as collective operations must. From device
-    to device, where two groups need one order between them, too, the means follow when all sums have begun.
+    1. Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has completed a bucket.
+    2. Each replica sums a stretch of every bucket in the order of the replicas.
+    3. It sends the mean of its stretch to the others.
 
-    Args:
-        weights: name -> weight of the stage, in the order of its layers.
-        groups: of its replicas.
-        waiting: a context around every wait for another process.
+    All replicas take up the buckets in one order, as collective operations must. From device to device, where two
+    groups need one order between them, too, the means follow when all sums have begun.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], groups: ReplicaGroups, waiting: Around) -> None:
@@ -178,7 +175,7 @@ class OverlappedAveraging(Averaging):
 
     @override
     def put(self, name: str, gradient: Tensor) -> None:
-        """Takes a gradient that is complete; sends its bucket once that is, and those before it have been sent."""
+        """Takes a complete gradient; sends its bucket once that is complete and those before it are sent."""
         if name in self._of[name].missing:
             self._fill(name, gradient)
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
@@ -257,7 +254,7 @@ class OverlappedAveraging(Averaging):
         return RoundGradients(gradients, losses)
 
     def _there(self) -> set[str]:
-        """The weights that some replica has a gradient of; reads the flags of all buckets together."""
+        """Weights with a gradient in some replica; reads the flags of all buckets together."""
         flags = torch.cat([bucket.flags.float() for bucket in self._buckets]).tolist() if self._buckets else []
         names = (name for bucket in self._buckets for name in bucket.weights)
         return {name for name, flag in zip(names, flags, strict=True) if flag > 0}

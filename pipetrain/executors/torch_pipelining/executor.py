@@ -28,17 +28,10 @@ from pipetrain.tensors import Tensors
 
 
 class TorchPipeliningExecutor(ManyProcesses):
-    """Hands the stages of this process to the library, a minibatch at a time; updates and evaluations are ours.
+    """Passes minibatches through the stages of this process by a schedule of torch's library.
 
-    The library does not report when an operation runs or which activations are alive, so idle shares and
-    activation bytes stay unknown.
-
-    Args:
-        stages: of this process, in order.
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        transport: of activations and gradients; None for host memory.
+    The library does not report when an operation runs or which activations are alive, so idle shares and activation
+    bytes are unknown.
     """
 
     unmeasured: ClassVar[tuple[str, ...]] = ("activation_bytes_peak",)
@@ -163,8 +156,8 @@ class TorchPipeliningExecutor(ManyProcesses):
 def _separate_gradients(stage: Stage) -> None:
     """Gives each parameter its own gradient: autograd returns one tensor for both weights of a sum.
 
-    Where the library takes the gradients of weights by themselves, it adds those of later microbatches in place, and
-    would add to such a tensor once for each weight.
+    When the library computes gradients of weights separately, it adds those of later microbatches in place, and would
+    add to such a tensor once for each weight.
     """
     for parameter in stage.optimizer.parameters.values():
         parameter.register_hook(torch.clone)

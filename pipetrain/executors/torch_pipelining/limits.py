@@ -29,12 +29,7 @@ def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placemen
 
 
 def check_unlisted(settings: Settings, schedule: Schedule, loader: Loader) -> None:
-    """Checks the settings against what the library decides on its own.
-
-    Args:
-        settings: of the run.
-        schedule: has no lists.
-        loader: of the training set.
+    """Checks the settings against the limits of torch's library.
 
     Raises:
         ConfigError: the first setting that cannot work.

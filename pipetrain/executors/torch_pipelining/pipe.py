@@ -30,15 +30,10 @@ _AHEAD = 2
 
 
 class Relay:
-    """The way of a microbatch where a process has several stages; for evaluations and for finding shapes.
+    """Passes microbatches forward through stages in several processes, for evaluations and for finding shapes.
 
-    One link for each direction between two processes: all go over it in the order of the microbatches, then of the
-    stages, which both ends know.
-
-    Args:
-        stages: of this process; messages between them go through host memory.
-        placement: of all stages.
-        waiting: a context around every wait for another process.
+    One link for each direction between two processes carries all messages, in the order of the microbatches, then of
+    the stages, which both ends know. Messages go through host memory.
     """
 
     def __init__(self, stages: Sequence[Stage], placement: Placement, waiting: Around) -> None:
@@ -62,7 +57,7 @@ class Relay:
                 )
 
     def _elsewhere(self, stage: int) -> int | None:
-        """The process of a stage, None if it is this one or there is no such stage."""
+        """Process of a stage; None if it is this one or there is no such stage."""
         if not 0 <= stage <= self._last:
             return None
         process = self._placement.process_of(stage)
@@ -72,8 +67,8 @@ class Relay:
         """Passes one microbatch through all stages and returns the outputs of the last stage of this process.
 
         Args:
-            key: what decides the shapes of its messages.
-            inputs: called where the first stage is.
+            key: of its messages.
+            inputs: called in the process of the first stage.
             compute: called for each stage of this process.
         """
         tensors: Tensors = ()
@@ -106,9 +101,8 @@ class Shapes:
     """Inputs and outputs of a stage for one microbatch.
 
     Attributes:
-        inputs: what its layers take.
-        library_inputs, library_outputs: what the library carries, on torch's meta device; at the ends of the pipeline,
-            data and outputs.
+        inputs: of its layers.
+        library_inputs, library_outputs: as the library carries them, on torch's meta device.
     """
 
     inputs: tuple[Spec, ...]
@@ -150,7 +144,7 @@ class Pipe:
         stages: of this process.
         shapes: by stage.
         group: in which the library sends and receives.
-        computing: a context around each forward.
+        computing: context around each forward.
     """
 
     def __init__(
@@ -201,8 +195,8 @@ class Pipe:
 
         Args:
             minibatch: counted from the start of the run.
-            inputs: of all microbatches together, where the first stage is; the library cuts them as we would.
-            targets: of each microbatch, where the last stage is.
+            inputs: of all microbatches together, in the process of the first stage.
+            targets: of each microbatch, in the process of the last stage.
 
         Raises:
             LostStageError: another process is gone.
