@@ -19,8 +19,8 @@ class LARS(Optimizer):
     zero, as biases are at first, λ is 1, or the weight would never move.
 
     Args:
-        params: the weights, each with its λ.
-        lr: γ, which the learning-rate schedule scales.
+        params: the weights.
+        lr: γ.
         momentum: m.
         weight_decay: β.
         trust: η, the share of a weight that a step of rate 1 changes.

@@ -28,8 +28,8 @@ class BaseStage(ABC):
     Args:
         index: r.
         parameters: local name -> parameter.
-        build_optimizer: the parameters that require a gradient, by name -> the stage's optimizer.
-        device: where the stage computes.
+        build_optimizer: parameters that require a gradient, by name -> the stage's optimizer.
+        device: of the stage.
     """
 
     full_names: dict[str, str]
@@ -75,7 +75,7 @@ class BaseStage(ABC):
 
         Args:
             method: of the phase.
-            context: place of the stage under the phase's schedule.
+            context: of the stage under the phase's schedule.
             start: updates before the phase.
             fresh: True if the phase begins here, False if it resumes from a checkpoint.
             predicts: True if this phase or a later one predicts with the optimizer's state.
@@ -91,11 +91,11 @@ class BaseStage(ABC):
         self.weights.meter.mark()
 
     def begin_list(self, minibatches: int) -> None:
-        """Counts versions and steps from the minibatches of the run before a list: replicas make fewer updates."""
+        """Sets the number of versions and steps to the minibatches of the run so far: replicas make fewer updates."""
         self.weights.newest.number = self.optimizer.updates = minibatches
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
+        """New autograd leaves over the memory of `tensors`, requiring a gradient like the parameters."""
         return new_leaves_sharing_memory(tensors, self.requires_grad)
 
     def attach_gradients(self, leaves: Mapping[str, Tensor]) -> None:
@@ -106,7 +106,7 @@ class BaseStage(ABC):
         self.gradients.attach(leaves)
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
-        """U: one optimizer step; `keep` where a later operation still reads the present version.
+        """U: one optimizer step; `keep` if a later operation still reads the present version.
 
         Raises:
             InvariantError: more weight versions were alive than the method may hold.
@@ -122,13 +122,13 @@ class BaseStage(ABC):
 
     @cached_property
     def _tied(self) -> dict[str, str]:
-        """Local name -> name in the whole model, of the weights that it shares with other stages."""
+        """Local name -> full name of the weights shared with other stages."""
         names = {tie.name for tie in self.ties if self.index in tie.stages}
         return {local: self.full_names[local] for local in self.optimizer.parameters if self.full_names[local] in names}
 
     @cached_property
     def copied(self) -> frozenset[str]:
-        """Names in the whole model of the weights that a stage before this one holds, too, and counts and saves."""
+        """Full names of the weights that an earlier stage holds, too, and counts and saves."""
         return frozenset(tie.name for tie in self.ties if self.index in tie.stages[1:])
 
     @property
@@ -138,12 +138,12 @@ class BaseStage(ABC):
 
     @property
     def tied_gradients(self) -> dict[str, Tensor]:
-        """This stage's part of the gradients of shared weights, by their names in the whole model."""
+        """Gradients of shared weights in this stage, by full name."""
         sums = self.gradients.tensors
         return {full: sums[local] for local, full in self._tied.items() if local in sums}
 
     def take_over(self, totals: Mapping[str, Tensor]) -> None:
-        """Replaces its own gradients of shared weights by their sums over all stages."""
+        """Replaces the gradients of shared weights by their sums over all stages."""
         sums = self.gradients.tensors
         sums.update({local: totals[full] for local, full in self._tied.items() if full in totals})
 
@@ -153,21 +153,19 @@ class BaseStage(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
+        """Newest weights and buffers by full name; the tensors themselves."""
 
     def resume_at(self, updates: int, statistics: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Goes on from a checkpoint whose weights and optimizer state have been put back.
+        """Continues from a checkpoint after `updates`, whose weights and optimizer state have been restored.
 
-        Args:
-            updates: of the checkpoint.
-            statistics: name of a statistic -> its state, for the phase that the stage enters next.
+        `statistics` are the states of running statistics by name, for the phase that the stage enters next.
         """
         self.weights.newest.number = updates
         self.optimizer.updates = updates
         self._restored_statistics = dict(statistics)
 
     def report(self) -> dict[str, Any]:
-        """Weight versions, bytes of weights and activations, and staleness, as measured, for `summary.json`."""
+        """Measured weight versions, bytes of weights and activations, and staleness, for `summary.json`."""
         self.weights.meter.read()
         return {
             "weight_versions_max": self.weights.meter.versions_max,

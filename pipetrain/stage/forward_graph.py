@@ -21,11 +21,11 @@ class ForwardGraph:
         inputs: the differentiable ones.
         input_gradients: of these inputs, after the backward; None for an input without one.
         outputs: with their graph.
-        leaves: the weights that the outputs were computed with, as leaves, by name.
-        version: of these weights; None if the backward reads others, as nothing here may keep these alive.
-        number: of updates in the version when it was read.
-        saved: the weights that autograd saved, by name, where the backward reads others.
-        bytes: of what the graph keeps.
+        leaves: weights of the forward, as leaves, by name.
+        version: of these weights; None if the backward reads others, so that these are freed.
+        number: updates of the version when it was read.
+        saved: saved weights by name, if the backward reads others.
+        bytes: of the tensors that the graph keeps.
     """
 
     inputs: Sequence[Tensor]
@@ -60,7 +60,7 @@ class ForwardGraph:
         return self.version is None or self.version.number != self.number
 
     def backward(self, gradients: Sequence[Tensor]) -> set[int]:
-        """Adds to the leaves' gradients; the storages of what else the backward was given or returned.
+        """Adds to the leaves' gradients. Returns the storages of the other gradients.
 
         Args:
             gradients: of the floating-point outputs.

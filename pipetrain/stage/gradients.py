@@ -16,8 +16,7 @@ from pipetrain.tensors import dense
 class GradientSum:
     """A stage's gradient of the minibatch under way: weight name -> sum over the microbatches so far.
 
-    Autograd adds to the sums as it goes, each while its gradient is still in the cache; between backwards that go to
-    the same leaves the sums stay with them.
+    Autograd adds to the sums while a gradient is in the cache. They stay with leaves that several backwards share.
     """
 
     def __init__(self) -> None:
@@ -40,12 +39,11 @@ class GradientSum:
     def harvest(self, foreign_storages: set[int], *, reuse_leaves: bool) -> None:
         """Takes over each `grad` that autograd began at the attached leaves; with `reuse_leaves` they stay attached.
 
-        Autograd may hand over memory that is another's, or one memory for several weights, and both it and optimizers
-        write in place: such a gradient is copied.
+        Autograd may return memory of other tensors, or one memory for several weights, and both it and optimizers write
+        in place: such a gradient is copied.
 
         Args:
-            foreign_storages: `storage_pointers` of what else the backward was given or returned; those of the sums that
-                begin here are added.
+            foreign_storages: `storage_pointers` of the other tensors of the backward; those of new sums are added.
             reuse_leaves: True if another backward may go to the same leaves.
         """
         for name, leaf in self._leaves.items():
@@ -65,7 +63,7 @@ class GradientSum:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The sums, no leaf attached; a weight that no microbatch touched is absent."""
+        """The sums, with no leaf attached; without weights that no microbatch touched."""
         self._detach()
         return self._sums
 
@@ -90,8 +88,7 @@ class GradientReadyHooks:
     add to a weight several times. The first minibatch, for which nothing is reported, shows if the stage has such a
     layer; if so, nothing is ever reported.
 
-    Args:
-        full_names: name of a weight -> its name in the whole model.
+    `full_names` maps names of weights to their names in the whole model.
     """
 
     def __init__(self, full_names: Mapping[str, str]) -> None:
@@ -162,14 +159,14 @@ _GROWS_AFTER = 2000
 
 
 class LossScaler:
-    """A power of two that gradients are multiplied by until the update; halved when one was not finite.
+    """A power of two that gradients are multiplied by until the update, as in torch.amp.GradScaler.
 
-    As torch.amp.GradScaler does it: after a gradient that is not finite the update is skipped, and after 2,000 updates
-    in a row the factor is doubled. Where all stages hold the same gradients against it, all have the same factor.
+    After a gradient that is not finite the update is skipped and the factor halved; after 2,000 updates in a row it is
+    doubled. If all stages check the same norms, all have the same factor.
 
     Attributes:
         scale: the factor.
-        skipped: updates left out so far.
+        skipped: number of skipped updates.
     """
 
     def __init__(self) -> None:
@@ -190,7 +187,7 @@ class LossScaler:
         return finite
 
     def report(self) -> dict[str, float]:
-        """The factor and the number of skipped updates, for `summary.json`."""
+        """Factor and number of skipped updates, for `summary.json`."""
         return {"loss_scale": self.scale, "skipped_updates": self.skipped}
 
     def state(self) -> Tensor:

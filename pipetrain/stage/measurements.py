@@ -66,9 +66,9 @@ class Measurements:
 
 
 class Clock:
-    """Collects the computing time of operations; where `traced`, also the time of sending and receiving.
+    """Collects the computing time of operations; if `traced`, also the time of sending and receiving.
 
-    A device may queue an operation rather than carry it out; events are then recorded around it, and read when asked.
+    Events are recorded around operations that a device queues, and read later.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -17,9 +17,7 @@ from pipetrain.stage.recurrent_state import RecurrentState
 class ParameterStage(BaseStage):
     """A stage of single weights: their versions and optimizer. The whole model computes with them.
 
-    Args:
-        names: local name -> name in the whole model, of its parameters and buffers.
-        module: the whole model.
+    `names` maps local names of its parameters and buffers to full names; `module` is the whole model.
     """
 
     def __init__(
@@ -47,6 +45,5 @@ class ParameterStage(BaseStage):
 
     @override
     def state(self) -> dict[str, Tensor]:
-        """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
         tensors = {**self.weights.newest.tensors, **self._buffers}
         return {self.full_names[local]: tensor for local, tensor in tensors.items()}

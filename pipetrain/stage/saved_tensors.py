@@ -34,11 +34,7 @@ class Cast(NamedTuple):
 
 
 class WeightCasts(TorchDispatchMode):
-    """Notices each cast of a weight in the operations that run under it, autocast's included.
-
-    Args:
-        weights: by name.
-    """
+    """Records each cast of a weight, by name, in the operations that run under it, those of autocast included."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -57,7 +53,7 @@ class WeightCasts(TorchDispatchMode):
         return returned
 
     def of(self, tensor: Tensor) -> Cast | None:
-        """The cast that a tensor is, or is a view of; None if it is no such."""
+        """The cast that a tensor is, or is a view of; None if it is neither."""
         found = self._casts.get(tensor.untyped_storage().data_ptr())
         # memory of a cast that is gone may be another's by now
         return found[1] if found is not None and not found[0].expired() else None
@@ -99,7 +95,7 @@ class SavedTensors:
 
     Args:
         forward_weights: name -> tensor, of the forward.
-        casts: what notices casts in the forward; None if they are kept as they are.
+        casts: records casts in the forward; None to keep them as they are.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs.
@@ -113,7 +109,7 @@ class SavedTensors:
         self.backward_weights: Mapping[str, Tensor] = {}
 
     def activation_bytes(self, inputs: Sequence[Tensor]) -> ActivationBytes:
-        """Bytes that the forward keeps for its backward, without weights: of tensors that it made, and of these inputs.
+        """Bytes that the forward keeps for its backward, without weights.
 
         Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
         """

@@ -13,13 +13,7 @@ _LOOKS, _MOMENT = 5, 0.002
 
 
 class _Seen(NamedTuple):
-    """A storage that was alive when it was last looked at.
-
-    Attributes:
-        ref: to it.
-        size: its bytes.
-        number: of the set that it holds.
-    """
+    """A storage that was alive at the last reading: reference, bytes, and number of the set that it holds."""
 
     ref: StorageWeakRef
     size: int
@@ -75,8 +69,8 @@ class StorageMeter:
     def read(self) -> None:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
 
-        What is gone is looked for only until it is certain that no maximum is exceeded, and in the oldest sets first:
-        of hundreds of sets nearly all are alive. A maximum counts only after a moment, as autograd's thread of a device
+        Freed storages are searched only until it is certain that no maximum is exceeded, in the oldest sets first: of
+        hundreds of sets nearly all are alive. A maximum counts only after a moment, as autograd's thread of a device
         lets go of a graph just after the backward has returned.
         """
         self._forget_gone()

@@ -123,7 +123,7 @@ class Link(ABC):
 
 
 class HostLink(Link):
-    """A link through host memory; Gloo moves a message only once its receive is posted, which is well ahead of its use."""
+    """A link through host memory; Gloo moves a message only once its receive is posted, so this is done ahead."""
 
     ahead = 2
 

@@ -150,7 +150,7 @@ def portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 class OverlappedAveraging(Averaging):
     """Averages over replicas in other processes, while the backward runs.
 
-    1. Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has completed a bucket.
+    1. Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has completed one.
     2. Each replica sums a stretch of every bucket in the order of the replicas.
     3. It sends the mean of its stretch to the others.
 
