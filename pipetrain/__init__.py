@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pipetrain.data.loader import Loader
     from pipetrain.errors import ConfigError
     from pipetrain.executors.hooks import RunHooks
-    from pipetrain.executors.pipeline import Training, build_pipeline
+    from pipetrain.executors.pipeline import build_pipeline
     from pipetrain.executors.pipeline_rules import Phase, PipelineRules
     from pipetrain.methods.base import Method
     from pipetrain.models.chain import LayerChain, chain_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipetrain.schedules.base import Family, ListSchedule, Schedule
     from pipetrain.schedules.operation import Kind, Operation
     from pipetrain.schedules.placement import Placement
+    from pipetrain.stage.base import Training
     from pipetrain.weights.statistic import WeightStatistic
 
 __version__ = "0.1.0"
@@ -45,7 +46,7 @@ _HOMES = {
     "RunHooks": "executors.hooks",
     "Schedule": "schedules.base",
     "StageContext": "program.weight_reads",
-    "Training": "executors.pipeline",
+    "Training": "stage.base",
     "WeightRead": "program.weight_reads",
     "WeightStatistic": "weights.statistic",
     "WeightTransform": "program.weight_reads",

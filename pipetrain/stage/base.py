@@ -2,16 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import InvariantError
+from pipetrain.losses import Loss
 from pipetrain.methods import Method
 from pipetrain.models.ties import Tie
-from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.gradients import GradientSum, LossScaler
 from pipetrain.stage.measurements import Clock, Measurements
@@ -19,7 +23,31 @@ from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.weights.versions import Weights
 
-BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
+_PLAIN = ComputeOptions()
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training options that all stages of a pipeline share.
+
+    Attributes:
+        optimizer: a stage's parameters -> its optimizer, one of torch's.
+        rate: learning rate of each update, counted from the start of the run.
+        loss: of the model's outputs and the targets.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+        seed: key of all random draws.
+        device: of the stages.
+        arithmetic: precision and memory format.
+    """
+
+    optimizer: Callable[[list[nn.Parameter]], Optimizer]
+    rate: Rate
+    loss: Loss
+    clip_norm: float | None = None
+    seed: int = 0
+    device: torch.device = _CPU
+    arithmetic: ComputeOptions = _PLAIN
 
 
 class BaseStage(ABC):
@@ -28,8 +56,7 @@ class BaseStage(ABC):
     Args:
         index: r.
         parameters: local name -> parameter.
-        build_optimizer: parameters that require a gradient, by name -> the stage's optimizer.
-        device: of the stage.
+        training: options of the pipeline.
     """
 
     full_names: dict[str, str]
@@ -49,18 +76,17 @@ class BaseStage(ABC):
         self,
         index: int,
         parameters: Mapping[str, nn.Parameter],
-        build_optimizer: BuildOptimizer,
-        device: torch.device,
+        training: Training,
     ) -> None:
         self.index = index
-        self.device = device
+        self.device = training.device
         separate_storages(parameters)
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
-        self.optimizer = build_optimizer(trainable)
+        self.optimizer = StageOptimizer(training.optimizer, trainable, training.rate)
         self.weights = Weights(parameters, self.optimizer)
         self.gradients = GradientSum()
-        self.clock = Clock(device)
+        self.clock = Clock(self.device)
         self.measurements = Measurements()
         self.versions_allowed: float = 1
         self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.methods import Method
 from pipetrain.program.weight_reads import StageContext
-from pipetrain.stage.base import BaseStage, BuildOptimizer
+from pipetrain.stage.base import BaseStage, Training
 from pipetrain.stage.module import StageModule
 from pipetrain.stage.recurrent_state import RecurrentState
 
@@ -20,18 +19,11 @@ class ParameterStage(BaseStage):
     `names` maps local names of its parameters and buffers to full names; `module` is the whole model.
     """
 
-    def __init__(
-        self,
-        index: int,
-        names: Mapping[str, str],
-        module: StageModule,
-        build_optimizer: BuildOptimizer,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, index: int, names: Mapping[str, str], module: StageModule, training: Training) -> None:
         # most stages of a deep pipeline are empty, and need not look through the whole model
         held = module if names else nn.Module()
         parameters = {name: parameter for name, parameter in held.named_parameters() if name in names}
-        super().__init__(index, parameters, build_optimizer, device)
+        super().__init__(index, parameters, training)
         self.full_names = dict(names)
         # one stage answers for what the whole model carries
         self.carried = module.carried if index == 0 else RecurrentState({})

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.arithmetic import ComputeOptions
 from pipetrain.device_queue import queues
-from pipetrain.losses import Loss, on_device
+from pipetrain.losses import on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
-from pipetrain.stage.base import BaseStage, BuildOptimizer
+from pipetrain.stage.base import BaseStage, Training
 from pipetrain.stage.forward_graph import ForwardGraph
 from pipetrain.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.stage.measurements import ActivationBytes
@@ -25,8 +24,6 @@ from pipetrain.stage.recurrent_state import State
 from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
-_PLAIN = ComputeOptions()
-_CPU = torch.device("cpu")
 _UNMEASURED = ActivationBytes()
 
 
@@ -66,56 +63,42 @@ class _InFlight:
         return _UNMEASURED.total([*self.inputs, *itertools.chain.from_iterable(self.carried)])
 
 
-@dataclass(frozen=True)
-class StageSpec:
-    """Part of a model that a stage is, and where and how it computes.
-
-    Attributes:
-        index: r.
-        bounds: first and last layer of the stage in the chain, the last exclusive.
-        loss: on the last stage; None elsewhere.
-        seed: key of all random draws.
-        device: of the stage.
-        ties: all weights that stages of the pipeline share.
-        arithmetic: precision and memory format.
-        replica: index among the replicas of the stage.
-    """
-
-    index: int
-    bounds: tuple[int, int]
-    loss: Loss | None = None
-    seed: int = 0
-    device: torch.device = _CPU
-    ties: tuple[Tie, ...] = ()
-    arithmetic: ComputeOptions = _PLAIN
-    replica: int = 0
-
-
 class Stage(BaseStage):
     """One stage of the pipeline.
 
     Args:
-        spec: part of the model.
+        index: r.
         chain: of the whole model; the stage keeps its own layers.
-        build_optimizer: parameters by name -> the stage's optimizer.
+        bounds: first and last layer of the stage in the chain, the last exclusive.
+        training: options of the pipeline.
+        replica: index among the replicas of the stage.
+        ties: all weights that stages of the pipeline share.
     """
 
-    def __init__(self, spec: StageSpec, chain: LayerChain, build_optimizer: BuildOptimizer) -> None:
-        first, last = spec.bounds
-        self.loss = on_device(spec.loss, spec.device) if spec.loss is not None else None
-        self.ties = spec.ties
-        self.replica = spec.replica
-        copied = {tie.name for tie in spec.ties if spec.index in tie.stages[1:]}
-        layers = layers_of_stage(chain, spec.bounds, copied)
-        self.layers = f"{first}-{last - 1}"
+    def __init__(
+        self,
+        index: int,
+        chain: LayerChain,
+        bounds: tuple[int, int],
+        training: Training,
+        replica: int = 0,
+        ties: tuple[Tie, ...] = (),
+    ) -> None:
+        first, last = bounds
         ends = last == len(chain)
-        self.module = StageModule(layers, first, spec.seed, spec.arithmetic, spec.device, ends=ends)
+        self.loss = on_device(training.loss, training.device) if ends else None
+        self.ties = ties
+        self.replica = replica
+        copied = {tie.name for tie in ties if index in tie.stages[1:]}
+        layers = layers_of_stage(chain, bounds, copied)
+        self.layers = f"{first}-{last - 1}"
+        self.module = StageModule(layers, first, training.seed, training.arithmetic, training.device, ends=ends)
         self.carried = self.module.carried
         self.full_names = {
             f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()
         }
-        self.scaler = LossScaler() if spec.arithmetic.scales_loss else None
-        super().__init__(spec.index, dict(self.module.named_parameters()), build_optimizer, spec.device)
+        self.scaler = LossScaler() if training.arithmetic.scales_loss else None
+        super().__init__(index, dict(self.module.named_parameters()), training)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
