@@ -4,10 +4,6 @@ import threading
 from collections.abc import Callable
 
 
-def _nothing() -> None:
-    pass
-
-
 class BrokenOffError(Exception):
     """The run is to end, and with it the evaluation that this ends in every process."""
 
@@ -34,7 +30,7 @@ class AdmissionGate:
 
     def __init__(self, *, alone: bool = False) -> None:
         self.ended_after: int | None = None
-        self.before: Callable[[], None] = _nothing
+        self.before: Callable[[], object] = lambda: None
         self.wanted = False
         self.ends = False
         self.openings = 0
@@ -72,7 +68,8 @@ class AdmissionGate:
     def pause(self) -> None:
         """Asks for a drain, after which the run continues once the gate is opened."""
         self.wanted = True
-        self._shut_here()
+        if self._alone and self._end is None:
+            self.shut(self.hold())
 
     def end(self) -> None:
         """Asks for a drain, after which the run ends."""
@@ -105,7 +102,3 @@ class AdmissionGate:
         """Ends the run at the present minibatch, on which all processes have agreed by other means."""
         self.ends = True
         self.ended_after = self._asked
-
-    def _shut_here(self) -> None:
-        if self._alone and self._end is None:
-            self.shut(self.hold())

@@ -84,12 +84,12 @@ class StorageMeter:
         self.bytes_peak = max(self.bytes_peak, self._bytes)
 
     def _forget_gone(self) -> None:
-        while self._may_exceed and (gone := self._first_gone()) is not None:
+        while self._may_exceed:
+            gone = next((address for address, seen in self._seen.items() if seen.ref.expired()), None)
+            if gone is None:
+                break
             self._forget(gone)
 
     @property
     def _may_exceed(self) -> bool:
         return len(self._sets) > self.versions_since or self._bytes > self.bytes_peak
-
-    def _first_gone(self) -> int | None:
-        return next((address for address, seen in self._seen.items() if seen.ref.expired()), None)

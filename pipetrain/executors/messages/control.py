@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
-from pipetrain.tensors import Tensors, dense, empty_dense, flat
+from pipetrain.tensors import Tensors, dense, flat
 
 
 @contextlib.contextmanager
@@ -72,9 +72,6 @@ def _decode(text: Tensor) -> Any:
     return json.loads(text.numpy().tobytes())
 
 
-_CPU = torch.device("cpu")
-
-
 def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around) -> dict[str, Tensor] | None:
     """Tensors of all processes by name, in the process `destination`; None in the others. All call it together.
 
@@ -126,7 +123,7 @@ def gather_tensors(
         row = own
         if source != destination:
             row = tuple(
-                empty_dense(tuple(shape), tuple(stride), getattr(torch, dtype), _CPU) for shape, stride, dtype in specs
+                torch.empty_strided(shape, stride, dtype=getattr(torch, dtype)) for shape, stride, dtype in specs
             )
             for tensor in row:
                 if tensor.numel():

@@ -19,7 +19,7 @@ from pipetrain.executors.hooks import Around
 from pipetrain.executors.messages.control import lost_stage_on_error
 from pipetrain.executors.messages.slow_link import SlowLink, Transfer, given_bytes_per_s
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.tensors import Tensors, empty_dense, flat
+from pipetrain.tensors import Tensors, flat
 
 _TAGS = 2**30
 
@@ -38,8 +38,8 @@ class Spec:
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
     def empty(self, device: torch.device) -> Tensor:
-        """A fresh tensor of this spec."""
-        return empty_dense(self.shape, self.stride, self.dtype, device)
+        """A fresh tensor of this spec; never a recycled buffer, since autograd keeps what arrives."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
 
 
 Receipt = Callable[[str], Tensors]
