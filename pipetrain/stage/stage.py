@@ -16,12 +16,11 @@ from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, Training
-from pipetrain.stage.forward_graph import ForwardGraph
 from pipetrain.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.stage.module import MicrobatchId, NonLeafInputs, StageModule
 from pipetrain.stage.recurrent_state import State
-from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
+from pipetrain.stage.saved_tensors import ForwardGraph, SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
 _UNMEASURED = ActivationBytes()

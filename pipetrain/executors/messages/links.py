@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -68,17 +68,18 @@ class Link(ABC):
         peer: the neighbor's rank.
         stage: its stage, for error messages.
         groups: of this direction.
-        waiting: context around every wait, given its description.
+        links: of this process.
     """
 
     ahead: int
     """Number of messages that a receiver prepares for before they are taken."""
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, waiting: Around) -> None:
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
         self.peer = peer
         self.stage = stage
         self.groups = groups
-        self.waiting = waiting
+        self._links = links
+        self._device = links.transport.device
         self._transfers = 0
 
     def next_tag(self) -> int:
@@ -117,7 +118,7 @@ class Link(ABC):
         Raises:
             LostStageError: the peer is gone.
         """
-        with lost_stage_on_error(self.stage), self.waiting(what):
+        with lost_stage_on_error(self.stage), self._links.waiting(what):
             for wait in transfers:
                 wait()
 
@@ -127,9 +128,8 @@ class HostLink(Link):
 
     ahead = 2
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, device: torch.device, waiting: Around) -> None:
-        super().__init__(peer, stage, LinkGroups(groups.payload, groups.payload), waiting)
-        self._device = device
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
+        super().__init__(peer, stage, LinkGroups(groups.payload, groups.payload), links)
         given = given_bytes_per_s()
         self._slow = None if given is None else SlowLink(given)
 
@@ -158,35 +158,6 @@ class HostLink(Link):
         return take
 
 
-class Pace:
-    """Keeps the host of a process at most one message ahead of its device.
-
-    A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
-    whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
-    in whatever operation its host happened to block.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._last: tuple[Event, Event] | None = None
-
-    def catch_up(self, waiting: AbstractContextManager[None]) -> None:
-        """Blocks until the message taken last has come, and the device has done what was queued before it.
-
-        Args:
-            waiting: around the first of these waits, the one for another process.
-        """
-        if self._last is not None:
-            arrived, computed = self._last
-            with waiting:
-                arrived.synchronize()
-            computed.synchronize()
-
-    def took(self, arrived: Event) -> None:
-        """Notes that a message was taken; call it before the computation is made to wait for its arrival."""
-        self._last = arrived, event(self.device)
-
-
 class DeviceLink(Link):
     """A link from device to device (NCCL).
 
@@ -197,10 +168,8 @@ class DeviceLink(Link):
 
     ahead = 1
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, pace: Pace, waiting: Around) -> None:
-        super().__init__(peer, stage, groups, waiting)
-        self._device = pace.device
-        self._pace = pace
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
+        super().__init__(peer, stage, groups, links)
         self._beside = SideStream(self._device)
 
     @override
@@ -218,14 +187,14 @@ class DeviceLink(Link):
 
     def receive(self, specs: Sequence[Spec], what: str) -> Tensors:
         """Posts the receives, and has the computation wait for them; the host only waits for the message before."""
-        self._pace.catch_up(self.waiting(what))
+        self._links.catch_up(what)
         with self._beside.entered(), lost_stage_on_error(self.stage, direct=True):
             buffers = [spec.empty(self._device) for spec in specs]
             for buffer in buffers:
                 if buffer.numel():
                     _started(dist.irecv(bytes_of(buffer), self.peer, self.groups.payload)).wait()
             arrived = event(self._device)
-        self._pace.took(arrived)
+        self._links.took(arrived)
         self._beside.hand_over(buffers)
         return tuple(buffers)
 
@@ -241,19 +210,34 @@ def _started(work: dist.Work | None) -> dist.Work:
 
 
 class Links:
-    """Makes the links of a process over the transport of its run; every wait for another process is in `waiting`."""
+    """Makes the links of a process, and keeps its host at most one message ahead of its device.
+
+    A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
+    whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
+    in whatever operation its host happened to block.
+
+    Args:
+        transport: of the run.
+        waiting: context around every wait for another process, given its description.
+    """
 
     def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:
         self.transport = transport
         self.waiting = waiting
-        self._pace = Pace(transport.device)
-
-    def catch_up(self) -> None:
-        """Blocks until the message taken last has come."""
-        self._pace.catch_up(self.waiting("the last message"))
+        self._taken: tuple[Event, Event] | None = None
 
     def to(self, peer: int, stage: int, groups: LinkGroups) -> Link:
         """Link to or from the process `peer`, which has the stage."""
-        if self.transport.direct:
-            return DeviceLink(peer, stage, groups, self._pace, self.waiting)
-        return HostLink(peer, stage, groups, self.transport.device, self.waiting)
+        return (DeviceLink if self.transport.direct else HostLink)(peer, stage, groups, self)
+
+    def catch_up(self, what: str = "the last message") -> None:
+        """Blocks until the message taken last has come, and the device has done what was queued before it."""
+        if self._taken is not None:
+            arrived, computed = self._taken
+            with self.waiting(what):
+                arrived.synchronize()
+            computed.synchronize()
+
+    def took(self, arrived: Event) -> None:
+        """Records that a message was taken; call it before the computation is made to wait for its arrival."""
+        self._taken = arrived, event(self.transport.device)
