@@ -51,7 +51,9 @@ class Executor(ABC):
     stages: Sequence[BaseStage]
     """The stages of this process, in order."""
     rank: int
-    """The number of this process."""
+    """Rank of this process."""
+    last_rank: int
+    """Rank of the process of the last stage."""
     transport: Transport | None = None
     """Transport of tensors between processes; None in a single process."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
@@ -117,11 +119,6 @@ class Executor(ABC):
         """True if the pipeline is empty after each minibatch, so that ending there changes nothing."""
         return self._phases[interval.phase].rules.schedule.synchronous
 
-    @property
-    def has_last_stage(self) -> bool:
-        """True if this process computes losses and metrics."""
-        return self.stages[-1].index == self.num_stages - 1
-
     @abstractmethod
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         """Trains on the interval, and waits until every stage has finished it."""
@@ -155,9 +152,9 @@ class Executor(ABC):
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """Values of all stages and their replicas, in every process, given one for each stage of this process."""
 
-    @abstractmethod
     def broadcast_from_last(self, value: Any) -> Any:
         """Value given by the process of the last stage, in every process."""
+        return self.exchange(value)[self.last_rank]
 
     def own_state(self) -> dict[str, Tensor]:
         """Newest weights and buffers of the stages of this process by full name, not copied.
@@ -171,7 +168,7 @@ class Executor(ABC):
 class OneProcess(Executor):
     """Executor with all stages in one process."""
 
-    rank = 0
+    rank = last_rank = 0
 
     @override
     def whole_state(self) -> dict[str, Tensor]:
@@ -189,10 +186,6 @@ class OneProcess(Executor):
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return list(values)
 
-    @override
-    def broadcast_from_last(self, value: Any) -> Any:
-        return value
-
 
 class ManyProcesses(Executor):
     """Executor with stages in several processes; torch.distributed's default group carries control messages."""
@@ -202,12 +195,12 @@ class ManyProcesses(Executor):
         super().__init__(phases, hooks, clip_norm)
         self.transport: Transport = transport
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
-        self.rank = dist.get_rank()
+        self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage
         self._aside = transport.control_group()
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
-        return collect_tensors(self.own_state(), self._placement.of_last_stage, self.hooks.waiting)
+        return collect_tensors(self.own_state(), self.last_rank, self.hooks.waiting)
 
     @override
     def exchange(self, value: Any) -> list[Any]:
@@ -222,11 +215,6 @@ class ManyProcesses(Executor):
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return self._placement.in_order(self.exchange(list(values)))
 
-    @override
-    def broadcast_from_last(self, value: Any) -> Any:
-        with self.hooks.waiting("the decision of the last stage"):
-            return control.broadcast_json(value, self._placement.of_last_stage)
-
     def _drained(self) -> None:
         """Waits until the stages of all processes have drained and their devices are idle."""
         synchronize(self.transport.device)
@@ -237,7 +225,6 @@ class ManyProcesses(Executor):
     def _metrics(
         outputs: Iterable[Tensors], feed: Feed, loss: Loss | None, metrics: Metrics
     ) -> dict[str, float] | None:
-        """Metrics if this process has the loss; else consumes `outputs` and returns None."""
         if loss is not None:
             return evaluate(outputs, feed.host_targets, loss, metrics)
         deque(outputs, maxlen=0)

@@ -79,7 +79,6 @@ class DistributedExecutor(ManyProcesses):
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
-        """Forward only, through the same connections, shared out among replicas; metrics on the last stage."""
         keys = evaluation_keys(loader)
         stage, ports = self._stage, self._ports
         own = self.replicas.own(self.replicas.workers_of(stage.index)[stage.replica], len(keys))
@@ -117,14 +116,12 @@ class DistributedExecutor(ManyProcesses):
                 evaluated.update(to_device(tensors, self._stage.device))
 
     def _of_all_replicas(self, parts: list[PartScore], replicas: ReplicaGroups) -> list[PartScore]:
-        """The parts of the evaluation set in order, which each replica of the last stage has some of."""
         with self.hooks.waiting("the other replicas' part of the evaluation"):
             every = all_gather_json([asdict(part) for part in on_host(parts)], replicas.control)
         shares = [[PartScore(**each) for each in share] for share in every]
         return [share[i] for i in range(len(shares[0])) for share in shares if i < len(share)]
 
     def _outputs(self, keys: Sequence[Key], own: Sequence[int], feed: Feed) -> Iterator[Tensors]:
-        """Outputs of this worker for its parts of the evaluation set, also sent to the next stage."""
         ports, r = self._ports, self._stage.index
         for part in self.evaluated_parts(len(keys), own):
             if r == 0:

@@ -126,7 +126,6 @@ class SimulatedExecutor(OneProcess):
         return interval.boxes
 
     def _drain(self) -> None:
-        """Gives all replicas of a stage the buffers of its first replica."""
         firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
         for stage in self.stages:
             if stage.replica:

@@ -23,7 +23,6 @@ class LinearWeightPrediction(Method):
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
-        """The prediction, which lives only during F."""
         steps = at.updates_until_backward
         return WeightRead(at.newest, Corrected(-steps) if steps else None)
 
@@ -34,5 +33,4 @@ class LinearWeightPrediction(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest, and the prediction where there is one."""
         return 2 if context.delay else 1

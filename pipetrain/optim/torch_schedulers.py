@@ -33,11 +33,6 @@ class TorchScheduler(LearningRateSchedule):
 
     @override
     def check(self, steps_per_epoch: int, total_steps: int) -> None:
-        """Checks that depend on the length of the run.
-
-        Raises:
-            ConfigError: warm-up or run are too long for the scheduler, or it gives a rate that is none.
-        """
         super().check(steps_per_epoch, total_steps)
         units = math.ceil(total_steps / self._steps_per_unit(steps_per_epoch))
         self.at(units - 1, units)

@@ -203,7 +203,6 @@ class NonLeafInputs(torch.autograd.Function):
     @staticmethod
     @override
     def forward(ctx: Any, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
-        """Tensors over the same memory that, unlike leaves, may be changed in place."""
         ctx.set_materialize_grads(False)
         ctx.gradients = gradients
         return tuple(tensor.data for tensor in tensors)
@@ -211,6 +210,5 @@ class NonLeafInputs(torch.autograd.Function):
     @staticmethod
     @override
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Puts the gradients into the list; None for inputs without one."""
         ctx.gradients[:] = gradients
         return None, *(None for _ in gradients)

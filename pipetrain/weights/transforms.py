@@ -27,7 +27,6 @@ class Predicted(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        """The predicted weights; weights without a Δ so far are left out."""
         deltas = weights.optimizer.deltas()
         return _moved_along(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
 
@@ -52,11 +51,6 @@ class Corrected(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        """The corrected weights.
-
-        Raises:
-            RuntimeError: the method of the stage keeps no UpdateAverage.
-        """
         if not isinstance(weights.statistic, UpdateAverage):
             raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
         return _moved_along(version, weights, weights.statistic.average, -self.steps)

@@ -44,32 +44,14 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
 @lost_stage_on_error()
 def all_gather_json(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     """Values of all processes of a group by rank, in each of them; None for the default group."""
-    sent, count = _encode(value), dist.get_world_size(group)
+    sent = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    count = dist.get_world_size(group)
     sizes = [torch.empty(1, dtype=torch.int64) for _ in range(count)]
     dist.all_gather(sizes, torch.tensor([len(sent)]), group)
     longest = max(int(size) for size in sizes)
     received = [torch.empty(longest, dtype=torch.uint8) for _ in range(count)]
     dist.all_gather(received, torch.nn.functional.pad(sent, (0, longest - len(sent))), group)
-    return [_decode(text[: int(size)]) for text, size in zip(received, sizes, strict=True)]
-
-
-@lost_stage_on_error()
-def broadcast_json(value: Any, source: int) -> Any:
-    """Value of the process `source`, in every process."""
-    sent = _encode(value)
-    size = torch.tensor([len(sent)])
-    dist.broadcast(size, source)
-    text = sent if dist.get_rank() == source else torch.empty(int(size), dtype=torch.uint8)
-    dist.broadcast(text, source)
-    return _decode(text)
-
-
-def _encode(value: Any) -> Tensor:
-    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-
-
-def _decode(text: Tensor) -> Any:
-    return json.loads(text.numpy().tobytes())
+    return [json.loads(text[: int(size)].numpy().tobytes()) for text, size in zip(received, sizes, strict=True)]
 
 
 def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around) -> dict[str, Tensor] | None:

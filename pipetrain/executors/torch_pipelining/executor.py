@@ -73,7 +73,7 @@ class TorchPipeliningExecutor(ManyProcesses):
                 break
             self.hooks.on_progress(f"minibatch {t}")
             inputs = feed.inputs() if self.stages[0].index == 0 else ()
-            targets = split(feed.targets(), rules.num_microbatches) if self.has_last_stage else []
+            targets = split(feed.targets(), rules.num_microbatches) if self.stages[-1].loss is not None else []
             pipe = self._pipe(rules, size // rules.num_microbatches, inputs)
             with self.hooks.waiting(f"the other processes' part of minibatch {t}"):
                 loss = pipe.step(t, inputs, targets)
@@ -111,7 +111,6 @@ class TorchPipeliningExecutor(ManyProcesses):
         return shapes
 
     def _update(self, rules: PipelineRules, t: int) -> None:
-        """Updates each stage, with the gradients of shared weights summed over the stages that share them."""
         for stage in self.stages:
             parameters = stage.optimizer.parameters
             stage.gradients.put({name: p.grad for name, p in parameters.items() if p.grad is not None})
@@ -130,7 +129,6 @@ class TorchPipeliningExecutor(ManyProcesses):
             stage.update(t, gradients, keep=False, steady=True)
 
     def _norms(self) -> list[Tensor]:
-        """Squared gradient norms of all stages of all processes."""
         squared = [squared_norm(stage.counted(stage.gradients.tensors)) for stage in self.stages]
         with self.hooks.waiting("its device"):
             own = numbers(squared)
@@ -140,7 +138,6 @@ class TorchPipeliningExecutor(ManyProcesses):
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
-        """Forward only, one stage after the other; metrics where the last stage is."""
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
         outputs, loss = self._outputs(evaluation_keys(loader), feed), self.stages[-1].loss
         found = self._metrics(outputs, feed, loss, metrics)
@@ -148,7 +145,6 @@ class TorchPipeliningExecutor(ManyProcesses):
         return found
 
     def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
-        """The outputs of the last stage of this process for each part of the evaluation set."""
         for part in self.evaluated_parts(len(keys)):
             yield self._relay.carry(keys[part], feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
 

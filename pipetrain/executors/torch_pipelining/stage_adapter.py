@@ -48,7 +48,6 @@ class TorchStage(nn.Module):
 
     @override
     def forward(self, *tensors: Tensor) -> Tensors:
-        """Forward of one microbatch, from data or the previous stage's outputs, for the next stage or the loss."""
         (t, j), index = self._microbatch, self._stage.index
         self._microbatch = t, j + 1
         self._stage.measurements.forward[t].append(self._stage.updates)
