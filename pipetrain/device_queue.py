@@ -97,9 +97,14 @@ class HostCopies:
     """
 
     def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor | None] = ()) -> None:
-        self._copies = [_host_memory(*each) for each in itertools.zip_longest(tensors, memory)]
-        for copy, tensor in zip(self._copies, tensors, strict=True):
-            copy.copy_(tensor.detach(), non_blocking=True)
+        self._copies = []
+        for tensor, earlier in itertools.zip_longest(tensors, memory):
+            copy = torch.empty_like(tensor, device="cpu")
+            if earlier is not None and _form(earlier) == _form(copy):
+                copy = earlier
+            elif queues(tensor.device):
+                copy = copy.pin_memory()
+            self._copies.append(copy.copy_(tensor.detach(), non_blocking=True))
         devices = {tensor.device for tensor in tensors if queues(tensor.device)}
         self._events = [event(device) for device in devices]
 
@@ -113,14 +118,6 @@ class HostCopies:
         for each in self._events:
             each.synchronize()
         return self._copies
-
-
-def _host_memory(tensor: Tensor, earlier: Tensor | None) -> Tensor:
-    """Host memory of the tensor's shape and order; page-locked where it is to be copied from a device."""
-    fresh = torch.empty_like(tensor, device="cpu")
-    if earlier is not None and _form(earlier) == _form(fresh):
-        return earlier
-    return fresh.pin_memory() if queues(tensor.device) else fresh
 
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:

@@ -11,16 +11,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import RunError
 from pipetrain.executors.feed import Feed, to_device
-from pipetrain.losses import (
-    NO_METRICS,
-    Loss,
-    Metrics,
-    check_hits,
-    correct_counts,
-    count_of,
-    log_loss_of,
-    percent,
-)
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of, log_loss_of, percent
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 

@@ -61,11 +61,7 @@ def build_pipeline(
 
 
 def build_stages(
-    chain: LayerChain,
-    bounds: Bounds,
-    training: Training,
-    indices: Sequence[int] | None = None,
-    replica: int = 0,
+    chain: LayerChain, bounds: Bounds, training: Training, indices: Sequence[int] | None = None, replica: int = 0
 ) -> list[Stage]:
     """All stages of a pipeline, or those at `indices`, as the replica with this index."""
     ties = ties_between(chain, bounds)

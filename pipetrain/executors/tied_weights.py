@@ -65,12 +65,17 @@ class TiedGradients:
     def take(self, stage: int) -> dict[str, Tensor]:
         """Weight name -> sum in new memory; weights without a gradient in any stage are absent."""
         self._look_at_flags([tie.name for tie in self.of(stage)])
-        sums = {tie.name: _total([self._offered[tie.name][r] for r in tie.stages]) for tie in self.of(stage)}
+        totals = {}
         for tie in self.of(stage):
+            gradients = [part.gradient for r in tie.stages if (part := self._offered[tie.name][r]) is not None]
+            if gradients:
+                totals[tie.name] = gradients[0].clone()
+                for gradient in gradients[1:]:
+                    totals[tie.name].add_(gradient)
             self._taken[tie.name] += 1
             if self._taken[tie.name] == sum(r in self.takers for r in tie.stages):
                 del self._offered[tie.name], self._taken[tie.name]
-        return {name: total for name, total in sums.items() if total is not None}
+        return totals
 
     def _look_at_flags(self, names: Sequence[str]) -> None:
         """Drops the parts without a gradient; the host waits once for the flags of all."""
@@ -84,16 +89,6 @@ class TiedGradients:
         for (name, stage, _), there in zip(unknown, flags, strict=True):
             part = self._offered[name][stage]
             self._offered[name][stage] = part._replace(there=None) if part is not None and there else None
-
-
-def _total(parts: Sequence[Part | None]) -> Tensor | None:
-    present = [part.gradient for part in parts if part is not None]
-    if not present:
-        return None
-    total = present[0].clone()
-    for part in present[1:]:
-        total.add_(part)
-    return total
 
 
 def encode_parts(stage: Stage, names: Sequence[str], gradients: Mapping[str, Tensor]) -> Tensors:

@@ -179,7 +179,8 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
         )
     if not isinstance(rule, DeltaRule):
         raise ConfigError(f"optimizer._target_: {owner.__name__}.delta_rule is not a pipetrain.DeltaRule; {_WITHOUT}")
-    if not _steps_alike(type(optimizer), owner):
+    # torch wraps `step` of each class
+    if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(owner.step):  # type: ignore[attr-defined]
         raise ConfigError(
             f"optimizer._target_: {name} overrides `step` of {owner.__name__}, whose prediction rule may not hold for "
             f"it; {_WITHOUT}"
@@ -208,8 +209,3 @@ def _nearest_rule(kind: type) -> tuple[type | None, object]:
         if base in DELTA_RULES:
             return base, DELTA_RULES[base]
     return None, None
-
-
-def _steps_alike(kind: type[Optimizer], base: type) -> bool:
-    """True if both have the same `step`, which torch wraps for each class."""
-    return inspect.unwrap(kind.step) is inspect.unwrap(base.step)  # type: ignore[attr-defined]

@@ -72,12 +72,7 @@ class BaseStage(ABC):
     replica: int = 0
     """Index among the stage's replicas."""
 
-    def __init__(
-        self,
-        index: int,
-        parameters: Mapping[str, nn.Parameter],
-        training: Training,
-    ) -> None:
+    def __init__(self, index: int, parameters: Mapping[str, nn.Parameter], training: Training) -> None:
         self.index = index
         self.device = training.device
         separate_storages(parameters)

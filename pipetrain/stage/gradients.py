@@ -106,10 +106,16 @@ class GradientReadyHooks:
 
         def added(name: str, leaf: Tensor) -> None:
             additions[name] += 1
-            if self._whole_at_once:
-                self._check_once(name, additions[name])
-                assert leaf.grad is not None
-                on_gradient(name, leaf.grad)
+            if not self._whole_at_once:
+                return
+            if additions[name] > 1:
+                raise RuntimeError(
+                    f"{self._full_names[name]}: a backward adds to its gradient {additions[name]} times, and the first "
+                    "one of the run once, so replicas have begun to average it; checkpoint the layer with "
+                    "use_reentrant=False"
+                )
+            assert leaf.grad is not None
+            on_gradient(name, leaf.grad)
 
         with ExitStack() as hooks:
             for name, leaf in leaves.items():
@@ -118,13 +124,6 @@ class GradientReadyHooks:
             yield
         if self._whole_at_once is None:
             self._whole_at_once = max(additions.values(), default=1) == 1
-
-    def _check_once(self, name: str, additions: int) -> None:
-        if additions > 1:
-            raise RuntimeError(
-                f"{self._full_names[name]}: a backward adds to its gradient {additions} times, and the first one of "
-                "the run once, so replicas have begun to average it; checkpoint the layer with use_reentrant=False"
-            )
 
 
 def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:

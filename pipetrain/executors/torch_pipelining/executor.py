@@ -59,7 +59,10 @@ class TorchPipeliningExecutor(ManyProcesses):
         schedules = [phase.rules.schedule for phase in phases]
         if any(isinstance(schedule, TorchSchedule) and schedule.splits_backward for schedule in schedules):
             for stage in stages:
-                _separate_gradients(stage)
+                # Autograd returns one tensor for both weights of a sum. When the library computes gradients of weights
+                # separately, it adds those of later microbatches in place, here once for each weight.
+                for parameter in stage.optimizer.parameters.values():
+                    parameter.register_hook(torch.clone)
 
     # -- training ------------------------------------------------------------------------------------------------
 
@@ -147,13 +150,3 @@ class TorchPipeliningExecutor(ManyProcesses):
     def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
         for part in self.evaluated_parts(len(keys)):
             yield self._relay.carry(keys[part], feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
-
-
-def _separate_gradients(stage: Stage) -> None:
-    """Gives each parameter its own gradient: autograd returns one tensor for both weights of a sum.
-
-    When the library computes gradients of weights separately, it adds those of later microbatches in place, and would
-    add to such a tensor once for each weight.
-    """
-    for parameter in stage.optimizer.parameters.values():
-        parameter.register_hook(torch.clone)
