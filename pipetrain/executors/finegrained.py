@@ -1,6 +1,7 @@
 """A pipeline of very many stages in one process: the whole model, each weight as old as its stage would read it."""
 
 import itertools
+import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader, split
@@ -18,14 +19,45 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, microbatch_weight, step_loss
+from pipetrain.methods import Method
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
+from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import Kind
+from pipetrain.stage.base import BaseStage, Training
 from pipetrain.stage.gradients import clipped, squared_norm
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
-from pipetrain.stage.parameter_stage import ParameterStage
+from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
+
+
+class ParameterStage(BaseStage):
+    """A stage of single weights: their versions and optimizer. The whole model computes with them.
+
+    `names` maps local names of its parameters and buffers to full names; `module` is the whole model.
+    """
+
+    def __init__(self, index: int, names: Mapping[str, str], module: StageModule, training: Training) -> None:
+        # most stages of a deep pipeline are empty, and need not look through the whole model
+        held = module if names else nn.Module()
+        parameters = {name: parameter for name, parameter in held.named_parameters() if name in names}
+        super().__init__(index, parameters, training)
+        self.full_names = dict(names)
+        # one stage answers for what the whole model carries
+        self.carried = module.carried if index == 0 else RecurrentState({})
+        self._buffers = {name: buffer for name, buffer in held.named_buffers() if name in names}
+
+    @override
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
+        """Enters a phase; allows any number of versions, as the simulation keeps more than a pipeline would."""
+        super().enter(method, context, start, fresh=fresh, predicts=predicts)
+        self.versions_allowed = math.inf
+
+    @override
+    def state(self) -> dict[str, Tensor]:
+        tensors = {**self.weights.newest.tensors, **self._buffers}
+        return {self.full_names[local]: tensor for local, tensor in tensors.items()}
 
 
 class _Reader:

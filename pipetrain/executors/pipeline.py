@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
+from pipetrain.executors.finegrained import FinegrainedExecutor, ParameterStage, WholeModel
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
@@ -18,7 +18,6 @@ from pipetrain.planner.partition.finegrained import names_of, weight_units
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.base import Training
 from pipetrain.stage.module import StageModule
-from pipetrain.stage.parameter_stage import ParameterStage
 from pipetrain.stage.stage import Stage
 
 Bounds = Sequence[tuple[int, int]]
