@@ -10,6 +10,7 @@ from pipetrain import device_queue
 from pipetrain.executors.messages import transport
 from pipetrain.executors.messages.links import DeviceLink
 from pipetrain.executors.messages.neighbors import Neighbors
+from pipetrain.schedules import Kind
 from pipetrain.stage.stage import Stage
 
 
@@ -51,12 +52,13 @@ def sent_memory_changes() -> None:
 
 
 def device_wide_wait() -> None:
-    """Each message waits for the whole device."""
+    """Each message of activations waits for the whole device."""
     send = Neighbors.send
 
-    def send_and_wait(self: Neighbors, *arguments: Any) -> None:
-        send(self, *arguments)
-        torch.get_device_module(self._stage.device).synchronize()
+    def send_and_wait(self: Neighbors, kind: Kind, *arguments: Any) -> None:
+        send(self, kind, *arguments)
+        if kind is Kind.FORWARD:
+            torch.get_device_module(self._stage.device).synchronize()
 
     Neighbors.send = send_and_wait  # type: ignore[method-assign]
 
