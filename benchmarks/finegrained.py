@@ -31,7 +31,7 @@ from typing_extensions import override
 from pipetrain.data.loader import Loader
 from pipetrain.executors.finegrained import FinegrainedExecutor
 from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
+from pipetrain.executors.pipeline import build_finegrained_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy, StepLoss, TokenCrossEntropy
 from pipetrain.methods import Method
@@ -47,6 +47,7 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules import ListSchedule
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.stage.base import Training
 
 BATCH = 32
 TINY_BATCH, TINY_TOKENS, TINY_VOCABULARY = 8, 32, 80

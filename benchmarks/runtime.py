@@ -40,7 +40,7 @@ from pipetrain.device_queue import synchronize
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.messages.transport import NEVER, agreed_transport, set_environment
-from pipetrain.executors.pipeline import Bounds, Training, build_pipeline, build_stages, connect_stages
+from pipetrain.executors.pipeline import Bounds, build_pipeline, build_stages, connect_stages
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.base import Method
@@ -61,6 +61,7 @@ from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
+from pipetrain.stage.base import Training
 from pipetrain.stage.measurements import Clock
 from pipetrain.stage.stage import Stage
 

@@ -7,21 +7,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipetrain.data.loader import Loader
-    from pipetrain.errors import ConfigError
-    from pipetrain.executors.hooks import RunHooks
-    from pipetrain.executors.pipeline import Training, build_pipeline
-    from pipetrain.executors.pipeline_rules import Phase, PipelineRules
-    from pipetrain.methods.base import Method
-    from pipetrain.models.chain import LayerChain, chain_of
-    from pipetrain.optim.lr_schedules import LearningRateSchedule
-    from pipetrain.optim.prediction import DeltaRule
-    from pipetrain.program.drain_interval import DrainInterval
-    from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead, WeightTransform
-    from pipetrain.schedules.base import Family, ListSchedule, Schedule
-    from pipetrain.schedules.operation import Kind, Operation
-    from pipetrain.schedules.placement import Placement
-    from pipetrain.weights.statistic import WeightStatistic
+    from pipetrain.data.loader import Loader as Loader
+    from pipetrain.errors import ConfigError as ConfigError
+    from pipetrain.executors.hooks import RunHooks as RunHooks
+    from pipetrain.executors.pipeline import build_pipeline as build_pipeline
+    from pipetrain.executors.pipeline_rules import Phase as Phase
+    from pipetrain.executors.pipeline_rules import PipelineRules as PipelineRules
+    from pipetrain.methods.base import Method as Method
+    from pipetrain.models.chain import LayerChain as LayerChain
+    from pipetrain.models.chain import chain_of as chain_of
+    from pipetrain.optim.lr_schedules import LearningRateSchedule as LearningRateSchedule
+    from pipetrain.optim.prediction import DeltaRule as DeltaRule
+    from pipetrain.program.drain_interval import DrainInterval as DrainInterval
+    from pipetrain.program.weight_reads import ReadContext as ReadContext
+    from pipetrain.program.weight_reads import StageContext as StageContext
+    from pipetrain.program.weight_reads import WeightRead as WeightRead
+    from pipetrain.program.weight_reads import WeightTransform as WeightTransform
+    from pipetrain.schedules.base import Family as Family
+    from pipetrain.schedules.base import ListSchedule as ListSchedule
+    from pipetrain.schedules.base import Schedule as Schedule
+    from pipetrain.schedules.operation import Kind as Kind
+    from pipetrain.schedules.operation import Operation as Operation
+    from pipetrain.schedules.placement import Placement as Placement
+    from pipetrain.stage.base import Training as Training
+    from pipetrain.weights.statistic import WeightStatistic as WeightStatistic
 
 __version__ = "0.1.0"
 
@@ -45,7 +54,7 @@ _HOMES = {
     "RunHooks": "executors.hooks",
     "Schedule": "schedules.base",
     "StageContext": "program.weight_reads",
-    "Training": "executors.pipeline",
+    "Training": "stage.base",
     "WeightRead": "program.weight_reads",
     "WeightStatistic": "weights.statistic",
     "WeightTransform": "program.weight_reads",
@@ -54,33 +63,7 @@ _HOMES = {
 }
 """Name -> the module that it is of."""
 
-__all__ = [
-    "ConfigError",
-    "DeltaRule",
-    "DrainInterval",
-    "Family",
-    "Kind",
-    "LayerChain",
-    "LearningRateSchedule",
-    "ListSchedule",
-    "Loader",
-    "Method",
-    "Operation",
-    "Phase",
-    "PipelineRules",
-    "Placement",
-    "ReadContext",
-    "RunHooks",
-    "Schedule",
-    "StageContext",
-    "Training",
-    "WeightRead",
-    "WeightStatistic",
-    "WeightTransform",
-    "__version__",
-    "build_pipeline",
-    "chain_of",
-]
+__all__ = ["__version__", *(name for name in _HOMES if name != "Moment")]
 
 
 def __getattr__(name: str) -> Any:

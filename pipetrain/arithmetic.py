@@ -21,9 +21,9 @@ _VARIANTS = 4096
 class ComputeOptions:
     """Options of the layers' computation, the same in all stages.
 
-    Weights, their versions and gradients are float32 in each precision. Under bf16 and fp16 torch.autocast has each
-    operation cast what it needs, and every forward casts the weights that it is given: autocast's own cache would hand
-    out casts of an older version.
+    Weights, their versions and gradients are float32 in each precision. Under bf16 and fp16 torch.autocast casts per
+    operation, and every forward casts the weights that it is given: autocast's own cache would return casts of an older
+    version.
 
     Attributes:
         precision: fp32, bf16 or fp16.
@@ -89,8 +89,8 @@ def switched(kind: str, *, deterministic: bool = False, tf32: bool | None = None
 
     Args:
         kind: of the device.
-        deterministic: True if only operations may run that give the same bits each time.
-        tf32: whether float32 products on CUDA are of factors rounded to TF32; None leaves it to torch.
+        deterministic: True to allow only operations that give the same bits each time.
+        tf32: True to round factors of float32 products to TF32 on CUDA; None for torch's default.
 
     Raises:
         RuntimeError: an operation has no deterministic implementation.
@@ -100,11 +100,7 @@ def switched(kind: str, *, deterministic: bool = False, tf32: bool | None = None
 
 
 def switches_in_effect(kind: str) -> dict[str, Any]:
-    """The switches that this process computes with, by the names that the summary has for them.
-
-    Args:
-        kind: of the device; TF32 and cuBLAS are CUDA's.
-    """
+    """Switches of this process for a kind of device, by their names in the summary."""
     found: dict[str, Any] = {"deterministic": torch.are_deterministic_algorithms_enabled()}
     if kind == "cuda":
         found["tf32_convolutions"] = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]

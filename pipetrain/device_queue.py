@@ -67,11 +67,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class SideStream:
-    """A stream separate from the computation's stream; the computation does not wait for it.
-
-    Args:
-        device: of the stream; the CPU has none, and everything there is in order anyway.
-    """
+    """A stream separate from that of the computation, which does not wait for it; without effect on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -93,17 +89,22 @@ class SideStream:
 
 
 class HostCopies:
-    """Copies of tensors in page-locked host memory, on their way there while the host continues.
+    """Copies of tensors in page-locked host memory, made while the host continues.
 
     Args:
         tensors: to copy; CPU tensors are copied immediately.
-        memory: of an earlier copy of each, which is no longer read; reused if it has the same form.
+        memory: of earlier copies, which are no longer read; reused if they have the same form.
     """
 
     def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor | None] = ()) -> None:
-        self._copies = [_host_memory(*each) for each in itertools.zip_longest(tensors, memory)]
-        for copy, tensor in zip(self._copies, tensors, strict=True):
-            copy.copy_(tensor.detach(), non_blocking=True)
+        self._copies = []
+        for tensor, earlier in itertools.zip_longest(tensors, memory):
+            copy = torch.empty_like(tensor, device="cpu")
+            if earlier is not None and _form(earlier) == _form(copy):
+                copy = earlier
+            elif queues(tensor.device):
+                copy = copy.pin_memory()
+            self._copies.append(copy.copy_(tensor.detach(), non_blocking=True))
         devices = {tensor.device for tensor in tensors if queues(tensor.device)}
         self._events = [event(device) for device in devices]
 
@@ -117,14 +118,6 @@ class HostCopies:
         for each in self._events:
             each.synchronize()
         return self._copies
-
-
-def _host_memory(tensor: Tensor, earlier: Tensor | None) -> Tensor:
-    """Host memory of the tensor's shape and order; page-locked where it is to be copied from a device."""
-    fresh = torch.empty_like(tensor, device="cpu")
-    if earlier is not None and _form(earlier) == _form(fresh):
-        return earlier
-    return fresh.pin_memory() if queues(tensor.device) else fresh
 
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:
@@ -148,7 +141,7 @@ def numbers(scalars: Sequence[Tensor]) -> list[Any]:
 
 
 def together(tensors: Mapping[str, Tensor]) -> list[list[str]]:
-    """The names in groups, each for one call of every `torch._foreach_*` that a formula is made of.
+    """The names in groups, each for one call of every `torch._foreach_*` in a formula.
 
     A device takes all in one group, as each launch costs the host more than small weights cost the device. The CPU
     takes as many as its caches hold from one operation to the next.

@@ -68,9 +68,9 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
     """Checks a setting that counts something.
 
     Args:
-        setting: its name on the command line.
+        setting: name on the command line.
         value: as configured.
-        least: the smallest that works.
+        least: smallest value.
         otherwise: what works as well, such as "or null for all samples".
 
     Raises:

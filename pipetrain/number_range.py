@@ -38,7 +38,7 @@ class NumberRange:
         """Checks the value of a setting.
 
         Args:
-            setting: its name on the command line.
+            setting: name on the command line.
             value: as configured.
             otherwise: what works as well, such as "or null for none".
 

@@ -39,12 +39,8 @@ def new_leaves_sharing_memory(tensors: Mapping[str, Tensor], requires_grad: Mapp
     return {name: tensor.detach().requires_grad_(requires_grad[name]) for name, tensor in tensors.items()}
 
 
-def empty_dense(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An empty tensor of exactly that memory order; never a recycled buffer, since autograd keeps what arrives."""
-    return torch.empty_strided(shape, stride, dtype=dtype, device=device)
-
-
 def dense_copy(tensor: Tensor) -> Tensor:
     """Copy as the other side of a cut would receive it: same values, same strides, separate memory."""
     source = dense(tensor)
-    return empty_dense(tuple(source.shape), source.stride(), source.dtype, source.device).copy_(source)
+    copy = torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device=source.device)
+    return copy.copy_(source)

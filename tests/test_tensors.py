@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.tensors import dense, dense_copy, empty_dense, flat, is_dense
+from pipetrain.tensors import dense, dense_copy, flat, is_dense
 
 
 def lstm_output():
@@ -74,7 +74,7 @@ def test_flat_form_of_a_tensor_is_its_memory_in_its_own_order(name):
     stretch = flat(tensor)
     assert stretch.shape == (tensor.numel(),)
     assert stretch.data_ptr() == tensor.data_ptr()
-    rebuilt = empty_dense(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+    rebuilt = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     flat(rebuilt).copy_(stretch)
     assert torch.equal(rebuilt, tensor)
 

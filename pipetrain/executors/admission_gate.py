@@ -4,10 +4,6 @@ import threading
 from collections.abc import Callable
 
 
-def _nothing() -> None:
-    pass
-
-
 class BrokenOffError(Exception):
     """The run is to end, and with it the evaluation that this ends in every process."""
 
@@ -15,9 +11,9 @@ class BrokenOffError(Exception):
 class AdmissionGate:
     """Admits minibatches; shutting it stops every process at the same minibatch.
 
-    A thread or signal handler that wants the pipeline drained first holds the gate of every process, which reports its
-    progress, and then shuts all gates after the minibatch of the process that is ahead. Minibatches in flight are
-    finished. If the run is only to pause, each process opens its gate again.
+    1. A thread or signal handler that wants a drain holds the gate of every process, which reports its progress.
+    2. It shuts all gates after the minibatch of the process that is ahead. Minibatches in flight are finished.
+    3. If the run is only to pause, each process opens its gate again.
 
     The parts of an evaluation pass the gate like minibatches, and are counted with them.
 
@@ -25,16 +21,16 @@ class AdmissionGate:
         alone: True if this is the only process.
 
     Attributes:
-        ended_after: minibatches that were let through, once one was not; None before, and once it is open again.
-        before: called before each minibatch; what it raises ends the run.
+        ended_after: number of minibatches admitted before one was refused; None while none is.
+        before: called before each minibatch; an exception ends the run.
         wanted: True if this process has asked for a drain.
-        ends: True if the run is to end then.
-        openings: how often the gate was opened again.
+        ends: True if the run is to end after it.
+        openings: number of times that the gate was opened again.
     """
 
     def __init__(self, *, alone: bool = False) -> None:
         self.ended_after: int | None = None
-        self.before: Callable[[], None] = _nothing
+        self.before: Callable[[], object] = lambda: None
         self.wanted = False
         self.ends = False
         self.openings = 0
@@ -52,8 +48,7 @@ class AdmissionGate:
     def admits(self, minibatches: int = 1) -> bool:
         """True if the next minibatch may begin; waits while the gate is held.
 
-        A replica, which has some of the minibatches alone, passes by several at a time, of which the last may be its
-        own.
+        A replica passes by several at a time, of which the last may be its own.
         """
         self.before()
         return self.admits_part(minibatches)
@@ -73,7 +68,8 @@ class AdmissionGate:
     def pause(self) -> None:
         """Asks for a drain, after which the run continues once the gate is opened."""
         self.wanted = True
-        self._shut_here()
+        if self._alone and self._end is None:
+            self.shut(self.hold())
 
     def end(self) -> None:
         """Asks for a drain, after which the run ends."""
@@ -106,7 +102,3 @@ class AdmissionGate:
         """Ends the run at the present minibatch, on which all processes have agreed by other means."""
         self.ends = True
         self.ended_after = self._asked
-
-    def _shut_here(self) -> None:
-        if self._alone and self._end is None:
-            self.shut(self.hold())

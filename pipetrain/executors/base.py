@@ -13,7 +13,6 @@ from typing_extensions import override
 from pipetrain.data.loader import Loader
 from pipetrain.device_queue import synchronize
 from pipetrain.executors.admission_gate import BrokenOffError
-from pipetrain.executors.clipping import Clipping
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
@@ -33,8 +32,7 @@ class IntervalTimes:
 
     Attributes:
         idle: idle share of each stage; None if stages do not run one by one.
-        predicted: seconds that each step would take with every stage on its own device and messages that take no
-            time; empty where stages are not simulated, or not one by one.
+        predicted: seconds of each step if every stage had its own device and messages took no time; of a simulation.
     """
 
     idle: Sequence[float | None]
@@ -53,7 +51,9 @@ class Executor(ABC):
     stages: Sequence[BaseStage]
     """The stages of this process, in order."""
     rank: int
-    """The number of this process."""
+    """Rank of this process."""
+    last_rank: int
+    """Rank of the process of the last stage."""
     transport: Transport | None = None
     """Transport of tensors between processes; None in a single process."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
@@ -61,7 +61,7 @@ class Executor(ABC):
 
     def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None) -> None:
         self._phases = phases
-        self._clip_norm = clip_norm
+        self.clip_norm = clip_norm
         self._entered: int | None = None
         self.num_stages = phases[0].rules.num_stages
         self.replicas = phases[0].rules.replicas
@@ -84,21 +84,14 @@ class Executor(ABC):
                 stage.begin_list(interval.start)
         return phase.rules
 
-    def begin_evaluation(self) -> None:
-        """Starts an evaluation at the beginning of the data."""
-        for stage in self.stages:
-            stage.carried.begin_evaluation()
-
     def evaluated_parts(self, number: int, own: Sequence[int] | None = None) -> Iterator[int]:
-        """Yields the numbers of the parts of the evaluation set until the run is to end.
-
-        Args:
-            number: number of all parts.
-            own: parts of this process; None for all.
+        """Begins an evaluation, and yields the parts of its data, or those in `own`, until the run is to end.
 
         Raises:
             BrokenOffError: the run is to end; in every process before the same part.
         """
+        for stage in self.stages:
+            stage.carried.begin_evaluation()
         begun = self.hooks.gate.begun
         for part in range(number) if own is None else own:
             self._come_to(begun + part + 1)
@@ -114,19 +107,8 @@ class Executor(ABC):
                 raise BrokenOffError
             gate.open()
 
-    def clipping(self, rules: PipelineRules) -> Clipping | None:
-        """Clipping of gradients under these rules; None without clipping."""
-        together = rules.schedule.synchronous and rules.replicas.even
-        return Clipping(self._clip_norm, together) if self._clip_norm is not None else None
-
     def feed(self, loader: Loader, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
-        """Data of the interval for `stages`: inputs if they include the first stage, targets if they include the last.
-
-        Args:
-            loader: reads the minibatches.
-            interval: range of minibatches.
-            stages: some of this process, in order.
-        """
+        """Data of the interval: inputs if `stages` include the first stage, targets if they include the last."""
         first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
         stage, replicas = stages[0], self._phases[interval.phase].rules.replicas
         own = replace(interval, first=min(interval.first + stage.replica, interval.last))
@@ -137,30 +119,25 @@ class Executor(ABC):
         """True if the pipeline is empty after each minibatch, so that ending there changes nothing."""
         return self._phases[interval.phase].rules.schedule.synchronous
 
-    @property
-    def has_last_stage(self) -> bool:
-        """True if this process computes losses and metrics."""
-        return self.stages[-1].index == self.num_stages - 1
-
     @abstractmethod
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         """Trains on the interval, and waits until every stage has finished it."""
 
     @abstractmethod
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
-        """The loss, its metrics and further ones over the whole evaluation set where the last stage is, None elsewhere.
+        """The loss and metrics over the whole evaluation set where the last stage is, None elsewhere.
 
-        Of the replicas of the last stage, only the first one has the further ones.
+        Of the replicas of the last stage, only the first one has `metrics`; the others have those of the loss.
 
         Raises:
-            BrokenOffError: the run is to end; raised in every process.
+            BrokenOffError: the run is to end; in every process.
         """
 
     @abstractmethod
     def whole_state(self) -> dict[str, Tensor] | None:
-        """The newest weights and the buffers of all stages by full name where the last stage is, None elsewhere.
+        """Newest weights and buffers of all stages by full name where the last stage is, None elsewhere.
 
-        They are lent: only to be read, and only until training continues.
+        The tensors are only to be read, and only until training continues.
         """
 
     @abstractmethod
@@ -175,14 +152,14 @@ class Executor(ABC):
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """Values of all stages and their replicas, in every process, given one for each stage of this process."""
 
-    @abstractmethod
     def broadcast_from_last(self, value: Any) -> Any:
         """Value given by the process of the last stage, in every process."""
+        return self.exchange(value)[self.last_rank]
 
     def own_state(self) -> dict[str, Tensor]:
         """Newest weights and buffers of the stages of this process by full name, not copied.
 
-        The first replica of a stage has them for all.
+        Only the first replica of a stage has them.
         """
         first = [stage for stage in self.stages if stage.replica == 0]
         return {name: tensor for stage in first for name, tensor in stage.state().items()}
@@ -191,7 +168,7 @@ class Executor(ABC):
 class OneProcess(Executor):
     """Executor with all stages in one process."""
 
-    rank = 0
+    rank = last_rank = 0
 
     @override
     def whole_state(self) -> dict[str, Tensor]:
@@ -209,10 +186,6 @@ class OneProcess(Executor):
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return list(values)
 
-    @override
-    def broadcast_from_last(self, value: Any) -> Any:
-        return value
-
 
 class ManyProcesses(Executor):
     """Executor with stages in several processes; torch.distributed's default group carries control messages."""
@@ -222,12 +195,12 @@ class ManyProcesses(Executor):
         super().__init__(phases, hooks, clip_norm)
         self.transport: Transport = transport
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
-        self.rank = dist.get_rank()
+        self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage
         self._aside = transport.control_group()
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
-        return collect_tensors(self.own_state(), self._placement.of_last_stage, self.hooks.waiting)
+        return collect_tensors(self.own_state(), self.last_rank, self.hooks.waiting)
 
     @override
     def exchange(self, value: Any) -> list[Any]:
@@ -242,11 +215,6 @@ class ManyProcesses(Executor):
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return self._placement.in_order(self.exchange(list(values)))
 
-    @override
-    def broadcast_from_last(self, value: Any) -> Any:
-        with self.hooks.waiting("the decision of the last stage"):
-            return control.broadcast_json(value, self._placement.of_last_stage)
-
     def _drained(self) -> None:
         """Waits until the stages of all processes have drained and their devices are idle."""
         synchronize(self.transport.device)
@@ -257,7 +225,6 @@ class ManyProcesses(Executor):
     def _metrics(
         outputs: Iterable[Tensors], feed: Feed, loss: Loss | None, metrics: Metrics
     ) -> dict[str, float] | None:
-        """Metrics if this process has the loss; else consumes `outputs` and returns None."""
         if loss is not None:
             return evaluate(outputs, feed.host_targets, loss, metrics)
         deque(outputs, maxlen=0)

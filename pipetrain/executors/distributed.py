@@ -1,7 +1,6 @@
 """This process's one stage, connected to its neighbors by messages."""
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -9,35 +8,28 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
-from pipetrain.executors.evaluation import PartScore, evaluate, metrics_of, on_host
+from pipetrain.executors.evaluation import PartScore, metrics_of, on_host
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.messages.control import all_gather_json, gather_tensors
 from pipetrain.executors.messages.neighbors import Neighbors
 from pipetrain.executors.messages.p2p import Key, evaluation_keys, training_keys
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.executors.read_cursor import ReadCursor
+from pipetrain.executors.replicas.overlapped_averaging import ReplicaGroups
 from pipetrain.executors.stage_runner import StageRunner
 from pipetrain.losses import NO_METRICS, Metrics, RunningMetrics
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.program.times import TimeSpan
+from pipetrain.schedules import Kind
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.trace_writer import TracedList, TraceFile
 
 _EVALUATION_AHEAD = 2
 
 
 class DistributedExecutor(ManyProcesses):
-    """One stage in this process; torch.distributed's default group (Gloo) carries control messages.
-
-    Args:
-        stage: of this process.
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        transport: of activations and gradients; None for host memory.
-    """
+    """One stage in this process. Without a transport, messages go through host memory."""
 
     def __init__(
         self,
@@ -60,7 +52,7 @@ class DistributedExecutor(ManyProcesses):
         keys = training_keys(loader, interval, rules.num_microbatches)
         self._ports.begin(rules.lists(interval.minibatches), cursor, keys)
         feed = self.feed(loader, interval, self.stages)
-        runner = StageRunner(cursor, self._ports, feed, self.clipping(rules), self.hooks)
+        runner = StageRunner(cursor, self._ports, feed, self.clip_norm, self.hooks)
         began, gate = time.perf_counter(), self.hooks.gate
         begun = gate.begun
         while runner.next:
@@ -72,18 +64,11 @@ class DistributedExecutor(ManyProcesses):
         self._ports.end()
         self._drained()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
-        ended_after = gate.ended_after
-        minibatches = interval.minibatches if ended_after is None else ended_after - begun
+        minibatches = interval.minibatches if gate.ended_after is None else gate.ended_after - begun
         if self.hooks.trace is not None and minibatches:
-            self._write(self.hooks.trace, interval.ended_after(minibatches), cursor, spans)
+            traced = cursor.traced(spans, self._stage.clock.take_waits())
+            self.hooks.trace.add(interval.ended_after(minibatches), [traced])
         return IntervalTimes([1.0 - sum(span.seconds for span in spans) / seconds])
-
-    def _write(
-        self, trace: TraceFile, interval: DrainInterval, cursor: ReadCursor[Stage], spans: Sequence[TimeSpan]
-    ) -> None:
-        waits, replicas = self._stage.clock.take_waits(), self.replicas.counts[self._stage.index]
-        traced = TracedList(cursor.worker, cursor.planned, cursor.start, cursor.base, spans, waits, replicas)
-        trace.add(interval, [traced])
 
     @override
     def _drained(self) -> None:
@@ -94,21 +79,16 @@ class DistributedExecutor(ManyProcesses):
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
-        """Forward only, through the same connections, shared out among replicas; metrics on the last stage."""
-        self.begin_evaluation()
         keys = evaluation_keys(loader)
         stage, ports = self._stage, self._ports
         own = self.replicas.own(self.replicas.workers_of(stage.index)[stage.replica], len(keys))
-        for peer, inbox in ports.activations_in.items():
-            inbox.expect(keys[part] for part in own if self.replicas.worker(stage.index - 1, part) == peer)
+        for (kind, peer), inbox in ports.incoming.items():
+            if kind is Kind.FORWARD:
+                inbox.expect(keys[part] for part in own if self.replicas.worker(stage.index - 1, part) == peer)
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
         outputs, begun = self._outputs(keys, own, feed), self.hooks.gate.begun
-        if stage.loss is None:
-            deque(outputs, maxlen=0)
-            ports.end()
-            return None
-        if ports.replica_groups is None:
-            found = evaluate(outputs, feed.host_targets, stage.loss, metrics)
+        if stage.loss is None or ports.replica_groups is None:
+            found = self._metrics(outputs, feed, stage.loss, metrics)
             ports.end()
             return found
         evaluated, parts = metrics.begin(), list[PartScore]()
@@ -122,36 +102,35 @@ class DistributedExecutor(ManyProcesses):
             # before any waits for another, which the gate may not let through to its part
             self._come_to(begun + min(first + count, len(keys)))
             if metrics:
-                self._update(evaluated, given)
+                self._update(evaluated, given, ports.replica_groups)
         ports.end()
-        found = metrics_of(self._of_all_replicas(parts))
+        found = metrics_of(self._of_all_replicas(parts, ports.replica_groups))
         return found if stage.replica else found | evaluated.values()
 
-    def _update(self, evaluated: RunningMetrics, given: Tensors) -> None:
-        """Updates the metrics of the first replica with what each of them gives of a round, in their order."""
-        assert self._ports.replica_groups is not None
+    def _update(self, evaluated: RunningMetrics, given: Tensors, replicas: ReplicaGroups) -> None:
+        """Updates the metrics of the first replica with the outputs and targets of all in a round, in their order."""
         with self.hooks.waiting("the other replicas' part of the evaluation"):
-            rows = self._ports.replica_groups.in_first(given)
+            rows = gather_tensors(given, replicas.control)
         for tensors in rows:
             if tensors:
                 evaluated.update(to_device(tensors, self._stage.device))
 
-    def _of_all_replicas(self, parts: list[PartScore]) -> list[PartScore]:
-        """The parts of the evaluation set in order, which each replica of the last stage has some of."""
-        assert self._ports.replica_groups is not None
+    def _of_all_replicas(self, parts: list[PartScore], replicas: ReplicaGroups) -> list[PartScore]:
         with self.hooks.waiting("the other replicas' part of the evaluation"):
-            every = self._ports.replica_groups.from_all([asdict(part) for part in on_host(parts)])
+            every = all_gather_json([asdict(part) for part in on_host(parts)], replicas.control)
         shares = [[PartScore(**each) for each in share] for share in every]
         return [share[i] for i in range(len(shares[0])) for share in shares if i < len(share)]
 
     def _outputs(self, keys: Sequence[Key], own: Sequence[int], feed: Feed) -> Iterator[Tensors]:
-        """Outputs of this worker for its parts of the evaluation set, also sent to the next stage."""
         ports, r = self._ports, self._stage.index
         for part in self.evaluated_parts(len(keys), own):
-            source = ports.activations_in.get(self.replicas.worker(r - 1, part)) if r > 0 else None
-            outputs = self._stage.evaluate(feed.inputs() if source is None else source.take())
+            if r == 0:
+                inputs = feed.inputs()
+            else:
+                inputs = ports.incoming[Kind.FORWARD, self.replicas.worker(r - 1, part)].take()
+            outputs = self._stage.evaluate(inputs)
             if r < self.num_stages - 1:
-                outbox = ports.activations_out[self.replicas.worker(r + 1, part)]
+                outbox = ports.outgoing[Kind.FORWARD, self.replicas.worker(r + 1, part)]
                 outbox.send(keys[part], outputs)
                 outbox.settle(_EVALUATION_AHEAD)
             yield outputs

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -16,11 +15,11 @@ class Feed:
     """An interval's inputs and targets in order, on the device of the stage that asks for them.
 
     Args:
-        loader: what reads them.
-        interval: which minibatches.
-        device: where the stage computes.
+        loader: reads them.
+        interval: range of minibatches.
+        device: of the stage.
         inputs, targets: True if the stage takes them.
-        every: of so many minibatches one, the first one first; a replica's are its own.
+        every: distance of the minibatches from one to the next; R for a stage with R replicas.
     """
 
     def __init__(
@@ -36,11 +35,17 @@ class Feed:
         self._device = device
         self._inputs: deque[Tensors] = deque()
         self._targets: deque[Tensors] = deque()
-        part = _Part(interval.epoch, interval.first, interval.last, every)
-        self._minibatches = _minibatches(loader, part, inputs=inputs, targets=targets)
+        part = interval.epoch, interval.first, interval.last, every
+        self._minibatches: Iterator[tuple[Tensors | None, Tensors | None]] = iter(())
+        if inputs and targets:
+            self._minibatches = loader.samples(*part)  # reads every sample once
+        elif inputs:
+            self._minibatches = ((tensors, None) for tensors in loader.inputs(*part))
+        elif targets:
+            self._minibatches = ((None, tensors) for tensors in loader.targets(*part))
 
     def prepare(self) -> None:
-        """Reads the next minibatch ahead, if there is one and all that was read has been taken.
+        """Reads the next minibatch ahead, unless one that was read has not been taken.
 
         Call it when the stage would wait for another anyway.
         """
@@ -69,28 +74,6 @@ class Feed:
         for tensors, waiting in ((inputs, self._inputs), (targets, self._targets)):
             if tensors is not None:
                 waiting.append(pinned(tensors, self._device))
-
-
-class _Part(NamedTuple):
-    """Arguments of a loader that select minibatches of an epoch."""
-
-    epoch: int
-    first: int
-    last: int
-    every: int
-
-
-def _minibatches(
-    loader: Loader, part: _Part, *, inputs: bool, targets: bool
-) -> Iterator[tuple[Tensors | None, Tensors | None]]:
-    """Inputs and targets of each minibatch; None for inputs or targets that are not taken."""
-    if inputs and targets:
-        return loader.samples(*part)  # reads every sample once
-    if inputs:
-        return ((tensors, None) for tensors in loader.inputs(*part))
-    if targets:
-        return ((None, tensors) for tensors in loader.targets(*part))
-    return iter(())
 
 
 def to_device(tensors: Tensors, device: torch.device) -> Tensors:

@@ -1,6 +1,7 @@
 """A pipeline of very many stages in one process: the whole model, each weight as old as its stage would read it."""
 
 import itertools
+import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -8,24 +9,55 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader, split
 from pipetrain.executors.base import IntervalTimes, OneProcess
-from pipetrain.executors.clipping import Clipping, squared_norm
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, microbatch_weight, step_loss
+from pipetrain.methods import Method
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
+from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import Kind
+from pipetrain.stage.base import BaseStage, Training
+from pipetrain.stage.gradients import clipped, squared_norm
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
-from pipetrain.stage.parameter_stage import ParameterStage
+from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
+
+
+class ParameterStage(BaseStage):
+    """A stage of single weights: their versions and optimizer. The whole model computes with them.
+
+    `names` maps local names of its parameters and buffers to full names; `module` is the whole model.
+    """
+
+    def __init__(self, index: int, names: Mapping[str, str], module: StageModule, training: Training) -> None:
+        # most stages of a deep pipeline are empty, and need not look through the whole model
+        held = module if names else nn.Module()
+        parameters = {name: parameter for name, parameter in held.named_parameters() if name in names}
+        super().__init__(index, parameters, training)
+        self.full_names = dict(names)
+        # one stage answers for what the whole model carries
+        self.carried = module.carried if index == 0 else RecurrentState({})
+        self._buffers = {name: buffer for name, buffer in held.named_buffers() if name in names}
+
+    @override
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
+        """Enters a phase; allows any number of versions, as the simulation keeps more than a pipeline would."""
+        super().enter(method, context, start, fresh=fresh, predicts=predicts)
+        self.versions_allowed = math.inf
+
+    @override
+    def state(self) -> dict[str, Tensor]:
+        tensors = {**self.weights.newest.tensors, **self._buffers}
+        return {self.full_names[local]: tensor for local, tensor in tensors.items()}
 
 
 class _Reader:
@@ -45,7 +77,7 @@ class _Reader:
         self._read_ahead()
 
     def _read(self, planned: PlannedOperation) -> tuple[int, dict[str, Tensor]]:
-        """The version that an operation reads, and its tensors; none where a backward uses what its pass was lent."""
+        """Version that an operation reads, and its tensors; none if a backward uses those of its forward."""
         read = self._cursor.read(planned)
         lent = planned.operation.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
         tensors = {} if lent else self.stage.weights.read(read.version, read.transform)
@@ -62,7 +94,7 @@ class _Reader:
     def forward(self, minibatch: int) -> dict[str, Tensor]:
         """Weights that the next forward reads, one of this minibatch of the run."""
         version, tensors = self._take(Kind.FORWARD)
-        self.stage.measurements.forward.setdefault(minibatch, []).append(version)
+        self.stage.measurements.forward[minibatch].append(version)
         return tensors
 
     def recomputation(self) -> dict[str, Tensor]:
@@ -75,15 +107,15 @@ class _Reader:
         return version, tensors
 
     def backward(self) -> dict[str, Tensor] | None:
-        """Weights that the backward reads; None if the pass before it read the same. Moves on.
+        """Weights that the backward reads; None if those of the pass before it.
 
-        One backward of a whole minibatch reads the same for all its microbatches.
+        The backward of a whole minibatch reads the same for all its microbatches.
         """
         planned = self._cursor.next
         if planned is not None and planned.operation.kind is Kind.BACKWARD:
             version, tensors = self._read(planned)
             minibatch = self._cursor.start + planned.operation.minibatch
-            self.stage.measurements.backward.setdefault(minibatch, []).append(version)
+            self.stage.measurements.backward[minibatch].append(version)
             self._backward = tensors or None
             self._read_ahead()
         return self._backward
@@ -98,7 +130,7 @@ class _Reader:
         self._read_ahead()
 
     def break_off(self) -> None:
-        """Forgets what was read ahead and kept for minibatches that do not come any more."""
+        """Discards the weights read ahead and kept for minibatches that do not come any more."""
         weights = self.stage.weights
         for queue in self._queues.values():
             queue.clear()
@@ -108,7 +140,7 @@ class _Reader:
 
 
 class _Rejoin(torch.autograd.Function):
-    """Before a segment of recomputation: the value that the forward had, the gradient to the recomputed one."""
+    """Before a segment of recomputation: the stored value, and the gradient to the recomputed one."""
 
     @staticmethod
     @override
@@ -123,11 +155,11 @@ class _Rejoin(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class WholeModel:
-    """The model that computes with the weights that the stages hold.
+    """The model that computes with the weights of the stages.
 
     Attributes:
         module: all layers.
-        segments: first layers of segments of recomputation; None if nothing is recomputed.
+        segments: first layers of segments of recomputation; None for no recomputation.
     """
 
     module: StageModule
@@ -138,15 +170,8 @@ class WholeModel:
 class FinegrainedExecutor(OneProcess):
     """Simulates any number of stages with the memory of one model, its activations, and the weights' history.
 
-    Every stage's weights change by its own operation list, and are read when it would read them; a microbatch passes
-    the whole model in one operation, forward and backward, where the list of a pipeline has its backward.
-
-    Args:
-        stages: all of them, in order.
-        model: what computes.
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
+    Every stage's weights change by its own operation list, and are read when it would read them. A microbatch passes
+    the whole model in one operation, forward and backward, at the time of its backward in the pipeline.
     """
 
     unmeasured: ClassVar[tuple[str, ...]] = ("activation_bytes_peak",)
@@ -170,7 +195,7 @@ class FinegrainedExecutor(OneProcess):
 
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
-        """Carries out the interval; no idle shares, as no stage runs separately."""
+        """Trains on the interval; no idle shares, as no stage runs separately."""
         rules = self.enter(interval)
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
         feed, steady = self.feed(loader, interval, self.stages), rules.steady
@@ -182,7 +207,7 @@ class FinegrainedExecutor(OneProcess):
             inputs = split(feed.inputs(), rules.num_microbatches)
             targets = split(feed.targets(), rules.num_microbatches)
             loss = self._minibatch(readers, interval.start + t, inputs, targets)
-            gradients = self._clipped(readers, self.clipping(rules))
+            gradients = self._clipped(readers, rules)
             for reader, gradient in zip(readers, gradients, strict=True):
                 reader.update(interval.start + t, gradient, steady=t >= steady)
             self.hooks.on_step(interval.start + t, loss)
@@ -196,17 +221,18 @@ class FinegrainedExecutor(OneProcess):
             losses.append(one.carry_out())
         return step_loss(losses, counts)
 
-    @staticmethod
-    def _clipped(readers: list[_Reader], clipping: Clipping | None) -> list[dict[str, Tensor]]:
+    def _clipped(self, readers: list[_Reader], rules: PipelineRules) -> list[dict[str, Tensor]]:
         gradients = [reader.stage.gradients.take() for reader in readers]
-        if clipping is None:
+        if self.clip_norm is None:
             return gradients
         norms = [squared_norm(each) for each in gradients]
-        return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, norms, strict=True)]
+        return [
+            clipped(each, norms if rules.decides_updates_together else [norm], self.clip_norm)
+            for each, norm in zip(gradients, norms, strict=True)
+        ]
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
-        self.begin_evaluation()
         module, loss, device = self._model.module, self._model.loss, self.stages[0].device
         parts = self.evaluated_parts(len(loader))
         return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), loss, device, metrics, parts)

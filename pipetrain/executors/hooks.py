@@ -15,15 +15,7 @@ Around = Callable[[str], AbstractContextManager[None]]
 """A context around something that takes time, given its description."""
 
 
-def _ignore_step(minibatch: int, loss: StepLoss) -> None:
-    pass
-
-
-def _ignore_operation(operation: Operation) -> None:
-    pass
-
-
-def _ignore_words(_description: str) -> None:
+def _ignore(*_arguments: object) -> None:
     pass
 
 
@@ -45,9 +37,9 @@ class RunHooks:
         gate: admits each minibatch of a training interval.
     """
 
-    on_step: OnStep = _ignore_step
-    on_operation: Callable[[Operation], None] = _ignore_operation
-    on_progress: Callable[[str], None] = _ignore_words
+    on_step: OnStep = _ignore
+    on_operation: Callable[[Operation], None] = _ignore
+    on_progress: Callable[[str], None] = _ignore
     waiting: Around = _nothing_around
     computing: Around = _nothing_around
     trace: TraceFile | None = None

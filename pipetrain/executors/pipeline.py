@@ -1,64 +1,28 @@
 """From a layer chain to stages, and from stages to the executor that trains them."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import torch
-from torch import nn
-from torch.optim import Optimizer
-
-from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
+from pipetrain.executors.finegrained import FinegrainedExecutor, ParameterStage, WholeModel
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
-from pipetrain.losses import Loss, on_device
+from pipetrain.losses import on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between
-from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
 from pipetrain.planner.partition.finegrained import names_of, weight_units
 from pipetrain.schedules.torch_library import TorchSchedule
+from pipetrain.stage.base import Training
 from pipetrain.stage.module import StageModule
-from pipetrain.stage.parameter_stage import ParameterStage
-from pipetrain.stage.stage import Stage, StageSpec
+from pipetrain.stage.stage import Stage
 
 Bounds = Sequence[tuple[int, int]]
 """(first layer, last layer exclusive) of each stage."""
 _NO_HOOKS = RunHooks()
-_PLAIN = ComputeOptions()
-_CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training options that all stages of a pipeline share.
-
-    Attributes:
-        optimizer: a stage's parameters -> its optimizer, one of torch's.
-        rate: the learning rate of each update, counted from the start of the run.
-        loss: of the model's outputs and the targets.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        seed: what all random draws are keyed by.
-        device: where the stages compute.
-        arithmetic: how the layers compute.
-    """
-
-    optimizer: Callable[[list[nn.Parameter]], Optimizer]
-    rate: Rate
-    loss: Loss
-    clip_norm: float | None = None
-    seed: int = 0
-    device: torch.device = _CPU
-    arithmetic: ComputeOptions = _PLAIN
-
-    def stage_optimizer(self, parameters: dict[str, nn.Parameter]) -> StageOptimizer:
-        """The optimizer of a stage with these parameters."""
-        return StageOptimizer(self.optimizer, parameters, self.rate)
 
 
 def build_pipeline(
@@ -68,9 +32,9 @@ def build_pipeline(
     training: Training,
     hooks: RunHooks = _NO_HOOKS,
 ) -> SimulatedExecutor:
-    """A pipeline whose stages are all in this process, ready to train and evaluate; its stages in `stages`.
+    """A pipeline with all stages in this process, ready to train and evaluate.
 
-    Replicas of a stage stand one after the other.
+    Replicas of a stage stand one after the other in its `stages`.
 
     Args:
         chain: the model.
@@ -84,34 +48,26 @@ def build_pipeline(
     """
     phases = _phases(rules)
     replicas = phases[0].rules.replicas
-    if replicas.several:
-        # a stage keeps the layers of its chain, so every further replica needs a copy
-        chains = [chain, *(copy.deepcopy(chain) for _ in range(1, max(replicas.counts)))]
-        stages = [
-            stage
-            for r, replica in replicas.places
-            for stage in build_stages(chains[replica], bounds, training, [r], replica)
-        ]
-    else:
-        stages = build_stages(chain, bounds, training)
+    # a stage keeps the layers of its chain, so every further replica needs a copy
+    chains = [chain, *(copy.deepcopy(chain) for _ in range(1, max(replicas.counts)))]
+    stages = []
+    for replica, each in enumerate(chains):
+        indices = [r for r, count in enumerate(replicas.counts) if replica < count]
+        stages += build_stages(each, bounds, training, indices, replica)
+    stages.sort(key=lambda stage: (stage.index, stage.replica))
     _check_ties(stages, phases)
     return SimulatedExecutor(stages, phases, hooks, training.clip_norm)
 
 
 def build_stages(
-    chain: LayerChain,
-    bounds: Bounds,
-    training: Training,
-    indices: Sequence[int] | None = None,
-    replica: int = 0,
+    chain: LayerChain, bounds: Bounds, training: Training, indices: Sequence[int] | None = None, replica: int = 0
 ) -> list[Stage]:
-    """The stages of a pipeline, or those with the numbers `indices`, each as the replica of this number."""
-    stages, ties = [], ties_between(chain, bounds)
-    for r in range(len(bounds)) if indices is None else indices:
-        loss = training.loss if r == len(bounds) - 1 else None
-        spec = StageSpec(r, bounds[r], loss, training.seed, training.device, ties, training.arithmetic, replica)
-        stages.append(Stage(spec, chain, training.stage_optimizer))
-    return stages
+    """All stages of a pipeline, or those at `indices`, as the replica with this index."""
+    ties = ties_between(chain, bounds)
+    return [
+        Stage(r, chain, bounds[r], training, replica, ties)
+        for r in (range(len(bounds)) if indices is None else indices)
+    ]
 
 
 def connect_stages(
@@ -125,10 +81,10 @@ def connect_stages(
 
     Args:
         stages: of this process, from `build_stages`.
-        rules: as of `build_pipeline`.
+        rules: as in `build_pipeline`.
         hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
-        transport: of all processes, from `agreed_transport`; None for host memory.
+        transport: from `agreed_transport`; None for host memory.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous.
@@ -151,21 +107,20 @@ def build_finegrained_pipeline(
     hooks: RunHooks = _NO_HOOKS,
     recompute_boundaries: Sequence[int] | None = None,
 ) -> FinegrainedExecutor:
-    """A pipeline whose stages are of single weights.
+    """A pipeline whose stages are of single weights; other arguments as in `build_pipeline`.
 
     Args:
         chain: the model.
         bounds: (first weight unit, last weight unit exclusive) of each stage; see `weight_units`.
-        rules: as of `build_pipeline`.
+        rules: the schedule and the method, or phases.
         training: how the stages train.
         hooks: callbacks of the run.
-        recompute_boundaries: the first layers of segments that recompute; None if nothing is recomputed.
+        recompute_boundaries: first layers of segments that recompute; None for no recomputation.
     """
     units = weight_units(chain)
     module = StageModule(chain.layers, 0, training.seed, training.arithmetic, training.device, ends=True)
     stages = [
-        ParameterStage(r, names_of(units[first:last]), module, training.stage_optimizer, training.device)
-        for r, (first, last) in enumerate(bounds)
+        ParameterStage(r, names_of(units[first:last]), module, training) for r, (first, last) in enumerate(bounds)
     ]
     segments = None if recompute_boundaries is None else tuple(recompute_boundaries)
     model = WholeModel(module, on_device(training.loss, training.device), segments)

@@ -9,7 +9,7 @@ from pipetrain.methods import Method
 from pipetrain.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.program.validation import checked_lists
-from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead, closed_form_context, query_method
+from pipetrain.program.weight_reads import ReadContext, StageContext, closed_form_context, query_method
 from pipetrain.schedules import Kind, ListSchedule, Operation, Schedule
 from pipetrain.schedules.operation import forward
 
@@ -21,7 +21,7 @@ class PipelineRules:
         schedule: when each stage does what.
         method: which weights it reads.
         num_stages, num_microbatches: D and N.
-        segments: which stages recompute together; None if none recomputes.
+        segments: stages that recompute together; None for no recomputation.
 
     Raises:
         ConfigError: they do not go together.
@@ -78,7 +78,7 @@ class PipelineRules:
 
     @cached_property
     def list_schedule(self) -> ListSchedule:
-        """The schedule, where it has lists.
+        """The schedule, if it has lists.
 
         Raises:
             ConfigError: torch's library runs it.
@@ -95,8 +95,9 @@ class PipelineRules:
 
     def _listed(self, worker: int, minibatches: int) -> list[Operation]:
         operations = self.list_schedule.of_worker(worker, self.num_stages, self.num_microbatches, minibatches)
-        lead = self._lead(self.replicas.stage_of(worker))
-        return operations if self.segments is None else with_recomputation(operations, lead)
+        if self.segments is None:
+            return operations
+        return with_recomputation(operations, self.segments.lead(self.replicas.stage_of(worker)))
 
     def _lists(self, minibatches: int) -> list[list[Operation]]:
         return checked_lists(self.list_schedule, self.num_stages, self.num_microbatches, minibatches, self.segments)
@@ -117,35 +118,38 @@ class PipelineRules:
         """The first minibatch, after a drain, of the steady state."""
         return max(context.delay * context.replicas for context in self.contexts)
 
+    @property
+    def decides_updates_together(self) -> bool:
+        """True if clipping and loss scaling depend on the gradients of all stages; asynchronous stages decide alone."""
+        return self.schedule.synchronous and self.replicas.even
+
     def check(self, stage: int, planned: PlannedOperation, newest: int, start: int) -> None:
-        """Checks what an operation of `stage` is about to read against the closed forms of schedule and method.
+        """Checks the weights that an operation of `stage` is about to read against the closed forms.
 
         Args:
             stage: r.
-            planned: the operation and what it reads, counted from the last drain.
+            planned: the operation and its read, counted from the last drain.
             newest: updates that the stage has made since then.
             start: minibatches of the run before then.
 
         Raises:
-            InvariantError: by the closed forms it reads something else.
+            InvariantError: by the closed forms of schedule and method it reads something else.
         """
-        at = self._read_context(stage, planned.operation, start)
-        expected = self._expected(stage, at, start)
+        operation = planned.operation
+        at = self._read_context(stage, operation, start)
+        of_forward = None
+        if operation.kind is not Kind.FORWARD:
+            at_forward = self._read_context(stage, forward(operation.minibatch, operation.microbatch or 0), start)
+            of_forward = query_method(self.method, at_forward, None)
+        expected = query_method(self.method, at, of_forward)
         if newest != at.newest or planned.read != expected:
             raise InvariantError(
-                f"stage {stage}: {planned.operation} reads {planned.read} after {newest} updates, and by the formulas "
-                f"of {self.schedule.name} and {self.method.name} it reads {expected} after {at.newest}"
+                f"stage {stage}: {operation} reads {planned.read} after {newest} updates, and by the formulas of "
+                f"{self.schedule.name} and {self.method.name} it reads {expected} after {at.newest}"
             )
 
     def _read_context(self, stage: int, operation: Operation, start: int) -> ReadContext:
         return closed_form_context(self.list_schedule, self.contexts[stage], operation, self._lead(stage), start)
-
-    def _expected(self, stage: int, at: ReadContext, start: int) -> WeightRead:
-        operation = at.operation
-        if operation.kind is Kind.FORWARD:
-            return query_method(self.method, at, None)
-        at_forward = self._read_context(stage, forward(operation.minibatch, operation.microbatch or 0), start)
-        return query_method(self.method, at, query_method(self.method, at_forward, None))
 
 
 @dataclass(frozen=True)

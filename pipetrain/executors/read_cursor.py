@@ -1,12 +1,15 @@
 """Position of a stage in its operation list: next operation, the version it reads, versions to release."""
 
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import PlannedOperation
+from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage
+from pipetrain.tracking.trace_writer import TracedList
 
 AnyStage = TypeVar("AnyStage", bound=BaseStage)
 
@@ -14,16 +17,11 @@ AnyStage = TypeVar("AnyStage", bound=BaseStage)
 class ReadCursor(Generic[AnyStage]):
     """Position in a stage's operation list, from one drain to the next.
 
-    Args:
-        stage: the stage.
-        rules: what it does and reads.
-        interval: the minibatches of the list.
-
     Attributes:
-        worker: number of the stage's worker in the pipeline.
+        worker: index of the stage's worker in the pipeline.
         planned: the list.
         start: minibatches of the run before the list.
-        base: the version that the list calls 0.
+        base: version of the run that the list counts as 0.
     """
 
     def __init__(self, stage: AnyStage, rules: PipelineRules, interval: DrainInterval) -> None:
@@ -58,6 +56,11 @@ class ReadCursor(Generic[AnyStage]):
         awaited = {self.base + each.read.version for each in self.planned[self._done :]}
         for version in set(stage.weights.held()) - {stage.updates} - awaited:
             stage.weights.release(version)
+
+    def traced(self, spans: Sequence[TimeSpan], waits: Sequence[Wait] = ()) -> TracedList:
+        """The list for the trace, carried out in these times."""
+        replicas = self.rules.replicas.counts[self.stage.index]
+        return TracedList(self.worker, self.planned, self.start, self.base, spans, waits, replicas)
 
     def read(self, planned: PlannedOperation) -> WeightRead:
         """Weights that the next operation, `planned`, reads; the version counts from the start of the run.

@@ -1,6 +1,6 @@
 """Runs the operation list of one stage. Both executors share this code, so they compute the same bits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,82 +9,58 @@ from torch import Tensor
 
 from pipetrain.data.loader import split
 from pipetrain.device_queue import numbers
-from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.executors.replicas.averaging import AveragedGradients, LocalGradients, Round
+from pipetrain.executors.replicas.averaging import Averaging, Round, RoundGradients
+from pipetrain.executors.tied_weights import TiedGradients
 from pipetrain.losses import StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.program.planned_operations import PlannedOperation
-from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules import Kind, Operation
-from pipetrain.stage.module import MicrobatchId
+from pipetrain.stage.gradients import clipped, squared_norm
+from pipetrain.stage.module import BackwardId, MicrobatchId
 from pipetrain.stage.stage import Stage, WeightedTargets
 from pipetrain.tensors import Tensors
 
-BackwardId = tuple[int, int | None]
-"""(minibatch since the start of the run, microbatch; None if all go back together)."""
-
 
 class Ports(Protocol):
-    """A stage's connections to its neighbors; a port takes and gives dense tensors."""
+    """A stage's connections to the other stages and to its replicas.
 
-    def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
-        """Activations of the microbatch from the previous stage, the next message from there; waits for it."""
+    A message is identified by the operation that takes it: a forward takes activations, a recomputation recomputed
+    activations, and a backward gradients, those of a whole minibatch together if it is one backward.
+
+    Attributes:
+        tied: sums the gradients of weights that stages share.
+        averaging: averages gradients over the replicas; None for a stage without replicas.
+    """
+
+    tied: TiedGradients
+    averaging: Averaging | None
+
+    def receive(self, kind: Kind, microbatch: BackwardId) -> Tensors:
+        """Dense tensors of a message; waits for it."""
         ...
 
-    def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
-        """Sends outputs to the next stage; does not wait."""
+    def send(self, kind: Kind, microbatch: BackwardId, tensors: Tensors) -> None:
+        """Sends a message to the neighbor whose operation takes it; does not wait."""
         ...
 
-    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
-        """The gradients of a backward's floating-point outputs, microbatch by microbatch; waits for them."""
+    def offer_norm(self, this: Round, norm: Tensor) -> None:
+        """Offers this stage's squared gradient norm to all stages; does not wait."""
         ...
 
-    def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
-        """Sends gradients of the floating-point inputs to the previous stage; does not wait."""
+    def norms_ready(self, this: Round) -> bool:
+        """True if `norms` can be called."""
         ...
 
-    def receive_recomputed(self) -> Tensors:
-        """Outputs that the previous stage of the segment recomputed for the next microbatch."""
-        ...
-
-    def send_recomputed(self, tensors: Tensors) -> None:
-        """Sends recomputed outputs to the next stage."""
-        ...
-
-    def put_gradient(self, name: str, gradient: Tensor) -> None:
-        """Takes a gradient of the round that ends next, as soon as it is complete; it may not change any more."""
-        ...
-
-    def offer_round(self, this: Round, found: LocalGradients) -> None:
-        """Offers this replica's part of a round to the other replicas of the stage; does not wait."""
-        ...
-
-    def found(self, this: Round) -> AveragedGradients:
-        """Averages over all replicas in the round; waits for them."""
-        ...
-
-    def offer_norm(self, norm: Tensor) -> None:
-        """Offers this stage's squared gradient norm of the next minibatch to all stages."""
-        ...
-
-    def norms(self) -> list[Tensor]:
-        """The squared gradient norms of all stages in order, of the minibatch offered last; waits for all."""
-        ...
-
-    def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
-        """Offers this stage's part of the gradients of shared weights, by full name, to the stages that share them."""
-        ...
-
-    def tied_totals(self) -> Mapping[str, Tensor]:
-        """The sums of these parts over the stages that share each weight; waits for them."""
+    def norms(self, this: Round) -> list[Tensor]:
+        """Squared gradient norms of all stages in order; between processes, waits for them."""
         ...
 
 
 @dataclass
 class _Minibatch:
-    """Counts, targets and losses that the last stage keeps of a minibatch until its update."""
+    """Counts, targets and losses of a minibatch, by microbatch, on the last stage until its update."""
 
     counts: list[int]
     targets: list[Tensors]
@@ -96,45 +72,34 @@ class StageRunner:
 
     Args:
         cursor: the stage and its list.
-        ports: to its neighbors.
-        feed: the data that it takes.
-        clipping: of its gradients.
+        ports: connections of the stage.
+        feed: data of the stage.
+        clip_norm: the largest norm of a gradient; None for no clipping.
         hooks: callbacks of the run.
-
-    Attributes:
-        has_summed_tied: True if gradients of shared weights are summed over all stages for the next update.
-        has_averaged: True if gradients are averaged over all replicas for the next update.
     """
 
     def __init__(
-        self, cursor: ReadCursor[Stage], ports: Ports, feed: Feed, clipping: Clipping | None, hooks: RunHooks
+        self, cursor: ReadCursor[Stage], ports: Ports, feed: Feed, clip_norm: float | None, hooks: RunHooks
     ) -> None:
         self.cursor = cursor
         self.stage = cursor.stage
-        self.clipping = clipping
         self._ports = ports
         self._feed = feed
+        self._clip_norm = clip_norm
         self._hooks = hooks
         index, rules = cursor.stage.index, cursor.rules
         self._num_microbatches = rules.num_microbatches
         self._steady = rules.steady
-        # what an update does with its gradient depends on those of all stages
-        decides_together = rules.schedule.synchronous and rules.replicas.even
-        self.needs_global_norm = decides_together and (clipping is not None or self.stage.scaler is not None)
         self._replicas = rules.replicas
-        self._averages = rules.replicas.counts[index] > 1
         self._first = index == 0
         self._last = index == rules.num_stages - 1
         self._stores = rules.segments is not None and rules.segments.begins(index)
         self._relays = rules.segments is not None and not rules.segments.ends(index)
         self._inputs: list[Tensors] = []
         self._minibatches: dict[int, _Minibatch] = {}
-        self._norm: Tensor | None = None
-        self._offered_tied = False
-        self.has_summed_tied = False
-        self._offered_round = False
-        self.has_averaged = not self._averages
-        self._losses: list[StepLoss] = []
+        self._exchange: Iterator[bool] | None = None
+        self._norms: list[Tensor] = []
+        self._losses: Sequence[StepLoss] = ()
 
     @property
     def next(self) -> Operation | None:
@@ -159,6 +124,14 @@ class StageRunner:
         if kind is Kind.BACKWARD and self.next is not None and self.next.kind is Kind.UPDATE:
             self.stage.complete_gradients()
 
+    def awaited(self, operation: Operation) -> list[BackwardId]:
+        """Messages that an operation takes from a neighbor."""
+        if operation.kind is Kind.FORWARD:
+            return [] if self._first else [*self._microbatches(operation)]
+        if operation.kind is Kind.RECOMPUTATION:
+            return [] if self._stores else [*self._microbatches(operation)]
+        return [] if self._last else [(self.cursor.start + operation.minibatch, operation.microbatch)]
+
     def _microbatches(self, operation: Operation) -> list[MicrobatchId]:
         t = self.cursor.start + operation.minibatch
         return [(t, j) for j in operation.covers(self._num_microbatches)]
@@ -166,174 +139,153 @@ class StageRunner:
     # -- forward -------------------------------------------------------------------------------------------------
 
     def _forward(self, planned: PlannedOperation) -> None:
-        read = self.cursor.read(planned)
-        (microbatch,) = self._microbatches(planned.operation)
-        if self._last:
-            self._forward_loss(planned, microbatch, read)
-            return
-        inputs = self._received(planned.operation, microbatch)
+        read, operation = self.cursor.read(planned), planned.operation
+        (microbatch,) = self._microbatches(operation)
+        targets = self._targets(microbatch) if self._last else None  # before the wait for the activations
+        inputs = self._next_input(microbatch) if self._first else self._received(operation)
         with self.stage.clock.computing():
-            outputs = self.stage.forward(microbatch, inputs, read, planned.activations, store=self._stores)
-        with self.stage.clock.waiting("send", planned.operation):
-            self._ports.send_activations(microbatch, outputs)
+            outputs = self.stage.forward(microbatch, inputs, read, planned.activations, targets, store=self._stores)
+        if self._last:
+            self._minibatches[microbatch[0]].losses.append(outputs[0])
+            return
+        with self.stage.clock.waiting("send", operation):
+            self._ports.send(Kind.FORWARD, microbatch, outputs)
         if self._first and microbatch[1] == self._num_microbatches - 1:
             self._feed.prepare()
 
-    def _forward_loss(self, planned: PlannedOperation, microbatch: MicrobatchId, read: WeightRead) -> None:
-        minibatch = self._open(planned.operation.minibatch)  # before the wait for the activations
-        inputs = self._received(planned.operation, microbatch)
-        j = microbatch[1]
-        targets = WeightedTargets(minibatch.targets[j], microbatch_weight(minibatch.counts, j))
-        with self.stage.clock.computing():
-            loss = self.stage.forward_loss(microbatch, inputs, targets, read, planned.activations, store=self._stores)
-        minibatch.losses.append(loss)
-
-    def _received(self, operation: Operation, microbatch: MicrobatchId) -> Tensors:
-        if self._first:
-            return self._next_input(microbatch)
+    def _received(self, operation: Operation) -> Tensors:
         with self.stage.clock.waiting("recv", operation):
-            return self._ports.receive_activations(microbatch)
+            (message,) = self.awaited(operation)
+            return self._ports.receive(operation.kind, message)
 
     def _next_input(self, microbatch: MicrobatchId) -> Tensors:
         if microbatch[1] == 0:
             self._inputs = split(self._feed.inputs(), self._num_microbatches)
         return self._inputs[microbatch[1]]
 
-    def _open(self, t: int) -> _Minibatch:
+    def _targets(self, microbatch: MicrobatchId) -> WeightedTargets:
+        t, j = microbatch
         if t not in self._minibatches:
             on_host, loss = self._feed.host_targets(), self.stage.loss
             assert loss is not None
             counts = [count_of(loss, target) for target in split(on_host, self._num_microbatches)]
             targets = split(to_device(on_host, self.stage.device), self._num_microbatches)
             self._minibatches[t] = _Minibatch(counts, targets)
-        return self._minibatches[t]
+        minibatch = self._minibatches[t]
+        return WeightedTargets(minibatch.targets[j], microbatch_weight(minibatch.counts, j))
 
     # -- recomputation and backward ------------------------------------------------------------------------------
 
     def _recompute(self, planned: PlannedOperation) -> None:
-        read = self.cursor.read(planned)
+        read, kind = self.cursor.read(planned), planned.operation.kind
         microbatches = self._microbatches(planned.operation)
-        inputs = [None if self._stores else self._ports.receive_recomputed() for _ in microbatches]
+        inputs: Sequence[Tensors | None] = [None] * len(microbatches)
+        if not self._stores:
+            inputs = [self._ports.receive(kind, message) for message in self.awaited(planned.operation)]
         with self.stage.clock.computing():
             results = [
                 self.stage.recompute(microbatch, tensors, read, planned.activations)
                 for microbatch, tensors in zip(microbatches, inputs, strict=True)
             ]
-        for outputs in results if self._relays else []:
-            self._ports.send_recomputed(outputs)
+        if self._relays:
+            for microbatch, outputs in zip(microbatches, results, strict=True):
+                self._ports.send(kind, microbatch, outputs)
 
     def _backward(self, planned: PlannedOperation) -> None:
-        read, operation = self.cursor.read(planned), planned.operation
-        whole = self.cursor.start + operation.minibatch, operation.microbatch
-        with self.stage.clock.waiting("recv", operation):
-            received = None if self._last else self._ports.receive_gradients(whole)
-        self.stage.on_gradient_ready = self._ports.put_gradient if self._completes(operation) else None
+        read, operation, averaging = self.cursor.read(planned), planned.operation, self._ports.averaging
+        received = None if self._last else self._received(operation)
+        # gradients can go to the other replicas during the last backward of a minibatch
+        final = operation.covers(self._num_microbatches)[-1] == self._num_microbatches - 1
+        self.stage.on_gradient_ready = averaging.put if averaging is not None and final else None
         with self.stage.clock.computing():
             gradients = self.stage.backward(self._microbatches(operation), received, read, planned.activations)
         if not self._first:
             with self.stage.clock.waiting("send", operation):
-                self._ports.send_gradients(whole, gradients)
-
-    def _completes(self, operation: Operation) -> bool:
-        """True if gradients can go to the other replicas during this backward, the last of its minibatch."""
-        last = operation.covers(self._num_microbatches)[-1] == self._num_microbatches - 1
-        return self._averages and last
+                whole = self.cursor.start + operation.minibatch, operation.microbatch
+                self._ports.send(Kind.BACKWARD, whole, gradients)
 
     # -- update --------------------------------------------------------------------------------------------------
 
+    def ready_to_update(self) -> bool:
+        """Exchanges gradients before the next update, as far as the other stages are; True once that is complete."""
+        self._exchange = self._exchange or self._exchanging()
+        return next(self._exchange, True)
+
+    def _exchanging(self) -> Iterator[bool]:
+        """Completes the gradients of an update with the parts of other stages and replicas.
+
+        1. The gradients of weights that stages share are summed over these stages.
+        2. Gradients are averaged over the replicas of the stage.
+        3. If the update depends on the gradients of all stages, their norms are collected.
+
+        Each step first offers this stage's part, and then yields False until the others have offered theirs. Between
+        processes it waits for them instead. A drain may cut the round short meanwhile.
+        """
+        stage, ports = self.stage, self._ports
+        self._losses = self._own_losses()
+        if stage.shares_weights:
+            ports.tied.offer(stage.index, stage.tied_gradients)
+            while not ports.tied.ready(stage.index):
+                yield False
+            stage.take_over(ports.tied.take(stage.index))
+        if ports.averaging is not None:
+            ports.averaging.offer(self._round, stage.replica, RoundGradients(stage.gradients.tensors, self._losses))
+            while not ports.averaging.ready(self._round):
+                yield False
+            with stage.clock.waiting("recv", self._next_update):
+                averages = ports.averaging.take(self._round)
+            stage.gradients.put(averages.gradients)
+            self._losses = averages.losses
+        if self._clip_norm is None and stage.scaler is None:
+            return
+        if not self.cursor.rules.decides_updates_together:
+            self._norms = [squared_norm(stage.gradients.tensors)]
+            return
+        ports.offer_norm(self._round, squared_norm(stage.counted(stage.gradients.tensors)))
+        while not ports.norms_ready(self._round):
+            yield False
+        self._norms = ports.norms(self._round)
+
     def _update(self, planned: PlannedOperation) -> None:
-        t, this = self.cursor.start + planned.operation.minibatch, self.round
-        self.sum_tied()
-        self.average()
+        assert self.ready_to_update(), "an update before the gradients of other stages"
+        self._exchange = None
+        t, this = self.cursor.start + planned.operation.minibatch, self._round
         gradients = self._applied()
-        self._offered_tied = self.has_summed_tied = self._offered_round = False
-        self.has_averaged = not self._averages
         with self.stage.clock.computing():
             self.stage.update(t, gradients, keep=not planned.releases, steady=this.first >= self._steady)
         self.stage.optimizer.updates = t + 1
         if self._last:
-            losses = self._losses if self._averages else self._own_losses(this)
             if self.stage.replica == 0:
-                for k, loss in enumerate(losses, start=self.cursor.start + this.first):
+                for k, loss in enumerate(self._losses, start=self.cursor.start + this.first):
                     self._hooks.on_step(k, loss)
             if not self._first:
                 self._feed.prepare()
-
-    @property
-    def round(self) -> Round:
-        """The minibatches of the update that comes next."""
-        return Round.ending(self._replicas, self.stage.index, self._next_update.minibatch)
 
     @property
     def _next_update(self) -> Operation:
         assert self.next is not None
         return self.next
 
-    def _own_losses(self, this: Round) -> list[StepLoss]:
-        """Loss of this replica's minibatch; empty without one, or if the loss is in another stage."""
-        own = this.own(self.stage.replica)
+    @property
+    def _round(self) -> Round:
+        """The minibatches of the update that comes next."""
+        return Round.ending(self._replicas, self.stage.index, self._next_update.minibatch)
+
+    def _own_losses(self) -> list[StepLoss]:
+        """Loss of this replica's minibatch of the round; empty without one, or if the loss is in another stage."""
+        own = self._round.own(self.stage.replica)
         if not self._last or own is None:
             return []
-        minibatch = self._minibatches.pop(own)
+        minibatch = self._minibatches.pop(self.cursor.start + own)
         return [step_loss(minibatch.losses, minibatch.counts)]
-
-    def offer_round(self) -> None:
-        """Before an update: offers this replica's part to the other replicas, once."""
-        if self._averages and not self._offered_round:
-            this = self.round
-            self._ports.offer_round(this, LocalGradients(self.stage.gradients.tensors, self._own_losses(this)))
-            self._offered_round = True
-
-    def average(self) -> None:
-        """Before an update: replaces this replica's gradients by the averages, once."""
-        if not self.has_averaged:
-            self.offer_round()
-            with self.stage.clock.waiting("recv", self._next_update):
-                found = self._ports.found(self.round)
-            self.stage.gradients.put(found.gradients)
-            self._losses = found.losses
-            self.has_averaged = True
-
-    def offer_tied(self) -> None:
-        """Before an update: offers this stage's part of the gradients of shared weights, once."""
-        if self.stage.shares_weights and not self._offered_tied:
-            self._ports.offer_tied(self.stage.tied_gradients)
-            self._offered_tied = True
-
-    def sum_tied(self) -> None:
-        """Before an update: replaces the gradients of shared weights by their sums over all stages, once."""
-        if self.stage.shares_weights and not self.has_summed_tied:
-            self.offer_tied()
-            self.stage.take_over(self._ports.tied_totals())
-            self.has_summed_tied = True
-
-    def offer_norm(self) -> None:
-        """Before an update that clips over all stages: offers this stage's part of the norm, once."""
-        if self._norm is None:
-            self.sum_tied()
-            self.average()
-            self._norm = squared_norm(self.stage.counted(self.stage.gradients.tensors))
-            self._ports.offer_norm(self._norm)
 
     def _applied(self) -> dict[str, Tensor]:
         """Gradients to apply, clipped; empty if the loss scale was too large."""
-        scaler, clipping = self.stage.scaler, self.clipping
-        if clipping is None and scaler is None:
-            return self.stage.gradients.take()
-        norms = self._norms()
-        gradients = self.stage.gradients.take()
-        if scaler is not None:
+        gradients, norms = self.stage.gradients.take(), self._norms
+        if self.stage.scaler is not None:
             with self._hooks.waiting("its device"):  # which may wait for a message
                 found = numbers(norms)
-            if not scaler.passes(found):
+            if not self.stage.scaler.passes(found):
                 return {}
             norms = [torch.tensor(norm) for norm in found]
-        return clipped(gradients, norms, clipping.limit) if clipping is not None else gradients
-
-    def _norms(self) -> list[Tensor]:
-        """The squared norms that decide about this update: of all stages, or this one's."""
-        if not self.needs_global_norm:
-            return [squared_norm(self.stage.gradients.tensors)]
-        self.offer_norm()
-        self._norm = None
-        return self._ports.norms()
+        return clipped(gradients, norms, self._clip_norm) if self._clip_norm is not None else gradients

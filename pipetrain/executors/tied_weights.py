@@ -1,15 +1,17 @@
 """Gradients of a weight that several stages hold: each stage gets the sum of all, added in the order of the stages."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.device_queue import numbers
-from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.links import LinkGroups, Links
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.models.ties import Tie
 from pipetrain.stage.stage import Stage
@@ -20,8 +22,8 @@ class Part(NamedTuple):
     """A stage's part of the gradient of a weight.
 
     Attributes:
-        gradient: the gradient; zeros if there is none.
-        there: flag of its presence, which a device may have yet to receive; None if it is certain.
+        gradient: zeros if there is none.
+        there: flag of its presence, which a device may have yet to receive; None if it is present.
     """
 
     gradient: Tensor
@@ -40,7 +42,7 @@ class TiedGradients:
     ties: Sequence[Tie]
     takers: Collection[int]
     _offered: dict[str, dict[int, Part | None]] = field(default_factory=dict)
-    _taken: dict[str, int] = field(default_factory=dict)
+    _taken: Counter[str] = field(default_factory=Counter)
 
     def of(self, stage: int) -> list[Tie]:
         """Ties that a stage takes part in."""
@@ -56,19 +58,24 @@ class TiedGradients:
         for name in names:
             self._offered.setdefault(name, {})[stage] = parts.get(name)
 
-    def complete(self, stage: int) -> bool:
-        """True if all stages have offered the parts that this stage waits for."""
+    def ready(self, stage: int) -> bool:
+        """True if all stages have offered the parts that this stage waits for, so that it can take the sums."""
         return all(len(self._offered.get(tie.name, ())) == len(tie.stages) for tie in self.of(stage))
 
-    def totals(self, stage: int) -> dict[str, Tensor]:
+    def take(self, stage: int) -> dict[str, Tensor]:
         """Weight name -> sum in new memory; weights without a gradient in any stage are absent."""
         self._look_at_flags([tie.name for tie in self.of(stage)])
-        sums = {tie.name: _total([self._offered[tie.name][r] for r in tie.stages]) for tie in self.of(stage)}
+        totals = {}
         for tie in self.of(stage):
-            self._taken[tie.name] = self._taken.get(tie.name, 0) + 1
+            gradients = [part.gradient for r in tie.stages if (part := self._offered[tie.name][r]) is not None]
+            if gradients:
+                totals[tie.name] = gradients[0].clone()
+                for gradient in gradients[1:]:
+                    totals[tie.name].add_(gradient)
+            self._taken[tie.name] += 1
             if self._taken[tie.name] == sum(r in self.takers for r in tie.stages):
                 del self._offered[tie.name], self._taken[tie.name]
-        return {name: total for name, total in sums.items() if total is not None}
+        return totals
 
     def _look_at_flags(self, names: Sequence[str]) -> None:
         """Drops the parts without a gradient; the host waits once for the flags of all."""
@@ -84,18 +91,8 @@ class TiedGradients:
             self._offered[name][stage] = part._replace(there=None) if part is not None and there else None
 
 
-def _total(parts: Sequence[Part | None]) -> Tensor | None:
-    present = [part.gradient for part in parts if part is not None]
-    if not present:
-        return None
-    total = present[0].clone()
-    for part in present[1:]:
-        total.add_(part)
-    return total
-
-
 def encode_parts(stage: Stage, names: Sequence[str], gradients: Mapping[str, Tensor]) -> Tensors:
-    """The gradients of weights as one message: which there are, then one tensor for each weight."""
+    """The gradients of weights as one message: flags of their presence, then one tensor for each weight."""
     there = torch.ones(len(names), dtype=torch.bool, device=stage.device)
     for flag, name in zip(there, names, strict=True):
         if name not in gradients:
@@ -113,32 +110,27 @@ def decode_parts(names: Sequence[str], received: Tensors) -> dict[str, Part]:
 _TIED_KEY = "tied"
 
 
-class TiedMessages:
-    """The parts of the stages of this process and of those elsewhere that share weights with them.
-
-    Args:
-        stages: of this process.
-        process_of: stage -> its process.
-        links: of this process.
-    """
+class TiedMessages(TiedGradients):
+    """Sums over the stages of this process and of those elsewhere that share weights with them."""
 
     def __init__(self, stages: Sequence[Stage], process_of: Callable[[int], int], links: Links) -> None:
-        ties, here = stages[0].ties, [stage.index for stage in stages]
+        ties = stages[0].ties
+        self._stages = {stage.index: stage for stage in stages}
+        super().__init__(ties, list(self._stages))
         rank, transport = dist.get_rank(), links.transport
         headers = transport.control_group() if ties else None
-        self._gathered = TiedGradients(ties, here)
         self._names: dict[tuple[int, int], list[str]] = {}
         self._outgoing: dict[tuple[int, int], Outgoing] = {}
         self._incoming: dict[tuple[int, int], Incoming] = {}
-        for a, b in _pairs(ties):
+        # every process makes all groups, in one order, as torch requires; one for each direction, as NCCL does
+        for a, b in sorted({(a, b) for tie in ties for a in tie.stages for b in tie.stages if a != b}):
             source, target = process_of(a), process_of(b)
             if source == target:
                 continue
-            # every process makes all groups, in one order, as torch requires; one for each direction, as NCCL does
             payload = transport.new_group(sorted((source, target)))
             transport.connect(source, target, payload)
             assert headers is not None
-            groups = links.groups(payload, headers)
+            groups = LinkGroups(payload, headers)
             self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
             if rank == source:
                 link = links.to(target, b, groups)
@@ -147,27 +139,28 @@ class TiedMessages:
                 link = links.to(source, a, groups)
                 self._incoming[a, b] = Incoming(link, f"gradients of shared weights from stage {a}")
 
-    def offer(self, stage: Stage, gradients: Mapping[str, Tensor]) -> None:
-        """Sends a stage's part to those elsewhere; does not wait."""
-        self._gathered.offer(stage.index, gradients)
+    @override
+    def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:
+        """Takes a stage's part, and sends it to those elsewhere; does not wait."""
+        super().offer(stage, gradients)
         for (a, b), outbox in self._outgoing.items():
-            if a == stage.index:
-                outbox.send(_TIED_KEY, encode_parts(stage, self._names[a, b], gradients))
+            if a == stage:
+                outbox.send(_TIED_KEY, encode_parts(self._stages[stage], self._names[a, b], gradients))
         for (_, b), inbox in self._incoming.items():
-            if b == stage.index:
+            if b == stage:
                 inbox.expect([_TIED_KEY])
 
-    def totals(self, stage: Stage) -> dict[str, Tensor]:
-        """Weight name -> sum over all stages that share it, once those of this process have offered theirs; waits."""
+    @override
+    def ready(self, stage: int) -> bool:
+        return True  # `take` waits
+
+    @override
+    def take(self, stage: int) -> dict[str, Tensor]:
+        """As in one process, once the stages of this process have offered their parts; waits for those elsewhere."""
         for (a, b), inbox in self._incoming.items():
-            if b == stage.index:
-                self._gathered.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
+            if b == stage:
+                self.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
         for (a, _), outbox in self._outgoing.items():
-            if a == stage.index:
+            if a == stage:
                 outbox.settle(0)
-        return self._gathered.totals(stage.index)
-
-
-def _pairs(ties: Sequence[Tie]) -> Iterator[tuple[int, int]]:
-    """(from, to), once for all weights that two stages share, in one order everywhere."""
-    yield from sorted({(a, b) for tie in ties for a in tie.stages for b in tie.stages if a != b})
+        return super().take(stage)

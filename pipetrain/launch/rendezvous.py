@@ -170,5 +170,5 @@ def _connect(*, hosts: bool = False) -> Store:
 def _agreed_job(job: Job) -> Job:
     """The job with rank 0's run directory: workers that an outer launcher started have each named one."""
     found = [str(job.run), str(job.resume or ""), job.finished]
-    run, resume, finished = control.broadcast_json(found, source=0)
+    run, resume, finished = control.all_gather_json(found)[0]
     return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)

@@ -36,7 +36,6 @@ class ITiMePReSt(Method):
 
     @override
     def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        """The stashed version times the factor of its age."""
         age = at.newest - forward.version
         return WeightRead(forward.version, Scaled(self._factor(age)) if age else None)
 
@@ -51,7 +50,6 @@ class ITiMePReSt(Method):
 
     @override
     def notes(self, contexts: list[StageContext]) -> list[str]:
-        """λ, and a warning where B would read less than half of the weights."""
         factor = self._factor(max(context.delay for context in contexts))
         lines = [
             f"method.staleness_decay={self.staleness_decay}: backwards scale their weights by as little as {factor:.4g}"

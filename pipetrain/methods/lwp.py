@@ -23,7 +23,6 @@ class LinearWeightPrediction(Method):
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
-        """The prediction, or the newest weights if no update follows before B."""
         steps = at.updates_until_backward
         return WeightRead(at.newest, Corrected(-steps) if steps else None)
 
@@ -34,5 +33,4 @@ class LinearWeightPrediction(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """Two versions if the stage predicts, otherwise one."""
         return 2 if context.delay else 1

@@ -29,7 +29,6 @@ class PipeDream(Method):
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
-        """W_now, or with vertical sync the version that was stage 0's newest when the microbatch entered."""
         return WeightRead(at.entry if self.vertical_sync else at.newest)
 
     @override

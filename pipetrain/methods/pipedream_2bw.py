@@ -17,7 +17,6 @@ class PipeDream2BW(Method):
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
-        """The version before the one that the minibatch's gradient is applied to."""
         return WeightRead(max(0, at.update - 1))
 
     @override

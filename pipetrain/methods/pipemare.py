@@ -43,7 +43,6 @@ class PipeMare(Method):
 
     @override
     def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        """The newest weights, with T2 corrected by as many updates as F is behind."""
         return WeightRead(at.newest, Corrected(forward_delay(at.context)) if self.t2 else None)
 
     @override
@@ -54,7 +53,6 @@ class PipeMare(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest, and with T2 the corrected one of a backward."""
         return 2 if self.t2 else 1
 
     @override

@@ -22,12 +22,10 @@ class PipeOptim(Method):
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
-        """The prediction, which lives only during F."""
         return WeightRead(at.newest, predicted(at.updates_until_backward))
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest, and the prediction where there is one."""
         return 2 if context.delay else 1
 
     @override

@@ -44,7 +44,6 @@ class SpecTrain(Method):
 
     @override
     def check_optimizer(self, optimizer: "Optimizer") -> None:
-        """Takes plain SGD with momentum alone, whose buffer is v."""
         from torch.optim import SGD
 
         settings = optimizer.defaults

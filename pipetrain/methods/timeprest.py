@@ -22,7 +22,6 @@ class TiMePReSt(Method):
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
-        """The version that stage 0 had when the minibatch entered."""
         return WeightRead(at.entry)
 
     @override

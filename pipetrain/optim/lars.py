@@ -1,14 +1,12 @@
 """Layer-wise adaptive rate scaling, for large minibatches (You, Gitman & Ginsburg 2017, arXiv 1708.03888)."""
 
-from collections.abc import Callable, Iterable
-from typing import overload
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
 from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE
 
 
@@ -19,8 +17,8 @@ class LARS(Optimizer):
     zero, as biases are at first, λ is 1, or the weight would never move.
 
     Args:
-        params: the weights, each with its λ.
-        lr: γ, which the learning-rate schedule scales.
+        params: the weights.
+        lr: γ.
         momentum: m.
         weight_decay: β.
         trust: η, the share of a weight that a step of rate 1 changes.
@@ -42,27 +40,14 @@ class LARS(Optimizer):
         POSITIVE.check("optimizer.trust", trust)
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @override
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step of every weight that has a gradient.
-
-        Raises:
-            ConfigError: it is to evaluate the model again.
-        """
-        if closure is not None:
-            raise ConfigError("optimizer=lars takes gradients that were found before, and no closure")
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step of every weight that has a gradient; takes no closure."""
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
                     self._move(weight, weight.grad, group)
-        return None
 
     def _move(self, weight: Tensor, gradient: Tensor, group: dict[str, float]) -> None:
         decay = group["weight_decay"]

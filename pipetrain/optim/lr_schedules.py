@@ -83,7 +83,7 @@ class MultiStep(LearningRateSchedule):
         steps = self.milestones
         if not isinstance(steps, list | tuple) or not all(map(is_whole, steps)) or list(steps) != sorted(set(steps)):
             raise ConfigError(f"lr_schedule.milestones={steps}: a list of rising {self.unit}s, such as [30, 60]")
-        _check_gamma(self.gamma)
+        POSITIVE.check("lr_schedule.gamma", self.gamma)
 
     @override
     def at(self, position: int, total: int) -> float:
@@ -101,7 +101,7 @@ class Step(LearningRateSchedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("lr_schedule.size", self.size, least=1)
-        _check_gamma(self.gamma)
+        POSITIVE.check("lr_schedule.gamma", self.gamma)
 
     @override
     def at(self, position: int, total: int) -> float:
@@ -160,7 +160,7 @@ class Inv(LearningRateSchedule):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_gamma(self.gamma)
+        POSITIVE.check("lr_schedule.gamma", self.gamma)
         NOT_NEGATIVE.check("lr_schedule.power", self.power)
 
     @override
@@ -190,10 +190,6 @@ class InverseSqrt(LearningRateSchedule):
     @override
     def at(self, position: int, total: int) -> float:
         return math.sqrt(self.warmup / max(self.warmup, position + 1))
-
-
-def _check_gamma(gamma: float) -> None:
-    POSITIVE.check("lr_schedule.gamma", gamma)
 
 
 def _check_total(total: int | None, unit: str) -> None:

@@ -36,15 +36,15 @@ class DeltaRule:
     """Rule for Δ of one kind of optimizer: the step of its last update, computed from its state after it.
 
     Table I of PipeOptim has three such rules; docs/methods.md derives the others. All of them work on lists of weights,
-    an operation at a time: on a device, launching it for each weight alone would take longer than carrying it out.
-    An optimizer of your own has one as its class attribute `delta_rule`.
+    an operation at a time: on a device, launching it for each weight alone would take longer than carrying it out. An
+    optimizer of your own has one as its class attribute `delta_rule`.
 
     Attributes:
-        states: names of what `delta` takes; a weight without one of them, as before its first update, has no Δ.
+        states: names of the states that `delta` takes; a weight without one, as before its first update, has no Δ.
         delta: Δ of weights that have been updated equally often, of their shapes, given that number.
-        kept_gradients: what of (gradients, weights), both as they are just before an update, is kept as
-            `LAST_GRADIENT` where that is among the states, since torch holds it nowhere.
-        passes: how often both read or write what is of a weight's size; partitions count this.
+        kept_gradients: (gradients, weights) before an update -> `LAST_GRADIENT`, if that is among the states, as
+            torch holds it nowhere.
+        passes: number of times that both read or write tensors of a weight's size; partitions count this.
     """
 
     states: Callable[[Settings], tuple[str, ...]]
@@ -115,7 +115,7 @@ def nadam_delta(states: Sequence[State], settings: Settings, updates: int) -> li
 
 
 def rmsprop_states(settings: Settings) -> tuple[str, ...]:
-    """The momentum buffer; without momentum what it would take."""
+    """The momentum buffer; without momentum the states that it is computed from."""
     if settings["momentum"]:
         return ("momentum_buffer",)
     return (LAST_GRADIENT, "square_avg", "grad_avg") if settings["centered"] else (LAST_GRADIENT, "square_avg")
@@ -167,7 +167,7 @@ _WITHOUT = "method=lwp and method=pipedream need none; docs/your-own.md says how
 
 
 def delta_rule(optimizer: Optimizer) -> DeltaRule:
-    """The rule that gives Δ for this optimizer.
+    """Rule that gives Δ for this optimizer.
 
     Raises:
         ConfigError: there is none.
@@ -179,7 +179,8 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
         )
     if not isinstance(rule, DeltaRule):
         raise ConfigError(f"optimizer._target_: {owner.__name__}.delta_rule is not a pipetrain.DeltaRule; {_WITHOUT}")
-    if not _steps_alike(type(optimizer), owner):
+    # torch wraps `step` of each class
+    if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(owner.step):  # type: ignore[attr-defined]
         raise ConfigError(
             f"optimizer._target_: {name} overrides `step` of {owner.__name__}, whose prediction rule may not hold for "
             f"it; {_WITHOUT}"
@@ -193,7 +194,7 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
 
 
 def known_rule(optimizer: Optimizer) -> DeltaRule | None:
-    """The rule that gives Δ for this optimizer, if any."""
+    """Rule that gives Δ for this optimizer, if any."""
     try:
         return delta_rule(optimizer)
     except ConfigError:
@@ -201,15 +202,10 @@ def known_rule(optimizer: Optimizer) -> DeltaRule | None:
 
 
 def _nearest_rule(kind: type) -> tuple[type | None, object]:
-    """The nearest class of its bases, itself included, that has a rule, and the rule."""
+    """The nearest base class, or the class itself, that has a rule, and the rule."""
     for base in kind.__mro__:
         if "delta_rule" in vars(base):
             return base, vars(base)["delta_rule"]
         if base in DELTA_RULES:
             return base, DELTA_RULES[base]
     return None, None
-
-
-def _steps_alike(kind: type[Optimizer], base: type) -> bool:
-    """True if both have the same `step`, which torch wraps for each class."""
-    return inspect.unwrap(kind.step) is inspect.unwrap(base.step)  # type: ignore[attr-defined]

@@ -22,12 +22,12 @@ class StageOptimizer:
 
     Args:
         build: makes the torch optimizer from a list of parameters.
-        parameters: name -> parameter, those that require a gradient; may be empty.
-        rate: the learning rate of update k.
+        parameters: name -> parameter that requires a gradient; may be empty.
+        rate: learning rate of update k.
         updates: number of updates that the parameters have had.
 
     Attributes:
-        scale: what a method multiplies the rate of update k by.
+        scale: factor of a method on the rate of update k.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StageOptimizer:
         return [names for names in parts if names]
 
     def keep_last_gradients(self, *, enabled: bool) -> None:
-        """Keeps at each update from here on what Δ takes of the gradient; if not `enabled`, drops what was kept."""
+        """Keeps the gradients that Δ needs at each update from here on; if not `enabled`, drops them."""
         self._keeps_last_gradients = enabled
         if not enabled and self.optimizer is not None:
             for state in self.optimizer.state.values():
@@ -100,9 +100,7 @@ class StageOptimizer:
         return kept
 
     def deltas(self) -> dict[str, Tensor]:
-        """Δ of every parameter that has one: the next step per unit of learning rate, from present state alone.
-
-        A parameter never updated has none: its Δ is 0.
+        """Δ of every parameter that was ever updated: the next step per unit of learning rate.
 
         Raises:
             ConfigError: the optimizer has no prediction rule, or one that returns too few or too many.
@@ -128,7 +126,7 @@ class StageOptimizer:
         return [names for weights in by_number.values() for names in together(weights)]
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """Parameter name -> state name -> tensor; numbers become tensors, so that a checkpoint can hold them."""
+        """Parameter name -> state name -> tensor; numbers become tensors for checkpoints."""
         if self.optimizer is None:
             return {}
         return {
@@ -138,7 +136,7 @@ class StageOptimizer:
         }
 
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restores the output of `state` for this stage's parameters, each value on the device that torch expects."""
+        """Restores the output of `state` for the parameters of this stage, on the devices that torch expects."""
         if self.optimizer is None:
             return
         settings = self.optimizer.defaults

@@ -22,7 +22,7 @@ class TorchScheduler(LearningRateSchedule):
     """The rates that a scheduler gives an optimizer of one number, to which it is applied once for every unit.
 
     Attributes:
-        make: takes an optimizer and returns its scheduler.
+        make: optimizer -> its scheduler.
         lr: `optimizer.lr`, from which the scheduler starts.
         name: of the scheduler, for messages.
     """
@@ -33,12 +33,6 @@ class TorchScheduler(LearningRateSchedule):
 
     @override
     def check(self, steps_per_epoch: int, total_steps: int) -> None:
-        """Checks that depend on the length of the run.
-
-        Raises:
-            ConfigError: the warm-up is longer than the run, or the scheduler does not last for it, or gives a rate that
-                is none.
-        """
         super().check(steps_per_epoch, total_steps)
         units = math.ceil(total_steps / self._steps_per_unit(steps_per_epoch))
         self.at(units - 1, units)

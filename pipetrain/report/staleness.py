@@ -14,7 +14,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.pipeline import Training, build_pipeline
+from pipetrain.executors.pipeline import build_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
@@ -23,6 +23,7 @@ from pipetrain.program.playback import play, unit_duration
 from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.builders.pipeline import build_rules
+from pipetrain.stage.base import Training
 from pipetrain.tracking.files import write_whole
 
 _WIDTH, _CLASSES = 8, 4

@@ -11,7 +11,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import RunError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, build_pipeline
+from pipetrain.executors.pipeline import build_finegrained_pipeline, build_pipeline
 from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
@@ -23,6 +23,7 @@ from pipetrain.run.builders.optimizer import LearningRates, build_rate, build_to
 from pipetrain.run.builders.pipeline import build_phases
 from pipetrain.run.checkpoint import store
 from pipetrain.run.job import Job
+from pipetrain.stage.base import Training
 from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
 from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trace_writer import TraceFile

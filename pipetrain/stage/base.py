@@ -2,16 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import InvariantError
+from pipetrain.losses import Loss
 from pipetrain.methods import Method
 from pipetrain.models.ties import Tie
-from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.gradients import GradientSum, LossScaler
 from pipetrain.stage.measurements import Clock, Measurements
@@ -19,7 +23,31 @@ from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.weights.versions import Weights
 
-BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
+_PLAIN = ComputeOptions()
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training options that all stages of a pipeline share.
+
+    Attributes:
+        optimizer: a stage's parameters -> its optimizer, one of torch's.
+        rate: learning rate of each update, counted from the start of the run.
+        loss: of the model's outputs and the targets.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+        seed: key of all random draws.
+        device: of the stages.
+        arithmetic: precision and memory format.
+    """
+
+    optimizer: Callable[[list[nn.Parameter]], Optimizer]
+    rate: Rate
+    loss: Loss
+    clip_norm: float | None = None
+    seed: int = 0
+    device: torch.device = _CPU
+    arithmetic: ComputeOptions = _PLAIN
 
 
 class BaseStage(ABC):
@@ -28,8 +56,7 @@ class BaseStage(ABC):
     Args:
         index: r.
         parameters: local name -> parameter.
-        build_optimizer: the parameters that require a gradient, by name -> the stage's optimizer.
-        device: where the stage computes.
+        training: options of the pipeline.
     """
 
     full_names: dict[str, str]
@@ -45,22 +72,16 @@ class BaseStage(ABC):
     replica: int = 0
     """Index among the stage's replicas."""
 
-    def __init__(
-        self,
-        index: int,
-        parameters: Mapping[str, nn.Parameter],
-        build_optimizer: BuildOptimizer,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, index: int, parameters: Mapping[str, nn.Parameter], training: Training) -> None:
         self.index = index
-        self.device = device
+        self.device = training.device
         separate_storages(parameters)
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
-        self.optimizer = build_optimizer(trainable)
+        self.optimizer = StageOptimizer(training.optimizer, trainable, training.rate)
         self.weights = Weights(parameters, self.optimizer)
         self.gradients = GradientSum()
-        self.clock = Clock(device)
+        self.clock = Clock(self.device)
         self.measurements = Measurements()
         self.versions_allowed: float = 1
         self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
@@ -75,7 +96,7 @@ class BaseStage(ABC):
 
         Args:
             method: of the phase.
-            context: where the stage stands under the phase's schedule.
+            context: of the stage under the phase's schedule.
             start: updates before the phase.
             fresh: True if the phase begins here, False if it resumes from a checkpoint.
             predicts: True if this phase or a later one predicts with the optimizer's state.
@@ -83,23 +104,19 @@ class BaseStage(ABC):
         scale = context.rate_scale
         self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start) * scale
         self.optimizer.keep_last_gradients(enabled=predicts)
-        self.weights.statistic = method.statistic(context, self.weights.trainable)
-        self._resume_statistic(fresh=fresh)
+        statistic = self.weights.statistic = method.statistic(context, self.weights.trainable)
+        if statistic is not None and not fresh and statistic.name in self._restored_statistics:
+            statistic.load_state(self._restored_statistics[statistic.name])
+        self._restored_statistics = {}
         self.versions_allowed = method.weight_versions(context)
         self.weights.meter.mark()
 
-    def _resume_statistic(self, *, fresh: bool) -> None:
-        statistic, restored = self.weights.statistic, self._restored_statistics
-        self._restored_statistics = {}
-        if statistic is not None and not fresh and statistic.name in restored:
-            statistic.load_state(restored[statistic.name])
-
     def begin_list(self, minibatches: int) -> None:
-        """Counts versions and steps from the minibatches of the run before a list: replicas make fewer updates."""
+        """Sets the number of versions and steps to the minibatches of the run so far: replicas make fewer updates."""
         self.weights.newest.number = self.optimizer.updates = minibatches
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
+        """New autograd leaves over the memory of `tensors`, requiring a gradient like the parameters."""
         return new_leaves_sharing_memory(tensors, self.requires_grad)
 
     def attach_gradients(self, leaves: Mapping[str, Tensor]) -> None:
@@ -110,7 +127,7 @@ class BaseStage(ABC):
         self.gradients.attach(leaves)
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
-        """U: one optimizer step; `keep` where a later operation still reads the present version.
+        """U: one optimizer step; `keep` if a later operation still reads the present version.
 
         Raises:
             InvariantError: more weight versions were alive than the method may hold.
@@ -126,13 +143,13 @@ class BaseStage(ABC):
 
     @cached_property
     def _tied(self) -> dict[str, str]:
-        """Local name -> name in the whole model, of the weights that it shares with other stages."""
+        """Local name -> full name of the weights shared with other stages."""
         names = {tie.name for tie in self.ties if self.index in tie.stages}
         return {local: self.full_names[local] for local in self.optimizer.parameters if self.full_names[local] in names}
 
     @cached_property
     def copied(self) -> frozenset[str]:
-        """Names in the whole model of the weights that a stage before this one holds, too, and counts and saves."""
+        """Full names of the weights that an earlier stage holds, too, and counts and saves."""
         return frozenset(tie.name for tie in self.ties if self.index in tie.stages[1:])
 
     @property
@@ -142,12 +159,12 @@ class BaseStage(ABC):
 
     @property
     def tied_gradients(self) -> dict[str, Tensor]:
-        """This stage's part of the gradients of shared weights, by their names in the whole model."""
+        """Gradients of shared weights in this stage, by full name."""
         sums = self.gradients.tensors
         return {full: sums[local] for local, full in self._tied.items() if local in sums}
 
     def take_over(self, totals: Mapping[str, Tensor]) -> None:
-        """Replaces its own gradients of shared weights by their sums over all stages."""
+        """Replaces the gradients of shared weights by their sums over all stages."""
         sums = self.gradients.tensors
         sums.update({local: totals[full] for local, full in self._tied.items() if full in totals})
 
@@ -157,21 +174,19 @@ class BaseStage(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
+        """Newest weights and buffers by full name; the tensors themselves."""
 
     def resume_at(self, updates: int, statistics: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Goes on from a checkpoint whose weights and optimizer state have been put back.
+        """Continues from a checkpoint after `updates`, whose weights and optimizer state have been restored.
 
-        Args:
-            updates: of the checkpoint.
-            statistics: name of a statistic -> its state, for the phase that the stage enters next.
+        `statistics` are the states of running statistics by name, for the phase that the stage enters next.
         """
         self.weights.newest.number = updates
         self.optimizer.updates = updates
         self._restored_statistics = dict(statistics)
 
     def report(self) -> dict[str, Any]:
-        """Weight versions, bytes of weights and activations, and staleness, as measured, for `summary.json`."""
+        """Measured weight versions, bytes of weights and activations, and staleness, for `summary.json`."""
         self.weights.meter.read()
         return {
             "weight_versions_max": self.weights.meter.versions_max,

@@ -41,7 +41,7 @@ def cudnn_off() -> Iterator[None]:
 def is_packed_copy(tensor: Tensor, layer: nn.RNNBase) -> bool:
     """True if a tensor that the layer's forward saves, and that is no weight, is the copy of all of its weights.
 
-    All else that cuDNN saves has more dimensions, or is of bytes.
+    All other tensors that cuDNN saves have more dimensions, or are of bytes.
     """
     return tensor.ndim == 1 and tensor.dtype == weights_of(layer)[0].dtype
 
@@ -55,7 +55,7 @@ def packed_copy(layer: nn.RNNBase, weights: Sequence[Tensor], size: torch.Size) 
     """The copy that cuDNN makes of these weights of a layer.
 
     Args:
-        layer: whose weights they stand for.
+        layer: of the weights.
         weights: in the order of `weights_of`.
         size: of the copy that the forward saved.
 

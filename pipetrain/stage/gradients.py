@@ -1,22 +1,22 @@
-"""A stage's gradients: their sum over microbatches, hooks for final ones, and the scale of the loss."""
+"""A stage's gradients: their sum over microbatches, hooks for final ones, clipping, and the scale of the loss."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from pipetrain.device_queue import numbers, queues
 from pipetrain.tensors import dense
 
 
 class GradientSum:
     """A stage's gradient of the minibatch under way: weight name -> sum over the microbatches so far.
 
-    Autograd adds to the sums as it goes, each while its gradient is still in the cache; between backwards that go to
-    the same leaves the sums stay with them.
+    Autograd adds to the sums while a gradient is in the cache. They stay with leaves that several backwards share.
     """
 
     def __init__(self) -> None:
@@ -39,12 +39,11 @@ class GradientSum:
     def harvest(self, foreign_storages: set[int], *, reuse_leaves: bool) -> None:
         """Takes over each `grad` that autograd began at the attached leaves; with `reuse_leaves` they stay attached.
 
-        Autograd may hand over memory that is another's, or one memory for several weights, and both it and optimizers
-        write in place: such a gradient is copied.
+        Autograd may return memory of other tensors, or one memory for several weights, and both it and optimizers write
+        in place: such a gradient is copied.
 
         Args:
-            foreign_storages: `storage_pointers` of what else the backward was given or returned; those of the sums that
-                begin here are added.
+            foreign_storages: `storage_pointers` of the other tensors of the backward; those of new sums are added.
             reuse_leaves: True if another backward may go to the same leaves.
         """
         for name, leaf in self._leaves.items():
@@ -64,7 +63,7 @@ class GradientSum:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The sums, no leaf attached; a weight that no microbatch touched is absent."""
+        """The sums, with no leaf attached; without weights that no microbatch touched."""
         self._detach()
         return self._sums
 
@@ -89,8 +88,7 @@ class GradientReadyHooks:
     add to a weight several times. The first minibatch, for which nothing is reported, shows if the stage has such a
     layer; if so, nothing is ever reported.
 
-    Args:
-        full_names: name of a weight -> its name in the whole model.
+    `full_names` maps names of weights to their names in the whole model.
     """
 
     def __init__(self, full_names: Mapping[str, str]) -> None:
@@ -108,10 +106,16 @@ class GradientReadyHooks:
 
         def added(name: str, leaf: Tensor) -> None:
             additions[name] += 1
-            if self._whole_at_once:
-                self._check_once(name, additions[name])
-                assert leaf.grad is not None
-                on_gradient(name, leaf.grad)
+            if not self._whole_at_once:
+                return
+            if additions[name] > 1:
+                raise RuntimeError(
+                    f"{self._full_names[name]}: a backward adds to its gradient {additions[name]} times, and the first "
+                    "one of the run once, so replicas have begun to average it; checkpoint the layer with "
+                    "use_reentrant=False"
+                )
+            assert leaf.grad is not None
+            on_gradient(name, leaf.grad)
 
         with ExitStack() as hooks:
             for name, leaf in leaves.items():
@@ -121,12 +125,32 @@ class GradientReadyHooks:
         if self._whole_at_once is None:
             self._whole_at_once = max(additions.values(), default=1) == 1
 
-    def _check_once(self, name: str, additions: int) -> None:
-        if additions > 1:
-            raise RuntimeError(
-                f"{self._full_names[name]}: a backward adds to its gradient {additions} times, and the first one of "
-                "the run once, so replicas have begun to average it; checkpoint the layer with use_reentrant=False"
-            )
+
+def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
+    """Sum of squares over a stage's gradients, a float32 scalar."""
+    if not gradients:
+        return torch.zeros(())
+    norms = torch._foreach_norm(list(gradients.values()))
+    return torch.stack([norm.float() for norm in norms]).square().sum()
+
+
+def clipped(gradients: dict[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
+    """The gradients, scaled in place so that the norm over all `squared_norms` is at most `limit`.
+
+    As torch's clip_grad_norm_; those of a `GradientSum` have memory of their own each. The host does not wait for a
+    single norm that a device has yet to compute.
+    """
+    if not gradients:
+        return {}
+    if len(squared_norms) == 1 and queues(squared_norms[0].device):
+        torch._foreach_mul_(list(gradients.values()), _factor(squared_norms[0], limit))
+    elif (factor := _factor(torch.tensor(numbers(squared_norms)).sum(), limit).item()) != 1.0:
+        torch._foreach_mul_(list(gradients.values()), factor)
+    return gradients
+
+
+def _factor(squared: Tensor, limit: float) -> Tensor:
+    return torch.clamp(limit / (squared.sqrt() + 1e-6), max=1.0)
 
 
 _FIRST = 2.0**16
@@ -134,14 +158,14 @@ _GROWS_AFTER = 2000
 
 
 class LossScaler:
-    """A power of two that gradients are multiplied by until the update; halved when one was not finite.
+    """A power of two that gradients are multiplied by until the update, as in torch.amp.GradScaler.
 
-    As torch.amp.GradScaler does it: after a gradient that is not finite the update is skipped, and after 2,000 updates
-    in a row the factor is doubled. Where all stages hold the same gradients against it, all have the same factor.
+    After a gradient that is not finite the update is skipped and the factor halved; after 2,000 updates in a row it is
+    doubled. If all stages check the same norms, all have the same factor.
 
     Attributes:
         scale: the factor.
-        skipped: updates left out so far.
+        skipped: number of skipped updates.
     """
 
     def __init__(self) -> None:
@@ -162,7 +186,7 @@ class LossScaler:
         return finite
 
     def report(self) -> dict[str, float]:
-        """The factor and the number of skipped updates, for `summary.json`."""
+        """Factor and number of skipped updates, for `summary.json`."""
         return {"loss_scale": self.scale, "skipped_updates": self.skipped}
 
     def state(self) -> Tensor:

@@ -5,6 +5,7 @@ import re
 import resource
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,19 +42,19 @@ class Measurements:
     """Staleness and activation memory of a running stage.
 
     Attributes:
-        forward, backward: minibatch under way -> the versions that its microbatches have read.
-        forward_staleness, backward_staleness: the distinct values in the steady state.
-        activation_bytes_peak: the most held at one time.
+        forward, backward: minibatch under way -> versions that its microbatches have read.
+        forward_staleness, backward_staleness: distinct values in the steady state.
+        activation_bytes_peak: most bytes held at a time.
     """
 
-    forward: dict[int, list[int]] = field(default_factory=dict)
-    backward: dict[int, list[int]] = field(default_factory=dict)
+    forward: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    backward: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     forward_staleness: set[int] = field(default_factory=set)
     backward_staleness: set[int] = field(default_factory=set)
     activation_bytes_peak: int = 0
 
     def settle(self, minibatch: int, newest: int, *, steady: bool) -> None:
-        """At an update, which `newest` others preceded, turns versions read into staleness.
+        """Turns versions read into staleness at the update after version `newest`.
 
         The update is that of `minibatch`, and of those before it in the same round of replicas.
         """
@@ -63,15 +64,11 @@ class Measurements:
                 if steady:
                     found.update(staleness(version, newest) for version in versions)
 
-    def hold(self, activation_bytes: int) -> None:
-        """Takes a reading of the activations that the stage holds."""
-        self.activation_bytes_peak = max(self.activation_bytes_peak, activation_bytes)
-
 
 class Clock:
-    """Collects the computing time of operations; where `traced`, also the time of sending and receiving.
+    """Collects the computing time of operations; if `traced`, also the time of sending and receiving.
 
-    A device may queue an operation rather than carry it out; events are then recorded around it, and read when asked.
+    Events are recorded around operations that a device queues, and read later.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -87,7 +84,10 @@ class Clock:
     def computing(self) -> Iterator[None]:
         """Times the block as one operation."""
         if self._queues:
-            self._origin = self._origin or _origin(self._device)
+            if self._origin is None:
+                origin = event(self._device, timed=True)
+                origin.synchronize()
+                self._origin = origin, time.perf_counter()
             start = event(self._device, timed=True)
             yield
             self._events.append((start, event(self._device, timed=True)))
@@ -123,13 +123,6 @@ class Clock:
         """The messages' time since the last call."""
         waits, self._waits = self._waits, []
         return waits
-
-
-def _origin(device: torch.device) -> tuple[Any, float]:
-    """An event of the device, and the host's time of it."""
-    found = event(device, timed=True)
-    found.synchronize()
-    return found, time.perf_counter()
 
 
 _PROCESS = Path("/proc/self")

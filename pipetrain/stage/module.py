@@ -19,20 +19,23 @@ from pipetrain.tensors import Tensors
 _PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
 MicrobatchId = tuple[int, int]
+"""(minibatch since the start of the run, microbatch)."""
+BackwardId = tuple[int, int | None]
+"""The same of a backward; None for all microbatches together."""
 AtLayer = Callable[[int, Tensors], Tensors]
 """(index of a layer in the chain, its inputs) -> what it gets instead."""
 
 
 class StageModule(nn.Module):
-    """Consecutive layers of a chain; what each draws at random depends on where it stands, not on who runs it.
+    """Consecutive layers of a chain; their random draws depend on their place in it, not on the process.
 
     Args:
         layers: of the chain.
-        first: the number of the first in the chain.
-        seed: what all random draws are keyed by.
-        arithmetic: how they compute.
-        device: where they compute; they are moved there.
-        ends: True if the last one is the chain's, whose outputs the loss takes.
+        first: index of the first in the chain.
+        seed: key of all random draws.
+        arithmetic: precision and memory format.
+        device: to which the layers are moved.
+        ends: True if the last layer is the chain's, whose outputs the loss takes.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class StageModule(nn.Module):
 
     @contextmanager
     def using_weights(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
-        """Computes with `weights` (by parameter name) in place of those it holds; `rebound`: its backward with others.
+        """Computes with `weights`, by parameter name; `rebound` if the backward reads other weights.
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
         """
@@ -111,7 +114,7 @@ class StageModule(nn.Module):
         return cudnn_rnn.tracking_forwards(self._recurrent)
 
     def set_default_weights(self, weights: Mapping[str, Tensor] | None) -> None:
-        """From here on computes with `weights`, tensors over the memory of the parameters; None: with the parameters.
+        """Computes with `weights` from here on, tensors over the memory of the parameters; None: with the parameters.
 
         Most operations of a synchronous schedule read the same tensors, which then need not be put in each time.
         """
@@ -145,9 +148,9 @@ class StageModule(nn.Module):
         """All layers in turn.
 
         Args:
-            tensors: the first layer's inputs.
-            microbatch: (minibatch since the start of the run, microbatch).
-            at_layer: what a layer's inputs are replaced by.
+            tensors: inputs of the first layer.
+            microbatch: of the run.
+            at_layer: replaces the inputs of a layer.
         """
         tensors = self.arithmetic.cast_inputs(tensors) if self.first == 0 else tensors
         with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
@@ -194,13 +197,12 @@ def reseed(seed: int) -> None:
 class NonLeafInputs(torch.autograd.Function):
     """Wraps the inputs as non-leaf tensors, so that in-place first layers are allowed.
 
-    Autograd would copy a gradient into a leaf if another branch still uses it; here it is only looked at.
+    Autograd would copy a gradient into a leaf if another branch still uses it; here it is only stored.
     """
 
     @staticmethod
     @override
     def forward(ctx: Any, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
-        """Tensors over the same memory that, unlike leaves, may be changed in place."""
         ctx.set_materialize_grads(False)
         ctx.gradients = gradients
         return tuple(tensor.data for tensor in tensors)
@@ -208,6 +210,5 @@ class NonLeafInputs(torch.autograd.Function):
     @staticmethod
     @override
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Puts the gradients into the list; None for inputs without one."""
         ctx.gradients[:] = gradients
         return None, *(None for _ in gradients)

@@ -17,7 +17,7 @@ States = dict[int, State]
 class RecurrentState:
     """Sets the state of a stage's carriers to the state of the microbatch that they compute.
 
-    What a forward left is never changed afterwards, so that a recomputation can begin with it again.
+    The state after a forward is never changed afterwards, so that a recomputation can begin with it again.
 
     Args:
         carriers: name -> carrier; names that do not depend on the partition.
@@ -35,9 +35,9 @@ class RecurrentState:
         return set(self._carriers)
 
     def begin(self, num_microbatches: int, *, epoch: bool) -> None:
-        """Begins an interval between two drains; `epoch` where an epoch begins, and its data with it.
+        """Begins an interval between two drains, with `epoch` the first one of an epoch.
 
-        What was restored is dealt out to the microbatches, of which there may be another number than there was.
+        A restored state is split among the microbatches, whose number may have changed.
         """
         restored, self._restored = self._restored, {}
         if epoch:

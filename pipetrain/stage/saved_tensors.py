@@ -1,7 +1,9 @@
-"""Tensors that autograd saves in a forward: weights and casts by name, so that a backward may read other versions."""
+"""The graph of a forward, which keeps weights and casts by name, so that its backward may read other versions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +14,8 @@ from typing_extensions import override
 
 from pipetrain.stage import cudnn_rnn
 from pipetrain.stage.measurements import ActivationBytes
+from pipetrain.tensors import Tensors, storage_pointers
+from pipetrain.weights.versions import WeightVersion
 
 Geometry = tuple[torch.Size, tuple[int, ...], int]
 """Size, strides and offset of a view: the arguments of `Tensor.as_strided`."""
@@ -34,11 +38,7 @@ class Cast(NamedTuple):
 
 
 class WeightCasts(TorchDispatchMode):
-    """Notices each cast of a weight in the operations that run under it, autocast's included.
-
-    Args:
-        weights: by name.
-    """
+    """Records each cast of a weight, by name, in the operations that run under it, those of autocast included."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class WeightCasts(TorchDispatchMode):
         return returned
 
     def of(self, tensor: Tensor) -> Cast | None:
-        """The cast that a tensor is, or is a view of; None if it is no such."""
+        """The cast that a tensor is, or is a view of; None if it is neither."""
         found = self._casts.get(tensor.untyped_storage().data_ptr())
         # memory of a cast that is gone may be another's by now
         return found[1] if found is not None and not found[0].expired() else None
@@ -99,7 +99,7 @@ class SavedTensors:
 
     Args:
         forward_weights: name -> tensor, of the forward.
-        casts: what notices casts in the forward; None if they are kept as they are.
+        casts: records casts in the forward; None to keep them as they are.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs.
@@ -113,7 +113,7 @@ class SavedTensors:
         self.backward_weights: Mapping[str, Tensor] = {}
 
     def activation_bytes(self, inputs: Sequence[Tensor]) -> ActivationBytes:
-        """Bytes that the forward keeps for its backward, without weights: of tensors that it made, and of these inputs.
+        """Bytes that the forward keeps for its backward, without weights.
 
         Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
         """
@@ -160,3 +160,69 @@ class SavedTensors:
                 "operation after the forward saved it; use the operation's out-of-place form"
             )
         return saved.tensor
+
+
+@dataclass(eq=False)
+class ForwardGraph:
+    """The graph of a forward or recomputation, from the stage's inputs and weights to its outputs.
+
+    Attributes:
+        inputs: the differentiable ones.
+        input_gradients: of these inputs, after the backward; None for an input without one.
+        outputs: with their graph.
+        leaves: weights of the forward, as leaves, by name.
+        version: of these weights; None if the backward reads others, so that these are freed.
+        number: updates of the version when it was read.
+        saved: saved weights by name, if the backward reads others.
+        bytes: of the tensors that the graph keeps.
+    """
+
+    inputs: Sequence[Tensor]
+    input_gradients: list[Tensor | None]
+    outputs: Tensors
+    leaves: dict[str, Tensor]
+    version: WeightVersion | None
+    number: int
+    saved: SavedTensors | None
+    bytes: ActivationBytes
+
+    @cached_property
+    def floating_outputs(self) -> list[Tensor]:
+        """The outputs that gradients come back for."""
+        return [output for output in self.outputs if output.is_floating_point()]
+
+    def unbind(self) -> None:
+        """Releases the weights: the graph holds the leaves, and a prediction would live until its backward."""
+        for leaf in self.leaves.values():
+            leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+
+    def bind(self, weights: Mapping[str, Tensor]) -> None:
+        """Sets the weights that the backward reads, by name."""
+        assert self.saved is not None
+        self.saved.backward_weights = weights
+        for name, leaf in self.leaves.items():
+            leaf.data = weights[name]
+
+    @property
+    def overwritten(self) -> bool:
+        """True if an update has changed the weights that the backward reads."""
+        return self.version is None or self.version.number != self.number
+
+    def backward(self, gradients: Sequence[Tensor]) -> set[int]:
+        """Adds to the leaves' gradients. Returns the storages of the other gradients.
+
+        Args:
+            gradients: of the floating-point outputs.
+        """
+        pairs = zip(self.floating_outputs, gradients, strict=True)
+        differentiable = [(output, gradient) for output, gradient in pairs if output.requires_grad]
+        if not differentiable:
+            return set()
+        outputs, output_gradients = zip(*differentiable, strict=True)
+        torch.autograd.backward(outputs, output_gradients)
+        return storage_pointers([*output_gradients, *self.input_gradients])
+
+    def gradients_of_inputs(self) -> list[Tensor]:
+        """Gradients for the previous stage; zeros for inputs without one."""
+        pairs = zip(self.inputs, self.input_gradients, strict=True)
+        return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in pairs]

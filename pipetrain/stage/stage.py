@@ -2,31 +2,27 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.arithmetic import ComputeOptions
 from pipetrain.device_queue import queues
-from pipetrain.losses import Loss, on_device
+from pipetrain.losses import on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
-from pipetrain.stage.base import BaseStage, BuildOptimizer
-from pipetrain.stage.forward_graph import ForwardGraph
+from pipetrain.stage.base import BaseStage, Training
 from pipetrain.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.stage.module import MicrobatchId, NonLeafInputs, StageModule
 from pipetrain.stage.recurrent_state import State
-from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
+from pipetrain.stage.saved_tensors import ForwardGraph, SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
-_PLAIN = ComputeOptions()
-_CPU = torch.device("cpu")
 _UNMEASURED = ActivationBytes()
 
 
@@ -47,9 +43,9 @@ class _InFlight:
     """State of a microbatch between its forward and its backward.
 
     Attributes:
-        inputs: what a recomputation starts from, where the stage recomputes from its own input.
+        inputs: stored for a recomputation, if the stage recomputes from its own input.
         targets: on the last stage.
-        carried: what the layers began with, for a recomputation; empty if nothing is carried.
+        carried: state of recurrent layers before the forward, for a recomputation.
         graph: None between a forward and its recomputation.
     """
 
@@ -66,56 +62,42 @@ class _InFlight:
         return _UNMEASURED.total([*self.inputs, *itertools.chain.from_iterable(self.carried)])
 
 
-@dataclass(frozen=True)
-class StageSpec:
-    """The part of a model that a stage is, and where and how it computes.
-
-    Attributes:
-        index: r.
-        bounds: the stage's layers in the chain, (first, last), the last exclusive.
-        loss: on the last stage; None elsewhere.
-        seed: what all random draws are keyed by.
-        device: where the stage computes.
-        ties: all weights that stages of the pipeline share.
-        arithmetic: how the layers compute.
-        replica: its number among the replicas of the stage.
-    """
-
-    index: int
-    bounds: tuple[int, int]
-    loss: Loss | None = None
-    seed: int = 0
-    device: torch.device = _CPU
-    ties: tuple[Tie, ...] = ()
-    arithmetic: ComputeOptions = _PLAIN
-    replica: int = 0
-
-
 class Stage(BaseStage):
     """One stage of the pipeline.
 
     Args:
-        spec: which part of the model it is.
-        chain: the layer chain of the whole model, of which the stage keeps its own layers.
-        build_optimizer: parameters by name -> the stage's optimizer.
+        index: r.
+        chain: of the whole model; the stage keeps its own layers.
+        bounds: first and last layer of the stage in the chain, the last exclusive.
+        training: options of the pipeline.
+        replica: index among the replicas of the stage.
+        ties: all weights that stages of the pipeline share.
     """
 
-    def __init__(self, spec: StageSpec, chain: LayerChain, build_optimizer: BuildOptimizer) -> None:
-        first, last = spec.bounds
-        self.loss = on_device(spec.loss, spec.device) if spec.loss is not None else None
-        self.ties = spec.ties
-        self.replica = spec.replica
-        copied = {tie.name for tie in spec.ties if spec.index in tie.stages[1:]}
-        layers = layers_of_stage(chain, spec.bounds, copied)
-        self.layers = f"{first}-{last - 1}"
+    def __init__(
+        self,
+        index: int,
+        chain: LayerChain,
+        bounds: tuple[int, int],
+        training: Training,
+        replica: int = 0,
+        ties: tuple[Tie, ...] = (),
+    ) -> None:
+        first, last = bounds
         ends = last == len(chain)
-        self.module = StageModule(layers, first, spec.seed, spec.arithmetic, spec.device, ends=ends)
+        self.loss = on_device(training.loss, training.device) if ends else None
+        self.ties = ties
+        self.replica = replica
+        copied = {tie.name for tie in ties if index in tie.stages[1:]}
+        layers = layers_of_stage(chain, bounds, copied)
+        self.layers = f"{first}-{last - 1}"
+        self.module = StageModule(layers, first, training.seed, training.arithmetic, training.device, ends=ends)
         self.carried = self.module.carried
         self.full_names = {
             f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()
         }
-        self.scaler = LossScaler() if spec.arithmetic.scales_loss else None
-        super().__init__(spec.index, dict(self.module.named_parameters()), build_optimizer, spec.device)
+        self.scaler = LossScaler() if training.arithmetic.scales_loss else None
+        super().__init__(index, dict(self.module.named_parameters()), training)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
@@ -127,32 +109,37 @@ class Stage(BaseStage):
     # -- forward and recomputation -------------------------------------------------------------------------------
 
     def forward(
-        self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, activations: Activations, *, store: bool
-    ) -> Tensors:
-        """F: the stage's outputs for `inputs`, detached.
-
-        Args:
-            microbatch: (minibatch since the start of the run, microbatch).
-            inputs: what the stage before sent, or the data.
-            read: the weights to read.
-            activations: what becomes of them.
-            store: True to keep the inputs for a recomputation.
-        """
-        return self._forward(microbatch, inputs, read, activations, _InFlight(inputs if store else ()))
-
-    def forward_loss(
         self,
         microbatch: MicrobatchId,
         inputs: Tensors,
-        targets: WeightedTargets,
         read: WeightRead,
         activations: Activations,
+        targets: WeightedTargets | None = None,
         *,
         store: bool,
-    ) -> Tensor:
-        """F on the last stage: the microbatch's mean loss, detached; the arguments are those of `forward`."""
-        record = _InFlight(inputs if store else (), targets)
-        return self._forward(microbatch, inputs, read, activations, record)[0]
+    ) -> Tensors:
+        """F: the stage's outputs for `inputs`, detached; on the last stage the microbatch's mean loss.
+
+        Args:
+            microbatch: of the run.
+            inputs: outputs of the previous stage, or the data.
+            read: weights to read.
+            activations: use of the activations.
+            targets: on the last stage.
+            store: True to keep the inputs for a recomputation.
+        """
+        record = _InFlight(targets=targets)
+        if store:
+            record.inputs = inputs if self._changes_inputs is False else tuple(tensor.clone() for tensor in inputs)
+        if activations is Activations.DROPPED:
+            record.carried = self.carried.of(microbatch[1])
+        graph = self._compute(microbatch, inputs, targets, read, activations)
+        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
+        record.graph = None if activations is Activations.DROPPED else graph
+        self._in_flight[microbatch] = record
+        self.measurements.forward[microbatch[0]].append(read.version)
+        self._measure()
+        return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
 
     def recompute(
         self, microbatch: MicrobatchId, inputs: Tensors | None, read: WeightRead, activations: Activations
@@ -160,10 +147,10 @@ class Stage(BaseStage):
         """R: the outputs again, detached; draws at random what F drew, and leaves the buffers as they are.
 
         Args:
-            microbatch: as in the forward.
-            inputs: what the stage before recomputed; None if this stage stored its own.
-            read: the weights to read.
-            activations: what becomes of them.
+            microbatch: of the run.
+            inputs: recomputed by the previous stage; None if this stage stored its own.
+            read: weights to read.
+            activations: use of the activations.
         """
         record = self._in_flight[microbatch]
         with self.module.scratch_buffers(), self.carried.aside({microbatch[1]: record.carried}):
@@ -173,21 +160,6 @@ class Stage(BaseStage):
         record.graph = graph
         self._measure()
         return tuple(output.detach() for output in graph.outputs)
-
-    def _forward(
-        self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, activations: Activations, record: _InFlight
-    ) -> Tensors:
-        if record.inputs:
-            record.inputs = inputs if self._changes_inputs is False else tuple(tensor.clone() for tensor in inputs)
-        if activations is Activations.DROPPED:
-            record.carried = self.carried.of(microbatch[1])
-        graph = self._compute(microbatch, inputs, record.targets, read, activations)
-        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
-        record.graph = None if activations is Activations.DROPPED else graph
-        self._in_flight[microbatch] = record
-        self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
-        self._measure()
-        return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
 
     def _compute(
         self,
@@ -276,7 +248,8 @@ class Stage(BaseStage):
         return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
 
     def _measure(self) -> None:
-        self.measurements.hold(sum(record.bytes for record in self._in_flight.values()))
+        held = sum(record.bytes for record in self._in_flight.values())
+        self.measurements.activation_bytes_peak = max(self.measurements.activation_bytes_peak, held)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -291,17 +264,16 @@ class Stage(BaseStage):
 
         Args:
             microbatches: one, or all of a minibatch in order.
-            gradients: for each microbatch one for each floating-point output of the stage; None on the last stage.
-                Where the loss is scaled, the factor comes last, here as in what is returned.
-            read: the weights to read.
-            activations: of the forward or recomputation that it goes through.
+            gradients: of the floating-point outputs of each microbatch; None on the last stage. If the loss is scaled,
+                the factor comes last, here and in the result.
+            read: weights to read.
+            activations: use of the activations of its forward or recomputation.
         """
         rebound = activations is Activations.REBOUND
         weights = self.weights.read(read.version, read.transform) if rebound else None
         arriving = iter(self._rescaled(gradients or ()))
         input_gradients: list[Tensor] = []
         for microbatch in microbatches:
-            final = microbatch == microbatches[-1]
             record = self._in_flight.pop(microbatch)
             graph = record.graph
             assert graph is not None
@@ -311,9 +283,10 @@ class Stage(BaseStage):
                 output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight * scale)]
             else:
                 output_gradients = list(itertools.islice(arriving, len(outputs)))
-            with self._gradient_ready_hooks(graph) if final else nullcontext():
+            notify = self.on_gradient_ready if microbatch == microbatches[-1] else None
+            with nullcontext() if notify is None else self._ready_hooks.notifying(notify, graph.leaves):
                 input_gradients += self._backward(graph, output_gradients, weights)
-            self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
+            self.measurements.backward[microbatch[0]].append(read.version)
         if self.scaler is not None:
             input_gradients.append(torch.full((), self.scaler.scale, device=self.device))
         return tuple(input_gradients)
@@ -349,12 +322,6 @@ class Stage(BaseStage):
             foreign_storages = graph.backward(gradients)
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
         return graph.gradients_of_inputs()
-
-    def _gradient_ready_hooks(self, graph: ForwardGraph) -> AbstractContextManager[None]:
-        """Context for the last backward of a minibatch: reports each final gradient to `on_gradient_ready`, if set."""
-        if self.on_gradient_ready is None:
-            return nullcontext()
-        return self._ready_hooks.notifying(self.on_gradient_ready, graph.leaves)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 

@@ -48,8 +48,8 @@ class WeightBufferPool:
 
     Writing to memory that the system has just given costs several times as much as writing to it again.
 
-    There is no call that returns memory, for its readers are not known here: a version is read by the stage, by
-    autograd's graphs, by a checkpoint that is being written, and by any view of it.
+    No call returns memory, for its readers are not known here: a version is read by the stage, by autograd's graphs, by
+    a checkpoint that is being written, and by any view of it.
 
     1. The pool keeps one tensor over each buffer, and lends another over the same memory.
     2. Every reader holds the tensor that was lent, or one made from it. All of them count as users of the storage.
@@ -73,8 +73,7 @@ class WeightBufferPool:
     def donate(self, tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
         """Adds the memory of tensors that are no longer needed, such as gradients, for the weights of the same names.
 
-        Ignores weights that were never lent any memory, and tensors that differ from the weight in shape, strides or
-        type.
+        Ignores weights that were never lent memory, and tensors that differ in shape, strides or type.
         """
         for name, tensor in tensors.items():
             if name in self._by_name and _fits(tensor, weights[name]):
@@ -86,7 +85,7 @@ class WeightBufferPool:
             buffers.free()
 
     def trim(self) -> None:
-        """Frees memory that is not read; of a long list mostly what is found at its ends."""
+        """Frees memory that is not read; of a long list mostly at its ends."""
         for buffers in self._by_name.values():
             buffers.trim()
 
@@ -95,8 +94,8 @@ class _Buffers:
     """The buffers of one weight, the one lent last first, donated ones at the end.
 
     A pipeline of hundreds of stages uses as many sets of each weight. It reads them in the order in which they were
-    made, or only for a moment, so the free ones are at the ends. A long list is looked through as a whole only after as
-    many additions as half of its length.
+    made, or only for a moment, so the free ones are at the ends. A long list is searched as a whole only after as many
+    additions as half of its length.
     """
 
     def __init__(self) -> None:

@@ -10,24 +10,24 @@ if TYPE_CHECKING:
 
 
 class WeightStatistic(Protocol):
-    """Follows the updates of a stage's trainable weights, such as an average of what they change.
+    """Follows the updates of a stage's trainable weights, such as an average of their changes.
 
     A stage keeps it from the start of the phase to its end, through all drains, and checkpoints hold its state.
 
     Attributes:
-        name: what checkpoints call it; no two kinds share one.
-        passes: how often `follow` reads or writes each weight or what it keeps of it; partitions count this.
+        name: in checkpoints; unique.
+        passes: number of times that `follow` reads or writes each weight or its state; partitions count this.
     """
 
     name: ClassVar[str]
     passes: ClassVar[int] = 8
 
     def follow(self, before: "Mapping[str, Tensor]", after: "Mapping[str, Tensor]") -> None:
-        """Takes in one update, given the weights before and after it by name; they are the stage's, to be read only."""
+        """Takes in one update, given the weights before and after it by name, which are only to be read."""
         ...
 
     def state(self) -> "dict[str, Tensor]":
-        """Weight name -> tensor of any shape: all that a resumed run needs."""
+        """Weight name -> tensor of any shape: the state that a resumed run needs."""
         ...
 
     def load_state(self, state: "Mapping[str, Tensor]") -> None:

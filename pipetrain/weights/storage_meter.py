@@ -13,13 +13,7 @@ _LOOKS, _MOMENT = 5, 0.002
 
 
 class _Seen(NamedTuple):
-    """A storage that was alive when it was last looked at.
-
-    Attributes:
-        ref: to it.
-        size: its bytes.
-        number: of the set that it holds.
-    """
+    """A storage that was alive at the last reading: reference, bytes, and number of the set that it holds."""
 
     ref: StorageWeakRef
     size: int
@@ -75,8 +69,8 @@ class StorageMeter:
     def read(self) -> None:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
 
-        What is gone is looked for only until it is certain that no maximum is exceeded, and in the oldest sets first:
-        of hundreds of sets nearly all are alive. A maximum counts only after a moment, as autograd's thread of a device
+        Freed storages are searched only until it is certain that no maximum is exceeded, in the oldest sets first: of
+        hundreds of sets nearly all are alive. A maximum counts only after a moment, as autograd's thread of a device
         lets go of a graph just after the backward has returned.
         """
         self._forget_gone()
@@ -90,12 +84,12 @@ class StorageMeter:
         self.bytes_peak = max(self.bytes_peak, self._bytes)
 
     def _forget_gone(self) -> None:
-        while self._may_exceed and (gone := self._first_gone()) is not None:
+        while self._may_exceed:
+            gone = next((address for address, seen in self._seen.items() if seen.ref.expired()), None)
+            if gone is None:
+                break
             self._forget(gone)
 
     @property
     def _may_exceed(self) -> bool:
         return len(self._sets) > self.versions_since or self._bytes > self.bytes_peak
-
-    def _first_gone(self) -> int | None:
-        return next((address for address, seen in self._seen.items() if seen.ref.expired()), None)

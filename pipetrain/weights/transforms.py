@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Predicted(WeightTransform):
-    """W - steps · lr · Δ: the weights that `steps` more updates would make (PipeOptim eq. 4).
-
-    lr is that of the stage's next update and Δ the optimizer's next step per unit of it.
-    """
+    """W - steps · lr · Δ, the weights after `steps` more updates with the next one's lr and Δ (PipeOptim eq. 4)."""
 
     steps: int
 
@@ -30,13 +27,12 @@ class Predicted(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        """The predicted weights; weights without a Δ so far are left out."""
         deltas = weights.optimizer.deltas()
         return _moved_along(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
 
 
 def predicted(steps: int) -> Predicted | None:
-    """The prediction so many updates ahead; None for 0, where it would be the version itself."""
+    """The prediction so many updates ahead; None for 0."""
     return Predicted(steps) if steps else None
 
 
@@ -44,7 +40,7 @@ def predicted(steps: int) -> Predicted | None:
 class Corrected(WeightTransform):
     """W - steps · δ: the weights `steps` updates ago, estimated by the running average of changes (PipeMare T2).
 
-    Below 0 the weights so many updates ahead.
+    A negative number estimates the weights so many updates ahead.
     """
 
     steps: int
@@ -55,11 +51,6 @@ class Corrected(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        """The corrected weights.
-
-        Raises:
-            RuntimeError: the method of the stage keeps no UpdateAverage.
-        """
         if not isinstance(weights.statistic, UpdateAverage):
             raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
         return _moved_along(version, weights, weights.statistic.average, -self.steps)

@@ -17,8 +17,8 @@ from pipetrain.weights.storage_meter import StorageMeter
 class WeightVersion:
     """The weights of a stage after `number` updates: name -> tensor.
 
-    An update in place turns the newest version into the next one: `number` then changes, which shows an
-    earlier reader that the tensors now hold other weights.
+    An update in place turns the newest version into the next one: `number` then changes, which shows an earlier reader
+    that the tensors hold other weights.
     """
 
     number: int
@@ -26,16 +26,16 @@ class WeightVersion:
 
 
 class Weights:
-    """All versions of one stage's weights, and what changes them. The parameters always hold the newest.
+    """All versions of one stage's weights, and their updates. The parameters always hold the newest.
 
     Args:
         parameters: name -> parameter of the stage's module, at version 0.
         optimizer: of those that require a gradient.
 
     Attributes:
-        copy_seconds: time spent so far on copying versions that are kept; on CUDA, on asking for it.
-        statistic: what the method of the present phase keeps of the updates, if anything.
-        pool: memory of past versions and predictions, for new ones.
+        copy_seconds: time spent on copying versions that are kept; on CUDA, on launching the copies.
+        statistic: of the method of the present phase.
+        pool: memory of past versions and predictions.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], optimizer: StageOptimizer) -> None:
@@ -58,7 +58,7 @@ class Weights:
         return {name: self.newest.tensors[name] for name in self.optimizer.parameters}
 
     def version(self, number: int) -> WeightVersion:
-        """The version `number`.
+        """Version `number`.
 
         Raises:
             RuntimeError: it is not held (a bug of pipetrain).
@@ -74,7 +74,7 @@ class Weights:
         return [*self._kept, self.newest.number]
 
     def read(self, number: int, transform: WeightTransform | None = None) -> dict[str, Tensor]:
-        """name -> tensor of version `number`: its own tensors, or new ones where `transform` changes them.
+        """Tensors of version `number` by name, or new ones if `transform` changes them.
 
         Raises:
             RuntimeError: the version is not held.

@@ -10,7 +10,7 @@ from torch import nn
 
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
+from pipetrain.executors.pipeline import build_finegrained_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
@@ -18,6 +18,7 @@ from pipetrain.models.chain import chain_of
 from pipetrain.planner.partition.finegrained import stage_bounds, stages_of_layers, weight_units
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.stage.base import Training
 
 STAGES, CUTS = 4, [1, 2, 4]  # a unit in each stage
 

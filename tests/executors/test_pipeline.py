@@ -7,13 +7,14 @@ from torch import nn
 
 from pipetrain.executors.finegrained import FinegrainedExecutor
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, build_pipeline, build_stages
+from pipetrain.executors.pipeline import build_finegrained_pipeline, build_pipeline, build_stages
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.models.chain import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.stage.base import Training
 
 TRAINING = Training(sgd, lambda _k: 0.1, CrossEntropy(), seed=3)
 RULES = PipelineRules(OneFOneB(), PipeDream(), 3, 1)

@@ -6,12 +6,13 @@ from torch import nn, randint, randn
 
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import Training, build_pipeline
+from pipetrain.executors.pipeline import build_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.report.timeline.from_run import read_trace
+from pipetrain.stage.base import Training
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 

@@ -98,11 +98,11 @@ def test_tied_gradient_is_shared_and_untouched_weight_skipped():
 def test_offers_are_forgotten_once_all_have_taken_the_sum():
     gathered = TiedGradients([Tie("w", (0, 2))], [0, 1, 2])
     gathered.offer(0, {"w": torch.ones(2)})
-    assert not gathered.complete(0)
-    assert gathered.complete(1)
+    assert not gathered.ready(0)
+    assert gathered.ready(1)
     gathered.offer(2, {})
-    assert gathered.totals(0)["w"].tolist() == gathered.totals(2)["w"].tolist() == [1.0, 1.0]
-    assert not gathered.complete(0)
+    assert gathered.take(0)["w"].tolist() == gathered.take(2)["w"].tolist() == [1.0, 1.0]
+    assert not gathered.ready(0)
 
 
 def test_asynchronous_pipeline_with_shared_weight_is_refused():
@@ -123,5 +123,5 @@ def test_flags_of_all_partners_are_read_together(monkeypatch):
         message = (torch.tensor(flags), torch.full((2,), 2.0), torch.zeros(3))
         gathered.offer_some(stage, tied_weights.decode_parts(names, message), names)
     assert reads == []
-    assert {name: total.tolist() for name, total in gathered.totals(0).items()} == {"a": [5.0, 5.0]}
+    assert {name: total.tolist() for name, total in gathered.take(0).items()} == {"a": [5.0, 5.0]}
     assert reads == [4]

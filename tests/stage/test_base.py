@@ -2,13 +2,15 @@
 
 import pytest
 import torch
-from support.pipelines import Function, newest, optimizers, sgd, stage_of, unit_gradients
+from support.pipelines import Function, newest, sgd, stage_of, unit_gradients
 from torch import nn
 
+from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import LayerChain
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
-from pipetrain.stage.stage import Stage, StageSpec
+from pipetrain.stage.base import Training
+from pipetrain.stage.stage import Stage
 
 
 def test_batch_norm_statistics_move_once_per_forward_in_order():
@@ -92,7 +94,7 @@ def dropped(stage_first, microbatch, seed=0):
     """What the dropout at place 3 of a model drops, in a stage that begins at layer `stage_first`."""
     layers = [nn.Dropout(0.0), nn.Dropout(0.0), nn.Identity(), nn.Dropout(0.5)]
     chain = LayerChain(nn.Sequential(*layers), layers)
-    stage = Stage(StageSpec(1, (stage_first, 4), seed=seed), chain, optimizers(sgd, lambda _k: 0.1))
+    stage = Stage(1, chain, (stage_first, 4), Training(sgd, lambda _k: 0.1, CrossEntropy(), seed=seed))
     torch.rand(stage_first + 1)  # what was drawn before must not matter
     return stage.forward(microbatch, (torch.ones(64),), WeightRead(0), Activations.KEPT, store=False)[0]
 

@@ -232,7 +232,7 @@ def test_norms_are_read_once_per_update_as_watchdog_wait(monkeypatch, case):
 
     monkeypatch.setattr("support.pipelines.RunHooks", functools.partial(RunHooks, waiting=waiting))
     monkeypatch.setattr("pipetrain.executors.stage_runner.numbers", read)
-    monkeypatch.setattr("pipetrain.executors.clipping.numbers", lambda norms: [norm.item() for norm in norms])
+    monkeypatch.setattr("pipetrain.stage.gradients.numbers", lambda norms: [norm.item() for norm in norms])
     _, pipe = trained(case, clip_norm=0.1)
     updates = sum(stage.updates for stage in pipe.stages)
     assert events == ["its device", "read", "done"] * updates

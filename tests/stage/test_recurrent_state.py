@@ -9,11 +9,12 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
+from pipetrain.executors.pipeline import build_finegrained_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.models.stateful_layer import StatefulLayer, carrying_state
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.stage.base import Training
 from pipetrain.stage.recurrent_state import RecurrentState
 
 CUTS = [2, 4]

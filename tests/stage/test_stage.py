@@ -32,9 +32,8 @@ def test_microbatch_loss_is_weighted_by_its_share():
     layer, x, y = nn.Linear(3, 4), torch.randn(7, 3), torch.randint(0, 4, (7,))
     stage = stage_of(layer, loss=CrossEntropy())
     for j, (rows, share) in enumerate(((slice(0, 4), 4 / 7), (slice(4, 7), 3 / 7))):
-        loss = stage.forward_loss(
-            (0, j), (x[rows],), WeightedTargets((y[rows],), share), newest(stage), Activations.KEPT, store=False
-        )
+        targets = WeightedTargets((y[rows],), share)
+        (loss,) = stage.forward((0, j), (x[rows],), newest(stage), Activations.KEPT, targets, store=False)
         torch.testing.assert_close(loss, nn.functional.cross_entropy(layer(x[rows]), y[rows]))
         stage.backward([(0, j)], None, newest(stage), Activations.KEPT)
     wanted = torch.autograd.grad(nn.functional.cross_entropy(layer(x), y), list(layer.parameters()))

@@ -10,21 +10,16 @@ from pipetrain import device_queue
 from pipetrain.executors.messages import transport
 from pipetrain.executors.messages.links import DeviceLink
 from pipetrain.executors.messages.neighbors import Neighbors
+from pipetrain.schedules import Kind
 from pipetrain.stage.stage import Stage
 
 
 def receives_posted_ahead() -> None:
     """A receive occupies the device before this process has queued what its message may need."""
 
-    class Posted:
-        def __init__(self, tensors: Any) -> None:
-            self._tensors = tensors
-
-        def take(self, _what: str) -> Any:
-            return self._tensors
-
     def expect(self: DeviceLink, specs: Any) -> Any:
-        return Posted(self.receive(specs, "a message"))
+        tensors = self.receive(specs, "a message")
+        return lambda _what: tensors
 
     DeviceLink.ahead = 2
     DeviceLink.expect = expect  # type: ignore[method-assign, assignment]
@@ -57,26 +52,27 @@ def sent_memory_changes() -> None:
 
 
 def device_wide_wait() -> None:
-    """Each message waits for the whole device."""
-    send = Neighbors.send_activations
+    """Each message of activations waits for the whole device."""
+    send = Neighbors.send
 
-    def send_and_wait(self: Neighbors, *arguments: Any) -> None:
-        send(self, *arguments)
-        torch.get_device_module(self._stage.device).synchronize()
+    def send_and_wait(self: Neighbors, kind: Kind, *arguments: Any) -> None:
+        send(self, kind, *arguments)
+        if kind is Kind.FORWARD:
+            torch.get_device_module(self._stage.device).synchronize()
 
-    Neighbors.send_activations = send_and_wait  # type: ignore[method-assign]
+    Neighbors.send = send_and_wait  # type: ignore[method-assign]
 
 
 def host_wait_in_every_forward() -> None:
     """Each forward reads a number from the device."""
-    forward = Stage._forward
+    forward = Stage.forward
 
-    def forward_and_read(self: Stage, *arguments: Any) -> Any:
-        outputs = forward(self, *arguments)
+    def forward_and_read(self: Stage, *arguments: Any, **options: Any) -> Any:
+        outputs = forward(self, *arguments, **options)
         outputs[0].sum().item()
         return outputs
 
-    Stage._forward = forward_and_read  # type: ignore[method-assign]
+    Stage.forward = forward_and_read  # type: ignore[method-assign]
 
 
 def communicators_as_nccl_has_them() -> None:
@@ -95,13 +91,13 @@ def full_memory_of_stage_1() -> None:
 
 def kernels_loaded_in_every_forward() -> None:
     """Each forward of each stage waits for the whole device, as the first use of a kernel may do."""
-    forward = Stage._forward
+    forward = Stage.forward
 
-    def load_and_forward(self: Stage, *arguments: Any) -> Any:
+    def load_and_forward(self: Stage, *arguments: Any, **options: Any) -> Any:
         fake_gpu.device_wide_wait()
-        return forward(self, *arguments)
+        return forward(self, *arguments, **options)
 
-    Stage._forward = load_and_forward  # type: ignore[method-assign]
+    Stage.forward = load_and_forward  # type: ignore[method-assign]
 
 
 def receives_posted_ahead_and_full_memory() -> None:

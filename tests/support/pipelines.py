@@ -11,18 +11,18 @@ from torch.utils.data import TensorDataset
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import Training, build_pipeline
+from pipetrain.executors.pipeline import build_pipeline
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.models.chain import LayerChain, chain_of
-from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext, WeightRead
 from pipetrain.run.timetable import Timetable
-from pipetrain.stage.stage import Stage, StageSpec
+from pipetrain.stage.base import Training
+from pipetrain.stage.stage import Stage
 
 CPU = torch.device("cpu")
 PLAIN = ComputeOptions()
@@ -69,14 +69,10 @@ def stage_of(
 ) -> Stage:
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
-    spec = StageSpec(index, (0, len(layers)), loss, device=device)
-    stage = Stage(spec, chain, optimizers(build, lambda _k: rate))
+    bounds, training = (0, len(layers)), Training(build, lambda _k: rate, loss or CrossEntropy(), device=device)
+    stage = Stage(index, chain, bounds, training)
     stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True, predicts=True)
     return stage
-
-
-def optimizers(build: Build, rate: Rate) -> Callable[[dict[str, nn.Parameter]], StageOptimizer]:
-    return lambda parameters: StageOptimizer(build, parameters, rate)
 
 
 def unit_gradients(stage: Stage) -> dict[str, Tensor]:

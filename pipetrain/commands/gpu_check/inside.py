@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from pipetrain.device_queue import synchronize
 from pipetrain.executors.messages import loopback
-from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.links import LinkGroups, Links
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.executors.messages.transport import DeviceIdentity, agreed_transport, set_environment, transport_between
 from pipetrain.run.builders.machine import device_at
@@ -131,7 +131,7 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
 
 def _pair(pair: tuple[int, int], rank: int, made: Links, headers: dist.ProcessGroup) -> dict[str, Any] | None:
     """One pair at a time, while the other processes wait at the barrier."""
-    groups = [made.groups(made.transport.new_group(pair), headers) for _ in pair]
+    groups = [LinkGroups(made.transport.new_group(pair), headers) for _ in pair]
     measured = None
     if rank in pair:
         print(f"rank {rank}: connecting the pair {pair}", flush=True)

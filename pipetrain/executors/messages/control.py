@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
-from pipetrain.tensors import Tensors, dense, empty_dense, flat
+from pipetrain.tensors import Tensors, dense, flat
 
 
 @contextlib.contextmanager
@@ -44,100 +44,72 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
 @lost_stage_on_error()
 def all_gather_json(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     """Values of all processes of a group by rank, in each of them; None for the default group."""
-    sent, count = _encode(value), dist.get_world_size(group)
+    sent = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    count = dist.get_world_size(group)
     sizes = [torch.empty(1, dtype=torch.int64) for _ in range(count)]
     dist.all_gather(sizes, torch.tensor([len(sent)]), group)
     longest = max(int(size) for size in sizes)
     received = [torch.empty(longest, dtype=torch.uint8) for _ in range(count)]
     dist.all_gather(received, torch.nn.functional.pad(sent, (0, longest - len(sent))), group)
-    return [_decode(text[: int(size)]) for text, size in zip(received, sizes, strict=True)]
-
-
-@lost_stage_on_error()
-def broadcast_json(value: Any, source: int) -> Any:
-    """Value of the process `source`, in every process."""
-    sent = _encode(value)
-    size = torch.tensor([len(sent)])
-    dist.broadcast(size, source)
-    text = sent if dist.get_rank() == source else torch.empty(int(size), dtype=torch.uint8)
-    dist.broadcast(text, source)
-    return _decode(text)
-
-
-def _encode(value: Any) -> Tensor:
-    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-
-
-def _decode(text: Tensor) -> Any:
-    return json.loads(text.numpy().tobytes())
-
-
-_CPU = torch.device("cpu")
-_WHAT = "the weights of another stage"
+    return [json.loads(text[: int(size)].numpy().tobytes()) for text, size in zip(received, sizes, strict=True)]
 
 
 def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around) -> dict[str, Tensor] | None:
     """Tensors of all processes by name, in the process `destination`; None in the others. All call it together.
 
-    One tensor travels at a time, in host memory. Where two processes have one name, that of the later one counts.
+    If two processes have the same name, the tensor of the later one counts.
 
     Raises:
         LostStageError: a process is gone.
     """
-    own = {name: dense(tensor.detach()) for name, tensor in own.items()}
     with waiting("all stages"):
-        announced = all_gather_json([_announcement(name, tensor) for name, tensor in own.items()])
+        names = all_gather_json(list(own))
+    rows = gather_tensors(tuple(own.values()), None, destination, waiting)
     if dist.get_rank() != destination:
-        for tensor in own.values():
-            with waiting("the last stage to take the weights"), lost_stage_on_error():
-                _send(tensor, destination)
         return None
-    found: dict[str, Tensor] = {}
-    for source, tensors in enumerate(announced):
-        if source == destination:
-            found |= own
-            continue
-        for name, shape, stride, dtype in tensors:
-            found[name] = empty_dense(tuple(shape), tuple(stride), getattr(torch, dtype), _CPU)
-            with waiting(_WHAT), lost_stage_on_error():
-                _receive(found[name], source)
-    return found
+    return {name: tensor for row in zip(names, rows, strict=True) for name, tensor in zip(*row, strict=True)}
 
 
-def gather_tensors(own: Tensors, group: dist.ProcessGroup) -> list[Tensors]:
-    """Tensors of each process of a group, in its first process; empty in the others. All call it together.
+def gather_tensors(
+    own: Tensors,
+    group: dist.ProcessGroup | None,
+    destination: int = 0,
+    waiting: Around = lambda _what: contextlib.nullcontext(),
+) -> list[Tensors]:
+    """Tensors of each process of a group, in one of them; empty in the others. All call it together.
+
+    One tensor travels at a time, in host memory.
+
+    Args:
+        own: of this process.
+        group: None for all processes.
+        destination: index in the group of the process that gets them.
+        waiting: a context around every wait for another process.
 
     Raises:
         LostStageError: a process is gone.
     """
     own = tuple(dense(tensor.detach()) for tensor in own)
-    announced = all_gather_json([_announcement("", tensor) for tensor in own], group)
-    if dist.get_rank(group):
-        for tensor in own:
-            with lost_stage_on_error():
-                _send(tensor, 0, group)
-        return []
-    found = [tuple(tensor.cpu() for tensor in own)]
-    for source, tensors in enumerate(announced[1:], start=1):
-        received = tuple(
-            empty_dense(tuple(shape), tuple(stride), getattr(torch, dtype), _CPU) for _, shape, stride, dtype in tensors
+    with waiting("all stages"):
+        announced = all_gather_json(
+            [(tensor.shape, tensor.stride(), str(tensor.dtype).removeprefix("torch.")) for tensor in own], group
         )
-        for tensor in received:
-            with lost_stage_on_error():
-                _receive(tensor, source, group)
-        found.append(received)
-    return found
-
-
-def _announcement(name: str, tensor: Tensor) -> tuple[str, list[int], list[int], str]:
-    return name, list(tensor.shape), list(tensor.stride()), str(tensor.dtype).removeprefix("torch.")
-
-
-def _send(tensor: Tensor, destination: int, group: dist.ProcessGroup | None = None) -> None:
-    if tensor.numel():
-        dist.send(flat(tensor).view(torch.uint8).cpu(), group=group, group_dst=destination)
-
-
-def _receive(tensor: Tensor, source: int, group: dist.ProcessGroup | None = None) -> None:
-    if tensor.numel():
-        dist.recv(flat(tensor).view(torch.uint8), group=group, group_src=source)
+    if dist.get_rank(group) != destination:
+        for tensor in own:
+            if tensor.numel():
+                with waiting("the last stage to take the weights"), lost_stage_on_error():
+                    dist.send(flat(tensor).view(torch.uint8).cpu(), group=group, group_dst=destination)
+        return []
+    rows = []
+    for source, specs in enumerate(announced):
+        row = own
+        if source != destination:
+            row = tuple(
+                torch.empty_strided(shape, stride, dtype=getattr(torch, dtype)) for shape, stride, dtype in specs
+            )
+            for tensor in row:
+                if tensor.numel():
+                    with waiting("the weights of another stage"), lost_stage_on_error():
+                        dist.recv(flat(tensor).view(torch.uint8), group=group, group_src=source)
+        rows.append(row)
+    return rows

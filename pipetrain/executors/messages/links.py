@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from pipetrain.executors.hooks import Around
 from pipetrain.executors.messages.control import lost_stage_on_error
 from pipetrain.executors.messages.slow_link import SlowLink, Transfer, given_bytes_per_s
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.tensors import Tensors, empty_dense, flat
+from pipetrain.tensors import Tensors, flat
 
 _TAGS = 2**30
 
@@ -37,37 +38,27 @@ class Spec:
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
     def empty(self, device: torch.device) -> Tensor:
-        """A fresh tensor of this spec."""
-        return empty_dense(self.shape, self.stride, self.dtype, device)
+        """A fresh tensor of this spec; never a recycled buffer, since autograd keeps what arrives."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
+
+
+Receipt = Callable[[str], Tensors]
+"""Takes a message whose shapes are known, described by the argument, onto the device of the stage; waits for it.
+
+Raises LostStageError if the peer is gone.
+"""
 
 
 class LinkGroups(NamedTuple):
-    """The process groups of one direction.
-
-    Forward and backward traffic have groups of their own, so that neither waits for the other.
+    """Process groups of one direction, so that forward and backward messages do not wait for each other.
 
     Attributes:
-        payload: of the tensors.
-        headers: of their shapes, which travel in host memory.
+        payload: for the tensors.
+        headers: for their shapes, which travel in host memory.
     """
 
     payload: dist.ProcessGroup
     headers: dist.ProcessGroup
-
-
-class Receipt(ABC):
-    """A message whose shapes are known, and which has yet to be taken."""
-
-    @abstractmethod
-    def take(self, what: str) -> Tensors:
-        """Its tensors, on the device of the stage; waits for them.
-
-        Args:
-            what: the message in words.
-
-        Raises:
-            LostStageError: the peer is gone.
-        """
 
 
 class Link(ABC):
@@ -76,18 +67,19 @@ class Link(ABC):
     Args:
         peer: the neighbor's rank.
         stage: its stage, for error messages.
-        groups: of this direction alone.
-        waiting: makes a context for every wait, given its description.
+        groups: of this direction.
+        links: of this process.
     """
 
     ahead: int
     """Number of messages that a receiver prepares for before they are taken."""
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, waiting: Around) -> None:
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
         self.peer = peer
         self.stage = stage
         self.groups = groups
-        self.waiting = waiting
+        self._links = links
+        self._device = links.transport.device
         self._transfers = 0
 
     def next_tag(self) -> int:
@@ -95,9 +87,9 @@ class Link(ABC):
         self._transfers = (self._transfers + 1) % _TAGS
         return self._transfers
 
-    def send_header(self, header: Tensor) -> tuple[Tensor, Transfer]:
+    def send_header(self, header: Tensor) -> Transfer:
         """Starts to send the shapes of a message, in host memory."""
-        return header, self._start_sending(header, self.groups.headers)
+        return self._start_sending(header, self.groups.headers)
 
     def receive_header(self, header: Tensor) -> Transfer:
         """Starts to receive the shapes of a message."""
@@ -105,12 +97,12 @@ class Link(ABC):
 
     def _start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         with lost_stage_on_error(self.stage):
-            return _started(dist.irecv(tensor, self.peer, group, self.next_tag()))
+            return _started(dist.irecv(tensor, self.peer, group, self.next_tag())).wait
 
     def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         tag = self.next_tag()
         with lost_stage_on_error(self.stage):
-            return _started(dist.isend(tensor, self.peer, group, tag))
+            return _started(dist.isend(tensor, self.peer, group, tag)).wait
 
     @abstractmethod
     def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
@@ -126,23 +118,18 @@ class Link(ABC):
         Raises:
             LostStageError: the peer is gone.
         """
-        with lost_stage_on_error(self.stage), self.waiting(what):
-            for transfer in transfers:
-                transfer.wait()
+        with lost_stage_on_error(self.stage), self._links.waiting(what):
+            for wait in transfers:
+                wait()
 
 
 class HostLink(Link):
-    """A link through host memory (Gloo), which moves a message only once its receive is posted: well ahead of its use.
-
-    Args:
-        device: where this process computes.
-    """
+    """A link through host memory; Gloo moves a message only once its receive is posted, so this is done ahead."""
 
     ahead = 2
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, device: torch.device, waiting: Around) -> None:
-        super().__init__(peer, stage, groups, waiting)
-        self._device = device
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
+        super().__init__(peer, stage, LinkGroups(groups.payload, groups.payload), links)
         given = given_bytes_per_s()
         self._slow = None if given is None else SlowLink(given)
 
@@ -156,84 +143,33 @@ class HostLink(Link):
         if self._slow is None:
             return super()._start_sending(tensor, group)
         tag = self.next_tag()
-        return self._slow.send(lambda: dist.isend(tensor, self.peer, group, tag), tensor.nbytes)
+        return self._slow.send(lambda: _started(dist.isend(tensor, self.peer, group, tag)).wait, tensor.nbytes)
 
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:
         buffers = [spec.empty(torch.device("cpu")) for spec in specs]
         payload = self.groups.payload
         transfers = [self._start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
-        return _HostReceipt(self, buffers, transfers)
 
-    def on_device(self, buffers: Sequence[Tensor]) -> Tensors:
-        """Received tensors on the device of this process."""
-        return tuple(buffer.to(self._device, non_blocking=True) for buffer in buffers)
+        def take(what: str) -> Tensors:
+            self.wait(transfers, what)
+            return tuple(buffer.to(self._device, non_blocking=True) for buffer in buffers)
 
-
-class _HostReceipt(Receipt):
-    """A message whose receives are posted."""
-
-    def __init__(self, link: HostLink, buffers: Sequence[Tensor], transfers: Sequence[Transfer]) -> None:
-        self._link = link
-        self._buffers = buffers
-        self._transfers = transfers
-
-    @override
-    def take(self, what: str) -> Tensors:
-        self._link.wait(self._transfers, what)
-        return self._link.on_device(self._buffers)
-
-
-class Pace:
-    """Keeps the host of a process at most one message ahead of its device.
-
-    A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
-    whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to
-    hang in whatever operation its host happened to block.
-
-    Args:
-        device: of the process.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._last: tuple[Event, Event] | None = None
-
-    def catch_up(self, waiting: AbstractContextManager[None]) -> None:
-        """Blocks until the message taken last has come, and the device has done what was queued before it.
-
-        Args:
-            waiting: around the first of these waits, the one for another process.
-        """
-        if self._last is not None:
-            arrived, computed = self._last
-            with waiting:
-                arrived.synchronize()
-            computed.synchronize()
-
-    def took(self, arrived: Event) -> None:
-        """Notes that a message was taken; call it before the computation is made to wait for its arrival."""
-        self._last = arrived, event(self.device)
+        return take
 
 
 class DeviceLink(Link):
     """A link from device to device (NCCL).
 
     A receive occupies the device until the message comes. Were it posted ahead, the message might need what this
-    process has yet to queue, and whatever waits for the whole device (cudaFree, loading a kernel) would deadlock. So
-    it is posted when the message is taken, in a separate stream, where it starts immediately.
-
-    Args:
-        device: where this process computes.
-        pace: of this process.
+    process has yet to queue, and whatever waits for the whole device (cudaFree, loading a kernel) would deadlock. So it
+    is posted when the message is taken, in a separate stream, where it starts immediately.
     """
 
     ahead = 1
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, pace: Pace, waiting: Around) -> None:
-        super().__init__(peer, stage, groups, waiting)
-        self._device = pace.device
-        self._pace = pace
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
+        super().__init__(peer, stage, groups, links)
         self._beside = SideStream(self._device)
 
     @override
@@ -242,51 +178,25 @@ class DeviceLink(Link):
             work = _started(dist.isend(tensor, self.peer, self.groups.payload))  # NCCL knows no tags
         with self._beside.entered():  # the computation does not wait until the neighbor has taken it
             work.wait()
-            return tensor, _OnDevice(event(self._device))
+            # the host, not the device, waits until the peer has taken it
+            return tensor, event(self._device).synchronize
 
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:
-        return _DeviceReceipt(self, specs)
+        return partial(self.receive, specs)
 
     def receive(self, specs: Sequence[Spec], what: str) -> Tensors:
         """Posts the receives, and has the computation wait for them; the host only waits for the message before."""
-        self._pace.catch_up(self.waiting(what))
+        self._links.catch_up(what)
         with self._beside.entered(), lost_stage_on_error(self.stage, direct=True):
             buffers = [spec.empty(self._device) for spec in specs]
             for buffer in buffers:
                 if buffer.numel():
                     _started(dist.irecv(bytes_of(buffer), self.peer, self.groups.payload)).wait()
             arrived = event(self._device)
-        self._pace.took(arrived)
+        self._links.took(arrived)
         self._beside.hand_over(buffers)
         return tuple(buffers)
-
-
-class _DeviceReceipt(Receipt):
-    """A message whose receives are posted when it is taken."""
-
-    def __init__(self, link: DeviceLink, specs: Sequence[Spec]) -> None:
-        self._link = link
-        self._specs = specs
-
-    @override
-    def take(self, what: str) -> Tensors:
-        return self._link.receive(self._specs, what)
-
-
-@dataclass(frozen=True)
-class _OnDevice:
-    """A transfer of the device's.
-
-    Attributes:
-        complete: event after the transfer.
-    """
-
-    complete: Event
-
-    def wait(self) -> None:
-        """Blocks the host, not the device, until the peer has taken it."""
-        self.complete.synchronize()
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
@@ -300,28 +210,34 @@ def _started(work: dist.Work | None) -> dist.Work:
 
 
 class Links:
-    """Makes the links of a process, as the transport of its run has them.
+    """Makes the links of a process, and keeps its host at most one message ahead of its device.
+
+    A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
+    whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
+    in whatever operation its host happened to block.
 
     Args:
         transport: of the run.
-        waiting: a context around every wait for another process.
+        waiting: context around every wait for another process, given its description.
     """
 
     def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:
         self.transport = transport
         self.waiting = waiting
-        self._pace = Pace(transport.device)
-
-    def groups(self, payload: dist.ProcessGroup, headers: dist.ProcessGroup) -> LinkGroups:
-        """The groups of one direction; through host memory all of a message goes over one."""
-        return LinkGroups(payload, headers if self.transport.direct else payload)
-
-    def catch_up(self) -> None:
-        """Blocks until the message taken last has come."""
-        self._pace.catch_up(self.waiting("the last message"))
+        self._taken: tuple[Event, Event] | None = None
 
     def to(self, peer: int, stage: int, groups: LinkGroups) -> Link:
         """Link to or from the process `peer`, which has the stage."""
-        if self.transport.direct:
-            return DeviceLink(peer, stage, groups, self._pace, self.waiting)
-        return HostLink(peer, stage, groups, self.transport.device, self.waiting)
+        return (DeviceLink if self.transport.direct else HostLink)(peer, stage, groups, self)
+
+    def catch_up(self, what: str = "the last message") -> None:
+        """Blocks until the message taken last has come, and the device has done what was queued before it."""
+        if self._taken is not None:
+            arrived, computed = self._taken
+            with self.waiting(what):
+                arrived.synchronize()
+            computed.synchronize()
+
+    def took(self, arrived: Event) -> None:
+        """Records that a message was taken; call it before the computation is made to wait for its arrival."""
+        self._taken = arrived, event(self.transport.device)

@@ -1,7 +1,7 @@
 """Messages between neighboring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
 
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 from pipetrain.data.loader import Loader, microbatch_sizes
 from pipetrain.executors.messages.links import Link, Receipt, Spec, bytes_of
 from pipetrain.executors.messages.slow_link import Transfer
-from pipetrain.executors.stage_runner import BackwardId
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.stage.module import BackwardId
 from pipetrain.tensors import Tensors, dense
 
 Key = Hashable
@@ -27,20 +27,20 @@ _DTYPES = (
 )  # fmt: skip
 
 
-def encode(specs: Iterable[Spec]) -> Tensor:
+def encode(specs: Sequence[Spec]) -> Tensor:
     """The specs of a message as a fixed number of int64 words.
 
     Raises:
         ValueError: more tensors or dimensions than a header holds.
     """
-    words: list[int] = []
-    count = 0
+    words = [len(specs)]
     for spec in specs:
         words += [_DTYPES.index(spec.dtype), len(spec.shape), *spec.shape, *spec.stride]
-        count += 1
-    if len(words) >= _HEADER_WORDS:
-        raise ValueError(f"a cut with {count} tensors: the shapes of one message take at most {_HEADER_WORDS} words")
-    return torch.tensor([count, *words, *[0] * (_HEADER_WORDS - 1 - len(words))])
+    if len(words) > _HEADER_WORDS:
+        raise ValueError(
+            f"a cut with {len(specs)} tensors: the shapes of one message take at most {_HEADER_WORDS} words"
+        )
+    return torch.tensor(words + [0] * (_HEADER_WORDS - len(words)))
 
 
 def decode(header: Tensor) -> tuple[Spec, ...]:
@@ -74,7 +74,8 @@ class Outgoing:
         message = []
         if key is None or key not in self._specs:
             self._specs[key] = specs
-            message.append(self._link.send_header(encode(specs)))
+            header = encode(specs)
+            message.append((header, self._link.send_header(header)))
         elif specs != self._specs[key]:
             raise ValueError(
                 f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; "
@@ -86,12 +87,12 @@ class Outgoing:
     def settle(self, keep: int) -> None:
         """Waits for all but the newest `keep` messages, and frees their buffers."""
         while len(self._pending) > keep:
-            self._link.wait((work for _, work in self._pending.popleft()), f"{self._what} to be taken")
+            self._link.wait((transfer for _, transfer in self._pending.popleft()), f"{self._what} to be taken")
 
 
 @dataclass
 class _Expected:
-    """A message that this process has prepared for: its shapes are on their way, or known."""
+    """A message that this process has prepared for: its header is on its way, or its shapes are known."""
 
     key: Key
     header: tuple[Tensor, Transfer] | None = None
@@ -131,9 +132,15 @@ class Incoming:
         """
         self._prepare()
         message = self._expected.popleft()
-        receipt = message.receipt or self._read_header(message)
+        receipt = message.receipt
+        if receipt is None:
+            assert message.header is not None
+            header, transfer = message.header
+            self._link.wait([transfer], self._what)
+            self._specs[message.key] = decode(header)
+            receipt = self._link.expect(self._specs[message.key])
         self._prepare()
-        return receipt.take(self._what)
+        return receipt(self._what)
 
     def _prepare(self) -> None:
         while self._coming and len(self._expected) < self._link.ahead:
@@ -146,13 +153,6 @@ class Incoming:
                 header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
                 message.header = header, self._link.receive_header(header)
             self._expected.append(message)
-
-    def _read_header(self, message: _Expected) -> Receipt:
-        assert message.header is not None
-        header, transfer = message.header
-        self._link.wait([transfer], self._what)
-        self._specs[message.key] = decode(header)
-        return self._link.expect(self._specs[message.key])
 
 
 def evaluation_keys(loader: Loader) -> list[Key]:

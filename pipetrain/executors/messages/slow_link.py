@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from concurrent.futures import Future
 
 from pipetrain.errors import ConfigError
 from pipetrain.number_range import POSITIVE
@@ -15,12 +15,8 @@ _VARIABLE = "PIPETRAIN_LINK_GIGABYTES_PER_S"
 _GIGA = 1e9
 
 
-class Transfer(Protocol):
-    """A transfer under way."""
-
-    def wait(self) -> object:
-        """Waits for its end."""
-        ...
+Transfer = Callable[[], object]
+"""Waits for the end of a transfer under way."""
 
 
 def given_bytes_per_s() -> float | None:
@@ -50,42 +46,22 @@ class SlowLink:
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s
-        self._transfers: queue.SimpleQueue[tuple[_Late, float]] = queue.SimpleQueue()
+        self._transfers: queue.SimpleQueue[tuple[Callable[[], Transfer], float, Future[Transfer]]] = queue.SimpleQueue()
         self._free = 0.0
         threading.Thread(target=self._carry, name="slow link", daemon=True).start()
 
-    def send(self, start: Callable[[], Transfer | None], size: int) -> Transfer:
-        """Has `start` start a transfer of `size` bytes once the link has carried them."""
-        late = _Late(start)
+    def send(self, start: Callable[[], Transfer], size: int) -> Transfer:
+        """Has `start` start a transfer of `size` bytes once the link has carried them; waiting raises its error."""
+        started: Future[Transfer] = Future()
         self._free = max(self._free, time.monotonic()) + size / self._bytes_per_s
-        self._transfers.put((late, self._free))
-        return late
+        self._transfers.put((start, self._free, started))
+        return lambda: started.result()()
 
     def _carry(self) -> None:
         while True:
-            late, due = self._transfers.get()
+            start, due, started = self._transfers.get()
             time.sleep(max(0.0, due - time.monotonic()))
-            late.begin()
-
-
-class _Late:
-    """A transfer that starts later."""
-
-    def __init__(self, start: Callable[[], Transfer | None]) -> None:
-        self._start = start
-        self._begun = threading.Event()
-        self._work: Transfer | None = None
-        self._error: RuntimeError | None = None
-
-    def begin(self) -> None:
-        try:
-            self._work = self._start()
-        except RuntimeError as error:
-            self._error = error
-        self._begun.set()
-
-    def wait(self) -> object:
-        self._begun.wait()
-        if self._error is not None:
-            raise self._error
-        return self._work and self._work.wait()
+            try:
+                started.set_result(start())
+            except RuntimeError as error:
+                started.set_exception(error)

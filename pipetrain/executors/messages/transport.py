@@ -47,7 +47,7 @@ class Transport:
     """Transport of tensors between the processes of a run; all processes have the same backend.
 
     Attributes:
-        device: where this process computes.
+        device: of this process.
         backend: of torch.distributed, gloo or nccl.
         reason: why this one, in words.
     """
@@ -96,13 +96,13 @@ class Transport:
 
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """Device that a process computes on.
+    """Identity of the device of a process.
 
     Attributes:
-        kind: of the device, such as cpu or cuda.
-        machine: the boot of the machine that it is in.
-        bus: its address on the PCI bus; empty where torch does not say.
-        uuid: its own, that of the instance if the GPU is partitioned.
+        kind: such as cpu or cuda.
+        machine: the boot of its machine.
+        bus: address on the PCI bus; empty if torch does not report it.
+        uuid: of the device, or of the instance if the GPU is partitioned.
         name: of the device.
     """
 
@@ -120,38 +120,32 @@ class DeviceIdentity:
         found = torch.get_device_module(device).get_device_properties(device)
         bus = [getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
         known = all(part is not None for part in bus)
-        return cls(device.type, _machine(), ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name))
+        # the same in all containers of a machine
+        machine = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
+        return cls(device.type, machine, ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name))
 
     @property
     def is_instance(self) -> bool:
-        """True of a part of a GPU (MIG), between which NCCL does not connect."""
+        """True for a part of a GPU (MIG); NCCL does not connect instances."""
         return " MIG " in f"{self.name} "
 
 
 def transport_between(device: torch.device, identities: Sequence[DeviceIdentity]) -> Transport:
-    """The transport of processes that compute on these devices.
-
-    Args:
-        device: of this process.
-        identities: of the devices of all processes.
-    """
+    """Transport of this process, on `device`, between processes on devices with these identities."""
     return Transport(device, *_backend(identities))
 
 
 def agreed_transport(device: torch.device) -> Transport:
-    """The transport of all processes of the default group, which all call it together.
+    """Transport of all processes of the default group, which all call it together.
 
-    What counts is which devices they have, not how many each sees: a batch system may show each process one alone.
+    It depends on which devices they have, not on how many each sees: a batch system may show each process one alone.
     """
-    return transport_between(device, [DeviceIdentity(**each) for each in control.all_gather_json(_told(device))])
+    identities = control.all_gather_json(asdict(DeviceIdentity.of(device)))
+    return transport_between(device, [DeviceIdentity(**each) for each in identities])
 
 
 def set_environment(kind: str) -> None:
-    """Sets what CUDA and NCCL read from the environment, before their first call, where the user has not.
-
-    Args:
-        kind: of the device that the process computes on.
-    """
+    """Sets the variables of CUDA and NCCL, before their first call, unless the user has, for a kind of device."""
     if kind != "cpu":
         for name, value in _ENVIRONMENT.items():
             if _EARLIER_NAMES.get(name, name) not in os.environ:
@@ -159,7 +153,7 @@ def set_environment(kind: str) -> None:
 
 
 def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
-    """The backend, and why."""
+    """Name of the backend, and the reason."""
     if len(identities) == 1:
         return _GLOO, "one process"
     if any(each.kind == "cpu" for each in identities):
@@ -174,15 +168,6 @@ def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
             if each.uuid == other.uuid or same_slot:
                 return _GLOO, f"processes {first} and {second} share a GPU"
     return _NCCL, "each process has a GPU of its own"
-
-
-def _told(device: torch.device) -> dict[str, Any]:
-    return asdict(DeviceIdentity.of(device))
-
-
-def _machine() -> str:
-    """Identity of this machine, the same in all of its containers."""
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
 
 
 def _new_group(ranks: Sequence[int] | None, backend: str, options: Any = None) -> dist.ProcessGroup:

@@ -1,10 +1,13 @@
 """Gradients averaged over the replicas of a stage, always summed in the same order."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.losses import StepLoss
 from pipetrain.schedules import Replicas
@@ -15,8 +18,8 @@ class Round:
     """The minibatches of one update of a stage, one on each of its first replicas.
 
     Attributes:
-        first: the first of them, counted from the last drain.
-        count: how many; fewer than the stage has replicas where a drain cut the round short.
+        first: counted from the last drain.
+        count: number of minibatches; less than R if a drain cut the round short.
     """
 
     first: int
@@ -24,39 +27,47 @@ class Round:
 
     @classmethod
     def ending(cls, replicas: Replicas, stage: int, last: int) -> "Round":
-        """The round of a stage whose last minibatch is `last`."""
+        """Round of a stage whose last minibatch is `last`."""
         first = replicas.round_of(stage, last) * replicas.counts[stage]
         return cls(first, last + 1 - first)
 
     def own(self, replica: int) -> int | None:
-        """The minibatch of a replica; None if it has none."""
+        """Minibatch of a replica; None if it has none."""
         return self.first + replica if replica < self.count else None
 
 
 @dataclass(frozen=True)
-class LocalGradients:
-    """Gradients and losses of one replica in a round.
+class RoundGradients:
+    """Gradients and losses of one replica in a round, or of all replicas together.
 
     Attributes:
-        gradients: name -> sum over the microbatches; a weight that its minibatch did not touch has none.
-        losses: that of its minibatch, on the last stage and if it has one.
-    """
-
-    gradients: Mapping[str, Tensor]
-    losses: Sequence[StepLoss] = ()
-
-
-@dataclass(frozen=True)
-class AveragedGradients:
-    """Averages over the replicas of a stage in a round.
-
-    Attributes:
-        gradients: name -> mean over the minibatches of the round.
-        losses: of these minibatches in order, on the last stage.
+        gradients: name -> sum over the microbatches of a replica, or mean over the minibatches of the round; a weight
+            that no minibatch touched has none.
+        losses: of the minibatches in order, on the last stage.
     """
 
     gradients: dict[str, Tensor]
-    losses: list[StepLoss]
+    losses: Sequence[StepLoss] = ()
+
+
+class Averaging(Protocol):
+    """Averages the gradients of a stage over its replicas, a round at a time."""
+
+    def put(self, name: str, gradient: Tensor) -> None:
+        """Takes a gradient of the round that ends next, as soon as it is complete; it may not change any more."""
+        ...
+
+    def offer(self, this: Round, replica: int, part: RoundGradients) -> None:
+        """Takes a replica's part, also if it has no minibatch in the round; does not wait."""
+        ...
+
+    def ready(self, this: Round) -> bool:
+        """True if `take` can be called."""
+        ...
+
+    def take(self, this: Round) -> RoundGradients:
+        """Averages in new memory for each replica, which calls it once; between processes, waits for the others."""
+        ...
 
 
 def mean_in_first(parts: Sequence[Tensor]) -> Tensor:
@@ -67,40 +78,39 @@ def mean_in_first(parts: Sequence[Tensor]) -> Tensor:
     return total.div_(len(parts)) if len(parts) > 1 else total
 
 
-class InProcessAveraging:
-    """The rounds of one stage whose replicas are all in this process.
-
-    Args:
-        weights: name -> weight, in whose memory order gradients are summed.
-        count: R.
-    """
+class InProcessAveraging(Averaging):
+    """Averages over R replicas that are all in this process, in the memory order of the weights."""
 
     def __init__(self, weights: Mapping[str, Tensor], count: int) -> None:
         self._weights = layouts(weights)
-        self._offers: dict[int, dict[int, LocalGradients]] = {}
-        self._taken: dict[int, int] = {}
+        self._offers: dict[int, dict[int, RoundGradients]] = {}
+        self._taken: Counter[int] = Counter()
         self._count = count
 
-    def offer(self, this: Round, replica: int, found: LocalGradients) -> None:
-        """Takes a replica's part, also if it has no minibatch in the round."""
-        self._offers.setdefault(this.first, {})[replica] = found
+    @override
+    def put(self, name: str, gradient: Tensor) -> None:
+        """Does nothing: `offer` passes all gradients together."""
 
-    def complete(self, this: Round) -> bool:
-        """True if all replicas have reached the end of the round."""
+    @override
+    def offer(self, this: Round, replica: int, part: RoundGradients) -> None:
+        self._offers.setdefault(this.first, {})[replica] = part
+
+    @override
+    def ready(self, this: Round) -> bool:
         return len(self._offers.get(this.first, ())) == self._count
 
-    def take(self, this: Round) -> AveragedGradients:
-        """Averages in new memory for each caller; each replica calls it once."""
+    @override
+    def take(self, this: Round) -> RoundGradients:
         offers = [self._offers[this.first][replica] for replica in range(this.count)]
         gradients = {
             name: mean_in_first(_in_weight_order(offers, name, layout))
             for name, layout in self._weights.items()
             if any(name in offer.gradients for offer in offers)
         }
-        self._taken[this.first] = self._taken.get(this.first, 0) + 1
+        self._taken[this.first] += 1
         if self._taken[this.first] == self._count:
             del self._offers[this.first], self._taken[this.first]
-        return AveragedGradients(gradients, [loss for offer in offers for loss in offer.losses])
+        return RoundGradients(gradients, [loss for offer in offers for loss in offer.losses])
 
 
 def layouts(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -108,7 +118,7 @@ def layouts(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: torch.empty_like(weight, device="meta") for name, weight in weights.items()}
 
 
-def _in_weight_order(offers: Sequence[LocalGradients], name: str, layout: Tensor) -> list[Tensor]:
+def _in_weight_order(offers: Sequence[RoundGradients], name: str, layout: Tensor) -> list[Tensor]:
     """Gradients of a weight in its memory order; zeros for a replica without one."""
     given = next(offer.gradients[name] for offer in offers if name in offer.gradients)
     parts = [torch.zeros_like(layout, device=given.device) for _ in offers]

@@ -1,18 +1,67 @@
 """Gradients averaged over replicas in several processes while the backward runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.executors.hooks import Around
 from pipetrain.executors.messages.control import lost_stage_on_error
 from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.replicas.averaging import AveragedGradients, LocalGradients, Round, layouts, mean_in_first
-from pipetrain.executors.replicas.process_groups import ReplicaGroups
+from pipetrain.executors.replicas.averaging import Averaging, Round, RoundGradients, layouts, mean_in_first
 from pipetrain.losses import StepLoss
+from pipetrain.schedules import Replicas
+
+
+@dataclass(frozen=True)
+class ReplicaGroups:
+    """Process groups of a stage's replicas.
+
+    Attributes:
+        count: R.
+        replica: index of this one.
+        transport: of the run.
+        apart, together: for gradients on the way to the replica that sums them, and for means on the way back.
+        control: for messages in host memory.
+        have_losses: True for the last stage.
+    """
+
+    count: int
+    replica: int
+    transport: Transport
+    apart: dist.ProcessGroup
+    together: dist.ProcessGroup
+    control: dist.ProcessGroup
+    have_losses: bool
+
+    @classmethod
+    def of(cls, replicas: Replicas, worker: int, transport: Transport) -> "ReplicaGroups | None":
+        """Groups of a worker; None if its stage has no other replica. All processes call it together."""
+        own = None
+        for stage, count in enumerate(replicas.counts):
+            ranks = [*replicas.workers_of(stage)]
+            if count > 1:  # every process makes all groups, in one order, as torch requires
+                apart, together = transport.new_group(ranks), transport.new_group(ranks)
+                control = transport.control_group(ranks)
+                if worker in ranks:
+                    last = stage == len(replicas.counts) - 1
+                    own = cls(count, ranks.index(worker), transport, apart, together, control, last)
+        if own is not None:
+            for group in (own.apart, own.together):
+                transport.connect_all(group)
+        return own
+
+    def of_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of the first replica in every replica, given tensors of the same names. All call it together."""
+        found = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        for tensor in found.values():
+            with lost_stage_on_error():
+                dist.broadcast(tensor, group=self.control, group_src=0)
+        return found
+
 
 _BYTES = 2**23
 """Bytes of gradients per bucket: few messages, yet the first leave early."""
@@ -24,8 +73,8 @@ class Bucket:
 
     Attributes:
         weights: name -> weight.
-        own: what this replica sends, and in the end the means: the gradients in the memory order of the weights, then
-            for each weight whether there is one. Replica i sums the i-th of as many stretches.
+        own: gradients of this replica in the memory order of the weights, then a flag for each that is present; in the
+            end their means. Replica i sums the i-th of R stretches.
         others: the stretch that this replica sums, of every replica.
         transport: of the run.
         missing: names without a gradient yet.
@@ -61,10 +110,6 @@ class Bucket:
         first = sum(weight.numel() for weight in self.weights.values())
         return self.own[first : first + len(self.weights)]
 
-    def begin(self) -> None:
-        """Begins a round."""
-        self.missing, self.work = set(self.weights), None
-
     def collect(self, group: dist.ProcessGroup) -> None:
         """Begins to send each replica the stretch that it sums."""
         with lost_stage_on_error(direct=self.transport.direct):
@@ -88,7 +133,7 @@ class Bucket:
 
 
 def portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """The weights from the last layer on, which a backward finds the gradients of first, a bucket at a time."""
+    """Buckets of weights of one dtype, from the last layer on, whose gradients a backward computes first."""
     portion: dict[str, Tensor] = {}
     size = 0
     for name, weight in reversed([*weights.items()]):
@@ -102,18 +147,15 @@ def portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         yield portion
 
 
-class OverlappedAveraging:
-    """The rounds of this process's stage whose other replicas are elsewhere.
+class OverlappedAveraging(Averaging):
+    """Averages over replicas in other processes, while the backward runs.
 
-    Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has found all of one.
-    Each replica sums a stretch of every bucket in the order of the replicas, and sends its mean to the others, also
-    while the backward runs. All replicas take up the buckets in one order, as collective operations must. From device
-    to device, where two groups need one order between them, too, the means follow when all sums have begun.
+    1. Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has completed one.
+    2. Each replica sums a stretch of every bucket in the order of the replicas.
+    3. It sends the mean of its stretch to the others.
 
-    Args:
-        weights: name -> weight of the stage, in the order of its layers.
-        groups: of its replicas.
-        waiting: a context around every wait for another process.
+    All replicas take up the buckets in one order, as collective operations must. From device to device, where two
+    groups need one order between them, too, the means follow when all sums have begun.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], groups: ReplicaGroups, waiting: Around) -> None:
@@ -126,17 +168,19 @@ class OverlappedAveraging:
 
     def _begin(self) -> None:
         self._sent = self._spread = 0
-        self._attendance: _ContributorCount | None = None
+        self._contributing: tuple[Tensor, dist.Work] | None = None
+        self._part = RoundGradients({})
         for bucket in self._buckets:
-            bucket.begin()
+            bucket.missing, bucket.work = set(bucket.weights), None
 
+    @override
     def put(self, name: str, gradient: Tensor) -> None:
-        """Takes a gradient that is complete; sends its bucket once that is, and those before it have been sent."""
+        """Takes a complete gradient; sends its bucket once that is complete and those before it are sent."""
         if name in self._of[name].missing:
             self._fill(name, gradient)
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
             self._send(has_minibatch=True)
-        while self._spread < self._sent and self._has_come(self._buckets[self._spread]):
+        while self._spread < self._sent and self._can_spread():
             self._spread_next()
 
     def _fill(self, name: str, gradient: Tensor | None) -> None:
@@ -149,34 +193,49 @@ class OverlappedAveraging:
         self._of[name].missing.discard(name)
 
     def _send(self, *, has_minibatch: bool) -> None:
-        if self._attendance is None:
-            self._attendance = _ContributorCount(self._groups, has_minibatch=has_minibatch)
+        if self._contributing is None:
+            # a run that is broken off cuts its last round short, and not every replica knows when its backward begins
+            count = torch.tensor([int(has_minibatch)])
+            with lost_stage_on_error():
+                self._contributing = count, dist.all_reduce(count, group=self._groups.control, async_op=True)
         bucket = self._buckets[self._sent]
         for name in [*bucket.missing]:
             self._fill(name, None)
         bucket.collect(self._groups.apart)
         self._sent += 1
 
-    def _has_come(self, bucket: Bucket) -> bool:
-        if self._groups.transport.direct:
+    def _can_spread(self) -> bool:
+        """True if the next bucket and the number of replicas with a minibatch have come, so that nothing waits."""
+        bucket = self._buckets[self._spread]
+        if self._groups.transport.direct or self._contributing is None or bucket.work is None:
             return False
-        assert bucket.work is not None
-        assert self._attendance is not None
-        return self._attendance.known and bucket.work.is_completed()
+        return bool(self._contributing[1].is_completed() and bucket.work.is_completed())
 
     def _spread_next(self) -> None:
-        assert self._attendance is not None
-        self._buckets[self._spread].spread(self._attendance.count, self._groups.together)
+        assert self._contributing is not None
+        count, work = self._contributing
+        with lost_stage_on_error():
+            work.wait()
+        self._buckets[self._spread].spread(int(count), self._groups.together)
         self._spread += 1
 
-    def take(self, this: Round, found: LocalGradients) -> AveragedGradients:
+    @override
+    def offer(self, this: Round, replica: int, part: RoundGradients) -> None:
+        self._part = part
+        for name, gradient in part.gradients.items():
+            self.put(name, gradient)
+
+    @override
+    def ready(self, this: Round) -> bool:
+        return True  # `take` waits
+
+    @override
+    def take(self, this: Round) -> RoundGradients:
         """Averages over all replicas; waits until all have reached the end of the round.
 
         Raises:
             LostStageError: one is gone.
         """
-        for name, gradient in found.gradients.items():
-            self.put(name, gradient)
         with self._waiting("the gradients of the other replicas"):
             while self._sent < len(self._buckets):
                 self._send(has_minibatch=this.own(self._groups.replica) is not None)
@@ -184,53 +243,30 @@ class OverlappedAveraging:
                 self._spread_next()
             for bucket in self._buckets:
                 bucket.wait()
-            losses = self._all_losses(this, found.losses) if self._groups.have_losses else []
+            losses = self._all_losses(this) if self._groups.have_losses else []
             there = self._there()
         gradients = {
-            name: _in_memory_of(found.gradients.get(name), values)
+            name: _in_memory_of(self._part.gradients.get(name), values)
             for name, (values, _) in self._views.items()
             if name in there
         }
         self._begin()
-        return AveragedGradients(gradients, losses)
+        return RoundGradients(gradients, losses)
 
     def _there(self) -> set[str]:
-        """The weights that some replica has a gradient of; reads the flags of all buckets together."""
+        """Weights with a gradient in some replica; reads the flags of all buckets together."""
         flags = torch.cat([bucket.flags.float() for bucket in self._buckets]).tolist() if self._buckets else []
         names = (name for bucket in self._buckets for name in bucket.weights)
         return {name for name, flag in zip(names, flags, strict=True) if flag > 0}
 
-    def _all_losses(self, this: Round, losses: Sequence[StepLoss]) -> list[StepLoss]:
+    def _all_losses(self, this: Round) -> list[StepLoss]:
         own = torch.zeros(2, dtype=torch.float64)
-        for loss in losses:
+        for loss in self._part.losses:
             own[0], own[1] = loss.mean.double(), loss.count
         all_of_them = [torch.empty_like(own) for _ in range(self._groups.count)]
         with lost_stage_on_error():
             dist.all_gather(all_of_them, own, group=self._groups.control)
         return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
-
-
-class _ContributorCount:
-    """Number of replicas that have a minibatch in a round; a replica in its backward learns it from the others.
-
-    A run that is broken off cuts its last round short, and not every replica knows when its backward begins.
-    """
-
-    def __init__(self, groups: ReplicaGroups, *, has_minibatch: bool) -> None:
-        self._counts = torch.tensor([int(has_minibatch)])
-        with lost_stage_on_error():
-            self._work = dist.all_reduce(self._counts, group=groups.control, async_op=True)
-
-    @property
-    def known(self) -> bool:
-        return bool(self._work.is_completed())
-
-    @property
-    def count(self) -> int:
-        """Waits for the replicas that have not reached the round."""
-        with lost_stage_on_error():
-            self._work.wait()
-        return int(self._counts)
 
 
 def _in_memory_of(own: Tensor | None, mean: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from pipetrain.data.loader import Loader, split
 from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
-from pipetrain.executors.clipping import squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.links import Links
@@ -23,22 +22,16 @@ from pipetrain.executors.torch_pipelining.pipe import Pipe, Relay, Shapes
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.torch_library import TorchSchedule
+from pipetrain.stage.gradients import clipped, squared_norm
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
 
 
 class TorchPipeliningExecutor(ManyProcesses):
-    """Hands the stages of this process to the library, a minibatch at a time; updates and evaluations are ours.
+    """Passes minibatches through the stages of this process by a schedule of torch's library.
 
-    The library does not report when an operation runs or which activations are alive, so idle shares and
-    activation bytes stay unknown.
-
-    Args:
-        stages: of this process, in order.
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        transport: of activations and gradients; None for host memory.
+    The library does not report when an operation runs or which activations are alive, so idle shares and activation
+    bytes are unknown.
     """
 
     unmeasured: ClassVar[tuple[str, ...]] = ("activation_bytes_peak",)
@@ -57,8 +50,7 @@ class TorchPipeliningExecutor(ManyProcesses):
                 f"device={stages[0].device.type}: torch.distributed.pipelining needs a GPU for each process, and "
                 f"{self.transport.reason}; device=cpu works"
             )
-        self.stages = stages
-        self._stages = stages
+        self.stages: Sequence[Stage] = stages
         # every process makes all groups, in one order, as torch requires
         self._relay = Relay(stages, self._placement, hooks.waiting)
         self._group = self.transport.new_group()
@@ -67,22 +59,24 @@ class TorchPipeliningExecutor(ManyProcesses):
         schedules = [phase.rules.schedule for phase in phases]
         if any(isinstance(schedule, TorchSchedule) and schedule.splits_backward for schedule in schedules):
             for stage in stages:
-                _separate_gradients(stage)
+                # Autograd returns one tensor for both weights of a sum. When the library computes gradients of weights
+                # separately, it adds those of later microbatches in place, here once for each weight.
+                for parameter in stage.optimizer.parameters.values():
+                    parameter.register_hook(torch.clone)
 
     # -- training ------------------------------------------------------------------------------------------------
 
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
-        """Carries out the interval; its idle shares are not known."""
         rules = self.enter(interval)
-        feed = self.feed(loader, interval, self._stages)
+        feed = self.feed(loader, interval, self.stages)
         sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
         for t, size in enumerate(sizes, start=interval.start):
             if not self.hooks.gate.admits():
                 break
             self.hooks.on_progress(f"minibatch {t}")
-            inputs = feed.inputs() if self._stages[0].index == 0 else ()
-            targets = split(feed.targets(), rules.num_microbatches) if self.has_last_stage else []
+            inputs = feed.inputs() if self.stages[0].index == 0 else ()
+            targets = split(feed.targets(), rules.num_microbatches) if self.stages[-1].loss is not None else []
             pipe = self._pipe(rules, size // rules.num_microbatches, inputs)
             with self.hooks.waiting(f"the other processes' part of minibatch {t}"):
                 loss = pipe.step(t, inputs, targets)
@@ -90,7 +84,7 @@ class TorchPipeliningExecutor(ManyProcesses):
             if loss is not None:
                 self.hooks.on_step(t, loss)
         self._drained()
-        return IntervalTimes([None] * len(self._stages))
+        return IntervalTimes([None] * len(self.stages))
 
     def _pipe(self, rules: PipelineRules, samples: int, inputs: Tensors) -> Pipe:
         """The library's objects for microbatches of so many samples, which its buffers are made for."""
@@ -99,7 +93,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         key = schedule.library_name, samples
         if key not in self._pipes:
             self._pipes[key] = Pipe(
-                schedule, rules, self._stages, self._shapes(samples, inputs), self._group, self.hooks.computing
+                schedule, rules, self.stages, self._shapes(samples, inputs), self._group, self.hooks.computing
             )
         return self._pipes[key]
 
@@ -120,61 +114,39 @@ class TorchPipeliningExecutor(ManyProcesses):
         return shapes
 
     def _update(self, rules: PipelineRules, t: int) -> None:
-        """Updates each stage. Its weights have not changed since the forwards, and the report says so."""
-        for stage, gradients in zip(self._stages, self._clipped(rules), strict=True):
+        for stage in self.stages:
+            parameters = stage.optimizer.parameters
+            stage.gradients.put({name: p.grad for name, p in parameters.items() if p.grad is not None})
+            for parameter in parameters.values():
+                parameter.grad = None
+            self._tied.offer(stage.index, stage.tied_gradients)
+        for stage in self.stages:
+            stage.take_over(self._tied.take(stage.index))
+        norms = self._norms() if self.clip_norm is not None else []
+        for stage in self.stages:
+            gradients = stage.gradients.take()
+            if self.clip_norm is not None:
+                gradients = clipped(gradients, norms, self.clip_norm)
+            # the weights have not changed since the forwards
             stage.measurements.backward[t] = [stage.updates] * rules.num_microbatches
             stage.update(t, gradients, keep=False, steady=True)
 
-    def _gradients(self) -> list[dict[str, Tensor]]:
-        """Gradients of each stage, those of shared weights summed over the stages that share them."""
-        for stage in self._stages:
-            stage.gradients.put(_taken_gradients(stage))
-            self._tied.offer(stage, stage.tied_gradients)
-        for stage in self._stages:
-            stage.take_over(self._tied.totals(stage))
-        return [stage.gradients.take() for stage in self._stages]
-
-    def _clipped(self, rules: PipelineRules) -> list[dict[str, Tensor]]:
-        gradients, clipping = self._gradients(), self.clipping(rules)
-        if clipping is None:
-            return gradients
-        squared = [squared_norm(stage.counted(each)) for stage, each in zip(self._stages, gradients, strict=True)]
+    def _norms(self) -> list[Tensor]:
+        squared = [squared_norm(stage.counted(stage.gradients.tensors)) for stage in self.stages]
         with self.hooks.waiting("its device"):
             own = numbers(squared)
-        norms = [torch.tensor(norm) for norm in self.gather(own)]
-        return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, squared, strict=True)]
+        return [torch.tensor(norm) for norm in self.gather(own)]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
-        """Forward only, one stage after the other; metrics where the last stage is."""
-        self.begin_evaluation()
-        feed = self.feed(loader, DrainInterval.whole(len(loader)), self._stages)
-        outputs, loss = self._outputs(evaluation_keys(loader), feed), self._stages[-1].loss
+        feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
+        outputs, loss = self._outputs(evaluation_keys(loader), feed), self.stages[-1].loss
         found = self._metrics(outputs, feed, loss, metrics)
         self._relay.end()
         return found
 
     def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
-        """The outputs of the last stage of this process for each part of the evaluation set."""
         for part in self.evaluated_parts(len(keys)):
             yield self._relay.carry(keys[part], feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
-
-
-def _separate_gradients(stage: Stage) -> None:
-    """Gives each parameter its own gradient: autograd returns one tensor for both weights of a sum.
-
-    Where the library takes the gradients of weights by themselves, it adds those of later microbatches in place, and
-    would add to such a tensor once for each weight.
-    """
-    for parameter in stage.optimizer.parameters.values():
-        parameter.register_hook(torch.clone)
-
-
-def _taken_gradients(stage: Stage) -> dict[str, Tensor]:
-    """The gradients that the library left in the stage's parameters, taken out of them."""
-    gradients = {name: p.grad for name, p in stage.optimizer.parameters.items() if p.grad is not None}
-    for name in gradients:
-        stage.optimizer.parameters[name].grad = None
-    return gradients

@@ -19,7 +19,8 @@ def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placemen
     """
     first = schedules[0]
     for other in schedules[1:]:
-        if (_listed(other), other.placement(num_stages)) != (_listed(first), first.placement(num_stages)):
+        alike = isinstance(other, ListSchedule) == isinstance(first, ListSchedule)
+        if not alike or other.placement(num_stages) != first.placement(num_stages):
             raise ConfigError(
                 f"phases: schedule={first.name} and schedule={other.name} place the stages in other processes, and "
                 "stages stay where they are; take schedules of one placement, or a run for each that resumes the other"
@@ -27,17 +28,8 @@ def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placemen
     return first.placement(num_stages)
 
 
-def _listed(schedule: Schedule) -> bool:
-    return isinstance(schedule, ListSchedule)
-
-
 def check_unlisted(settings: Settings, schedule: Schedule, loader: Loader) -> None:
-    """Checks the settings against what the library decides on its own.
-
-    Args:
-        settings: of the run.
-        schedule: has no lists.
-        loader: of the training set.
+    """Checks the settings against the limits of torch's library.
 
     Raises:
         ConfigError: the first setting that cannot work.

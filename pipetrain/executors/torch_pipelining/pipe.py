@@ -12,12 +12,12 @@ from typing_extensions import override
 
 from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.messages.links import Links, Spec
+from pipetrain.executors.messages.links import LinkGroups, Links, Spec
 from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
-from pipetrain.losses import Loss, StepLoss, count_of, microbatch_weight, step_loss
+from pipetrain.losses import StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.schedules import Placement
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
@@ -30,15 +30,10 @@ _AHEAD = 2
 
 
 class Relay:
-    """The way of a microbatch where a process has several stages; for evaluations and for finding shapes.
+    """Passes microbatches forward through stages in several processes, for evaluations and for finding shapes.
 
-    One link for each direction between two processes: all go over it in the order of the microbatches, then of the
-    stages, which both ends know.
-
-    Args:
-        stages: of this process; messages between them go through host memory.
-        placement: of all stages.
-        waiting: a context around every wait for another process.
+    One link for each direction between two processes carries all messages, in the order of the microbatches, then of
+    the stages, which both ends know. Messages go through host memory.
     """
 
     def __init__(self, stages: Sequence[Stage], placement: Placement, waiting: Around) -> None:
@@ -48,7 +43,7 @@ class Relay:
         self._rank = dist.get_rank()
         links = Links(Transport(stages[0].device), waiting)
         group = links.transport.new_group()
-        groups = links.groups(group, group)
+        groups = LinkGroups(group, group)
         self._incoming: dict[int, Incoming] = {}
         self._outgoing: dict[int, Outgoing] = {}
         for stage in stages:
@@ -62,7 +57,7 @@ class Relay:
                 )
 
     def _elsewhere(self, stage: int) -> int | None:
-        """The process of a stage, None if it is this one or there is no such stage."""
+        """Process of a stage; None if it is this one or there is no such stage."""
         if not 0 <= stage <= self._last:
             return None
         process = self._placement.process_of(stage)
@@ -72,8 +67,8 @@ class Relay:
         """Passes one microbatch through all stages and returns the outputs of the last stage of this process.
 
         Args:
-            key: what decides the shapes of its messages.
-            inputs: called where the first stage is.
+            key: of its messages.
+            inputs: called in the process of the first stage.
             compute: called for each stage of this process.
         """
         tensors: Tensors = ()
@@ -106,9 +101,8 @@ class Shapes:
     """Inputs and outputs of a stage for one microbatch.
 
     Attributes:
-        inputs: what its layers take.
-        library_inputs, library_outputs: what the library carries, on torch's meta device; at the ends of the pipeline,
-            data and outputs.
+        inputs: of its layers.
+        library_inputs, library_outputs: as the library carries them, on torch's meta device.
     """
 
     inputs: tuple[Spec, ...]
@@ -131,43 +125,6 @@ def _meta(tensor: Tensor, *, differentiable: bool) -> Tensor:
     return Spec.of(tensor).empty(torch.device("meta")).requires_grad_(differentiable)
 
 
-class WeightedLoss:
-    """The loss of a microbatch times its weight in the minibatch, n_j / n.
-
-    Args:
-        loss: None if the last stage is not; it is then never called.
-    """
-
-    def __init__(self, loss: Loss | None) -> None:
-        self._loss = loss
-        self._targets: Sequence[Tensors] = ()
-        self._counts: list[int] = []
-        self._losses: list[Tensor] = []
-
-    def begin(self, targets: Sequence[Tensors]) -> Tensor | None:
-        """Takes a minibatch's targets; what the library cuts into microbatches in their place: their numbers.
-
-        It takes one tensor, and targets may be several, of which a loss may count anything.
-        """
-        if self._loss is None:
-            return None
-        self._targets, self._losses = targets, []
-        self._counts = [count_of(self._loss, target) for target in targets]
-        return torch.arange(len(targets))
-
-    def __call__(self, outputs: Tensors, number: Tensor) -> Tensor:
-        """n_j / n · loss_j, a scalar."""
-        assert self._loss is not None
-        j = int(number)
-        loss: Tensor = self._loss(*outputs, *self._targets[j])
-        self._losses.append(loss.detach())
-        return loss * microbatch_weight(self._counts, j)
-
-    def of_step(self) -> StepLoss | None:
-        """The loss of the minibatch, where the last stage is."""
-        return step_loss(self._losses, self._counts) if self._losses else None
-
-
 class _StageOfLibrary(PipelineStage):
     """The library's stage, without what torch 2.11 does and Gloo cannot."""
 
@@ -182,12 +139,12 @@ class Pipe:
     """Runs forwards and backwards of a minibatch; the gradients are then those of the parameters.
 
     Args:
-        schedule: which of the library's.
-        rules: whose schedule it is.
+        schedule: of the library.
+        rules: of the phase.
         stages: of this process.
         shapes: by stage.
         group: in which the library sends and receives.
-        computing: a context around each forward.
+        computing: context around each forward.
     """
 
     def __init__(
@@ -216,31 +173,47 @@ class Pipe:
             )
             for adapter, stage in zip(self._adapters, stages, strict=True)
         ]
-        self._loss = WeightedLoss(stages[-1].loss)
+        self._loss = stages[-1].loss
+        self._targets: Sequence[Tensors] = ()
+        self._counts: list[int] = []
+        self._losses: list[Tensor] = []
         # the weights n_j / n are in the loss, so that the library must not average again
         self._schedule = get_schedule_class(schedule.library_name)(
-            library_stages, rules.num_microbatches, loss_fn=self._loss, scale_grads=False
+            library_stages, rules.num_microbatches, loss_fn=self._weighted_loss, scale_grads=False
         )
+
+    def _weighted_loss(self, outputs: Tensors, number: Tensor) -> Tensor:
+        """n_j / n · loss_j, a scalar, of the microbatch with this number."""
+        assert self._loss is not None
+        j = int(number)
+        loss: Tensor = self._loss(*outputs, *self._targets[j])
+        self._losses.append(loss.detach())
+        return loss * microbatch_weight(self._counts, j)
 
     def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> StepLoss | None:
         """Trains on one minibatch. Returns its loss in the process of the last stage.
 
         Args:
             minibatch: counted from the start of the run.
-            inputs: of all microbatches together, where the first stage is; the library cuts them as we would.
-            targets: of each microbatch, where the last stage is.
+            inputs: of all microbatches together, in the process of the first stage.
+            targets: of each microbatch, in the process of the last stage.
 
         Raises:
             LostStageError: another process is gone.
         """
         for adapter in self._adapters:
             adapter.begin(minibatch)
+        numbers = None
+        if self._loss is not None:
+            self._targets, self._counts, self._losses = targets, [count_of(self._loss, each) for each in targets], []
+            # the library cuts one tensor into microbatches: it gets their numbers, as targets may be several tensors
+            numbers = torch.arange(len(targets))
         try:
-            self._schedule.step(*inputs, target=self._loss.begin(targets), return_outputs=False)
+            self._schedule.step(*inputs, target=numbers, return_outputs=False)
         except RuntimeError as error:
             if error.__cause__ is not None:  # what a layer raised, of which the library makes an error of its own
                 raise error.__cause__ from None
             if "Connection" in str(error):  # Gloo raises nothing more precise
                 raise LostStageError(None) from error
             raise
-        return self._loss.of_step()
+        return step_loss(self._losses, self._counts) if self._losses else None

@@ -21,14 +21,14 @@ class TorchStage(nn.Module):
     """Calls a stage's layers for one microbatch after the other, in order.
 
     The library receives into buffers of fixed shape, moves contiguous tensors only, and expects a gradient for each
-    tensor that crosses a cut. So what crosses is made contiguous, integers and masks travel as the values of their
+    tensor that crosses a cut. So these tensors are made contiguous, integers and masks travel as the values of their
     bytes, and every gradient is a tensor: zeros where autograd has none.
 
     Args:
-        stage: the stage; its parameters are this module's, and collect the gradients.
-        inputs: what its layers take, where it is not the first.
-        computing: around each forward.
-        copies: True if the stage before is in this process, and hands over tensors that its own backward needs.
+        stage: its parameters are this module's, and collect the gradients.
+        inputs: of its layers, if it is not the first stage.
+        computing: context around each forward.
+        copies: True if the previous stage is in this process; its own backward needs the tensors.
     """
 
     def __init__(self, stage: Stage, inputs: tuple[Spec, ...], computing: Around, *, copies: bool) -> None:
@@ -48,10 +48,9 @@ class TorchStage(nn.Module):
 
     @override
     def forward(self, *tensors: Tensor) -> Tensors:
-        """Forward of one microbatch, from data or the previous stage's outputs, for the next stage or the loss."""
         (t, j), index = self._microbatch, self._stage.index
         self._microbatch = t, j + 1
-        self._stage.measurements.forward.setdefault(t, []).append(self._stage.updates)
+        self._stage.measurements.forward[t].append(self._stage.updates)
         phony = self._phony
         with self._computing(f"F{t}.{j} of stage {index}"):
             if index > 0:

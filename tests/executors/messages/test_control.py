@@ -24,30 +24,24 @@ WORDS = [{"loss": 0.1 + 0.2, "steps": 3}, [None, True, "β"], math.inf]
 
 def tell(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
-    heard = [
-        control.all_gather_json(WORDS[rank]),
-        *(control.broadcast_json(WORDS[rank], source) for source in range(3)),
-    ]
-    (folder / str(rank)).write_text(json.dumps(heard))
+    (folder / str(rank)).write_text(json.dumps(control.all_gather_json(WORDS[rank])))
 
 
-def test_gathered_and_broadcast_values_arrive_unchanged(tmp_path):
+def test_gathered_values_arrive_unchanged(tmp_path):
     mp.start_processes(tell, (tmp_path,), nprocs=3, start_method="fork")
     for rank in range(3):
-        assert json.loads((tmp_path / str(rank)).read_text()) == [WORDS, *WORDS]
+        assert json.loads((tmp_path / str(rank)).read_text()) == WORDS
 
 
 def test_broken_connection_is_reported_as_lost_stage(monkeypatch):
     def broken(*_):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:24839")
 
-    for name in ("all_gather", "broadcast", "barrier"):
+    for name in ("all_gather", "barrier"):
         monkeypatch.setattr(dist, name, broken)
     monkeypatch.setattr(dist, "get_world_size", lambda _group=None: 2)
     with pytest.raises(LostStageError):
         control.all_gather_json(1)
-    with pytest.raises(LostStageError):
-        control.broadcast_json(1, source=0)
     with pytest.raises(LostStageError):
         ManyProcesses._drained(SimpleNamespace(hooks=RunHooks(), transport=Transport(torch.device("cpu"))))
 
@@ -75,11 +69,15 @@ class Intruder:
 
 def test_received_pickle_is_refused_and_not_run(tmp_path, monkeypatch):
     sent = torch.frombuffer(bytearray(pickle.dumps(Intruder(tmp_path / "touched"))), dtype=torch.uint8)
-    monkeypatch.setattr(control, "_encode", lambda _value: sent)
-    monkeypatch.setattr(dist, "broadcast", lambda _tensor, _source: None)
-    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+
+    def all_gather(received, own, _group):
+        for each in received:
+            each.copy_(torch.tensor([len(sent)]) if own.dtype is torch.int64 else sent)
+
+    monkeypatch.setattr(dist, "all_gather", all_gather)
+    monkeypatch.setattr(dist, "get_world_size", lambda _group: 1)
     with pytest.raises(ValueError):
-        control.broadcast_json("anything", source=0)
+        control.all_gather_json("anything")
     assert not (tmp_path / "touched").exists()
 
 

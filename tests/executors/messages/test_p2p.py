@@ -9,7 +9,7 @@ from support.worker_pool import forked
 from torch import nn
 
 from pipetrain.errors import LostStageError
-from pipetrain.executors.messages.links import Links, Spec
+from pipetrain.executors.messages.links import LinkGroups, Links, Spec
 from pipetrain.executors.messages.p2p import Incoming, Outgoing, decode, encode
 from pipetrain.executors.messages.transport import Transport
 
@@ -95,7 +95,7 @@ def connected(rank, folder):
 
 def link(groups, way, rank):
     links = Links(Transport(torch.device("cpu")))
-    return links.to(1 - rank, 1 - rank, links.groups(groups[way], groups[way]))
+    return links.to(1 - rank, 1 - rank, LinkGroups(groups[way], groups[way]))
 
 
 def sender(groups, folder):

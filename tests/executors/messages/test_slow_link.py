@@ -9,22 +9,18 @@ from pipetrain.executors.messages import slow_link
 from pipetrain.executors.messages.slow_link import SlowLink
 
 
-class Work:
-    def __init__(self, begun, ended):
-        begun.append(time.monotonic())
-        self.ended = ended
-
-    def wait(self):
-        self.ended.append(self)
-
-
 def test_slow_link_transfers_queue_without_blocking_sender():
     link, begun, ended = SlowLink(1e6), [], []
+
+    def start():
+        begun.append(time.monotonic())
+        return lambda: ended.append(True)
+
     first = time.monotonic()
-    sent = [link.send(lambda: Work(begun, ended), 30_000) for _ in range(3)]
+    sent = [link.send(start, 30_000) for _ in range(3)]
     assert len(begun) < 3
-    for work in sent:
-        work.wait()
+    for wait in sent:
+        wait()
     assert len(ended) == 3
     assert begun[0] - first >= 0.03
     assert begun[2] - first >= 0.09
@@ -34,9 +30,9 @@ def test_lost_neighbor_is_reported_when_transfer_is_awaited():
     def fails():
         raise RuntimeError("connection closed")
 
-    work = SlowLink(1e9).send(fails, 1)
+    wait = SlowLink(1e9).send(fails, 1)
     with pytest.raises(RuntimeError, match="connection closed"):
-        work.wait()
+        wait()
 
 
 def test_bandwidth_is_that_of_the_environment(monkeypatch):

@@ -11,7 +11,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.executors.replicas.averaging import InProcessAveraging, LocalGradients, Round, mean_in_first
+from pipetrain.executors.replicas.averaging import InProcessAveraging, Round, RoundGradients, mean_in_first
 from pipetrain.methods.asp import ASP
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
@@ -99,10 +99,10 @@ def test_all_replicas_have_buffers_of_first_after_drain():
 def test_gradient_missing_in_some_replicas_counts_as_zero():
     rounds = InProcessAveraging({"a": torch.zeros(2), "b": torch.zeros(2)}, 2)
     this = Round(0, 2)
-    rounds.offer(this, 0, LocalGradients({"a": torch.tensor([2.0, 4.0])}))
-    assert not rounds.complete(this)
-    rounds.offer(this, 1, LocalGradients({}))
-    assert rounds.complete(this)
+    rounds.offer(this, 0, RoundGradients({"a": torch.tensor([2.0, 4.0])}))
+    assert not rounds.ready(this)
+    rounds.offer(this, 1, RoundGradients({}))
+    assert rounds.ready(this)
     assert {name: g.tolist() for name, g in rounds.take(this).gradients.items()} == {"a": [1.0, 2.0]}
 
 

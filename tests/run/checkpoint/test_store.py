@@ -15,7 +15,7 @@ from support.worker_pool import job, simulated
 
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
-from pipetrain.executors.pipeline import Training, build_stages
+from pipetrain.executors.pipeline import build_stages
 from pipetrain.losses import CrossEntropy
 from pipetrain.report.error_line import message
 from pipetrain.run.checkpoint import manifest, store
@@ -23,6 +23,7 @@ from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.checkpoint.store import NewestWhole
 from pipetrain.run.checkpoint.tensor_file import Kind
 from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.stage.base import Training
 from pipetrain.tracking.run_directory import RunDirectory
 
 TRAINING = Training(sgd, half_decay, CrossEntropy())

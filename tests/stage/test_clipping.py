@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.executors.clipping import Clipping, clipped, squared_norm
+from pipetrain.stage.gradients import clipped, squared_norm
 
 
 def gradients(step):
@@ -44,28 +44,10 @@ def test_squared_norm_of_no_gradients_is_zero():
     assert squared_norm({}).item() == 0.0
 
 
-@pytest.mark.parametrize("over_all_stages", [True, False])
-def test_norm_is_that_of_all_stages_only_where_all_are_asked(over_all_stages):
-    stages = [gradients(step) for step in range(3)]
-    norms = [squared_norm(each) for each in stages]
-    asked = []
-
-    def of_all_stages():
-        asked.append(True)
-        return norms
-
-    given = {name: gradient.clone() for name, gradient in stages[0].items()}
-    ours = Clipping(0.5, over_all_stages).clip(given, norms[0], of_all_stages)
-    norm = sum(norms if over_all_stages else norms[:1]).sqrt()
-    assert bool(asked) is over_all_stages
-    for name, gradient in stages[0].items():
-        torch.testing.assert_close(ours[name], gradient * 0.5 / norm, rtol=1e-5, atol=0)
-
-
 @pytest.mark.parametrize("limit", [0.1, 100.0])
 def test_device_stage_is_clipped_by_own_norm_without_sync(monkeypatch, limit):
     expected = clipped(gradients(0), [squared_norm(gradients(0))], limit)
-    monkeypatch.setattr("pipetrain.executors.clipping.queues", lambda _device: True)
+    monkeypatch.setattr("pipetrain.stage.gradients.queues", lambda _device: True)
     monkeypatch.setattr(torch.Tensor, "item", lambda _: pytest.fail("the host waits"))
     ours = clipped(gradients(0), [squared_norm(gradients(0))], limit)
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
