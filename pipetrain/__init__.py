@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pipetrain.executors.pipeline import Training, build_pipeline
     from pipetrain.executors.pipeline_rules import Phase, PipelineRules
     from pipetrain.methods.base import Method
-    from pipetrain.models.chain import LayerChain, chain_of
+    from pipetrain.models.chain import LayerChain
+    from pipetrain.models.conversion import chain_of
     from pipetrain.optim.lr_schedules import LearningRateSchedule
     from pipetrain.optim.prediction import DeltaRule
     from pipetrain.program.drain_interval import DrainInterval
@@ -50,7 +51,7 @@ _HOMES = {
     "WeightStatistic": "weights.statistic",
     "WeightTransform": "program.weight_reads",
     "build_pipeline": "executors.pipeline",
-    "chain_of": "models.chain",
+    "chain_of": "models.conversion",
 }
 """Name -> the module that it is of."""
 

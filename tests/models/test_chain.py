@@ -6,7 +6,8 @@ from support import small_model
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import LayerChain, assemble, chain_of, out_of_place
+from pipetrain.models.chain import LayerChain, assemble, out_of_place
+from pipetrain.models.conversion import chain_of
 
 
 class Tied(nn.Module):

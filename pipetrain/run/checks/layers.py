@@ -16,7 +16,8 @@ from typing_extensions import override
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import Inputs, LayerChain
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.conversion import Inputs
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.stage.saved_tensors import WeightCasts
 from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 
 HERE = Path(__file__).name
 
