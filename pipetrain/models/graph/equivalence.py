@@ -33,7 +33,7 @@ def matches_eager(chain: LayerChain, example: Example, output: str | None, toler
     """
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _evaluating([chain.module, *chain.layers]):
         try:
-            plain = _returned(chain.module, example, output)
+            plain = select_outputs(example.given_to(chain.module), output)[0]
             ours = _of_layers(chain, example)
         except Exception:  # whatever the forward makes of these inputs
             return False
@@ -86,27 +86,18 @@ def _trained(
     copied = copy.deepcopy(chain)
     disable_generation_cache(copied.module)
     before = python_state(copied.module)
-    with _seeded(seed):
+    with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.default_generator.manual_seed(seed)
         for example in inputs:
-            outputs = _of_layers(copied, example) if in_layers else _returned(copied.module, example, output)
+            if in_layers:
+                outputs = _of_layers(copied, example)
+            else:
+                outputs = select_outputs(example.given_to(copied.module), output)[0]
         through = [tensor for tensor in outputs if tensor.requires_grad]
         torch.autograd.backward(through, [torch.randn_like(tensor) for tensor in through])
     gradients = [parameter.grad for parameter in copied.module.parameters()]
     results = [*(tensor.detach() for tensor in outputs), *gradients, *copied.module.buffers()]
     return results, not changes(before, python_state(copied.module), ())
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seeds Python, numpy and torch; restores their generators afterwards."""
-    with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.default_generator.manual_seed(seed)
-        yield
-
-
-def _returned(module: nn.Module, example: Example, output: str | None) -> Tensors:
-    named = dict(zip(example.names, example.tensors, strict=False))
-    return select_outputs(module(**named) if named else module(*example.tensors), output)[0]
 
 
 def _of_layers(chain: LayerChain, example: Example) -> Tensors:

@@ -22,6 +22,9 @@ class Liveness:
     Args:
         graph: its nodes' `meta` is what the recorder knows of them.
         module: whose parameters and buffers the graph reads.
+
+    Attributes:
+        free: nodes whose value a layer computes without receiving it.
     """
 
     def __init__(self, graph: fx.Graph, module: nn.Module) -> None:
@@ -31,16 +34,12 @@ class Liveness:
         self._index = {node: i for i, node in enumerate(self.nodes)}
         self._parameters = dict(module.named_parameters(remove_duplicate=False))
         self._modules = dict(module.named_modules())
-        self._free = self._found_free()
-        self._last_use = self._found_last_use()
-
-    def is_free(self, node: fx.Node) -> bool:
-        """True if a layer computes the node's value without receiving it."""
-        return node in self._free
+        self.free = self._free_nodes()
+        self._last_use = self._last_uses()
 
     def crossing(self, position: int) -> list[fx.Node]:
         """Nodes before a position whose tensors are needed after it."""
-        return [node for node in self.nodes[:position] if node not in self._free and self._last_use[node] >= position]
+        return [node for node in self.nodes[:position] if node not in self.free and self._last_use[node] >= position]
 
     @cached_property
     def bytes_at(self) -> list[int]:
@@ -82,7 +81,7 @@ class Liveness:
         held = {str(each.target) for each in node.all_input_nodes if each.op == "get_attr"}
         return held & self._parameters.keys() if node.op != "output" else set()
 
-    def _found_free(self) -> set[fx.Node]:
+    def _free_nodes(self) -> set[fx.Node]:
         written = {storage for node in self.nodes for storage in node.meta.get("writes", ())}
         free: set[fx.Node] = set()
         for node in self.nodes:
@@ -94,18 +93,18 @@ class Liveness:
                 free.add(node)
         return free
 
-    def _found_last_use(self) -> dict[fx.Node, int]:
+    def _last_uses(self) -> dict[fx.Node, int]:
         """For each node, the last node that is not free and needs it, directly or through free ones."""
         last: dict[fx.Node, int] = {}
         for node in reversed(self.nodes):
-            users = (user for user in node.users if not _is_size_of(user, node))
-            last[node] = max((last[user] if user in self._free else self._index[user] for user in users), default=-1)
+            users = (user for user in node.users if not (is_size_of_tensor(user) and user.args[0] is node))
+            last[node] = max((last[user] if user in self.free else self._index[user] for user in users), default=-1)
         return last
 
     @cached_property
     def _carried(self) -> list[tuple[fx.Node, int, int]]:
         """The nodes that are not free, and the positions that they cross: from the first to before the last."""
-        nodes = [node for node in self.nodes if node not in self._free and "bytes" in node.meta]
+        nodes = [node for node in self.nodes if node not in self.free and "bytes" in node.meta]
         return [(node, self._index[node] + 1, max(self._index[node], self._last_use[node]) + 1) for node in nodes]
 
     def _until_written(self) -> list[tuple[int, int]]:
@@ -120,7 +119,7 @@ class Liveness:
 
     def _until_unpacked(self) -> list[tuple[int, int]]:
         """Positions between a node that returns several tensors and the nodes that select one of them."""
-        several = (node for node in self.nodes if node not in self._free and "bytes" not in node.meta)
+        several = (node for node in self.nodes if node not in self.free and "bytes" not in node.meta)
         return [(self._index[node] + 1, self._last_use[node] + 1) for node in several]
 
     def _sizes_needed(self) -> dict[SizePair, list[tuple[int, int]]]:
@@ -146,10 +145,6 @@ def size_pair(node: fx.Node) -> SizePair:
 def sizes_of(node: fx.Node) -> list[SizePair]:
     """The sizes of a tensor in both recordings."""
     return list(zip(node.meta["shape"], node.meta["other_shape"], strict=True))
-
-
-def _is_size_of(user: fx.Node, node: fx.Node) -> bool:
-    return is_size_of_tensor(user) and user.args[0] is node
 
 
 def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
@@ -179,22 +174,17 @@ _COSTLY = 2
 
 def cut_positions(training: Liveness, evaluation: Liveness) -> list[tuple[int, int]]:
     """The positions at which the two graphs are cut, with the same weights on either side."""
-    other = _Alignment(training, evaluation)
-    cuts = [(cut, other.cut(cut)) for cut in _cheap(training, _candidates(training))]
+    between = (_cheapest(training, a + 1, b) for a, b in itertools.pairwise(training.anchors))
     found: list[tuple[int, int]] = []
-    for cut, aligned in cuts:
+    for cut in _cheap(training, [position for position in between if position is not None]):
+        aligned = _aligned(training, cut, evaluation)
         if aligned is not None and (not found or aligned > found[-1][1]):
             found.append((cut, aligned))
     return found
 
 
-def _candidates(flow: Liveness) -> list[int]:
-    """The cheapest position between each two nodes with weights, the last of several."""
-    positions = (_cheapest(flow, a + 1, b) for a, b in itertools.pairwise(flow.anchors))
-    return [position for position in positions if position is not None]
-
-
 def _cheapest(flow: Liveness, first: int, last: int) -> int | None:
+    """The cheapest position of a range, the last of several."""
     allowed = [position for position in range(last, first - 1, -1) if flow.may_be_cut[position]]
     return min(allowed, key=flow.bytes_at.__getitem__, default=None)
 
@@ -203,29 +193,15 @@ def _cheap(flow: Liveness, cuts: Sequence[int]) -> list[int]:
     costs = [flow.bytes_at[cut] for cut in cuts]
     before = itertools.accumulate(costs, min)
     leaving = sum(node.meta["bytes"] for node in flow.outputs)
-    behind = reversed(list(itertools.accumulate(reversed(costs), min, initial=leaving))[1:])
-    limits = [_COSTLY * max(pair) for pair in zip(before, behind, strict=True)]
+    after = reversed(list(itertools.accumulate(reversed(costs), min, initial=leaving))[1:])
+    limits = [_COSTLY * max(pair) for pair in zip(before, after, strict=True)]
     return [cut for cut, cost, limit in zip(cuts, costs, limits, strict=True) if cost <= limit]
 
 
-class _Alignment:
-    """Finds the position in a second graph that corresponds to one in the first."""
-
-    def __init__(self, one: Liveness, other: Liveness) -> None:
-        self._other = other
-        self._first, self._last = _uses(one)
-        self._other_first, self._other_last = _uses(other)
-
-    def cut(self, position: int) -> int | None:
-        """The cheapest position that has the same weights on either side; None if there is none."""
-        end = len(self._other.nodes) - 1
-        before = (self._other_last.get(name, -1) for name, i in self._last.items() if i < position)
-        behind = (self._other_first.get(name, end) for name, i in self._first.items() if i >= position)
-        first = max(len(self._other.inputs), max(before, default=-1) + 1)
-        return _cheapest(self._other, first, min(behind, default=end))
-
-
-def _uses(flow: Liveness) -> tuple[dict[str, int], dict[str, int]]:
-    """Weight name -> first node that uses it, and the same for the last."""
-    uses = [(name, i) for i, names in enumerate(flow.weights) for name in names]
-    return dict(reversed(uses)), dict(uses)
+def _aligned(one: Liveness, position: int, other: Liveness) -> int | None:
+    """The cheapest position of another graph with the same weights on either side; None if there is none."""
+    before, after = set().union(*one.weights[:position]), set().union(*one.weights[position:])
+    last = max((i for i, names in enumerate(other.weights) if names & (before - after)), default=-1)
+    end = len(other.nodes) - 1
+    first = next((i for i, names in enumerate(other.weights) if names & (after - before)), end)
+    return _cheapest(other, max(len(other.inputs), last + 1), first)

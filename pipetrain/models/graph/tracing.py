@@ -4,7 +4,7 @@ import copy
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
 from pipetrain.models.graph.python_state import (
-    Change,
     ChangeWatcher,
     Snapshot,
     StateLocation,
@@ -27,8 +26,8 @@ from pipetrain.models.graph.python_state import (
     generators,
     python_state,
 )
-from pipetrain.models.graph.recorder import Recorder, UntraceableError, WholeModuleError, line_of, plain_tensors
-from pipetrain.models.graph.sizes import SameBranch
+from pipetrain.models.graph.recorder import CannotEnterError, NeedsValuesError, Recorder, line_of, plain_tensors
+from pipetrain.models.graph.sizes import check_branch
 from pipetrain.seeding import python_generators_kept
 
 
@@ -42,46 +41,32 @@ class ModuleCopies:
 
     def __init__(self, model: nn.Module, *, with_values: bool) -> None:
         self.model = model
-        self._fake = None if with_values else FakeTensorMode(allow_non_fake_inputs=True)
-        self._shapes = {} if with_values else self._weights()
-
-    @property
-    def have_values(self) -> bool:
-        """True if the copies' weights, and inputs, have values."""
-        return self._fake is None
-
-    @property
-    def mode(self) -> AbstractContextManager[Any]:
-        """The context in which a copy is called."""
-        return nullcontext() if self._fake is None else _without_reports(self._fake)
+        self.fake = None if with_values else FakeTensorMode(allow_non_fake_inputs=True)
+        tensors = itertools.chain(model.parameters(), model.buffers())
+        self._weights = {} if with_values else {id(tensor): self._without_values(tensor) for tensor in tensors}
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """A tensor as copies take it."""
-        return tensor.clone() if self._fake is None else self._fake.from_tensor(tensor)
+        return tensor.clone() if self.fake is None else self.fake.from_tensor(tensor)
 
     def module(self, *, training: bool) -> nn.Module:
         """A copy in one of the modes; tensors that are plain attributes stay the same."""
         plain = {id(tensor): tensor for tensor in plain_tensors(self.model).values()}
-        module = copy.deepcopy(self.model, {**plain, **(self._shapes or self._weights())})
+        module = copy.deepcopy(self.model, {**plain, **self._weights})
         disable_generation_cache(module)
         return module.train(training)
 
+    def _without_values(self, weight: Tensor) -> Tensor:
+        value = self.tensor(weight.detach())
+        return nn.Parameter(value, weight.requires_grad) if isinstance(weight, nn.Parameter) else value
+
     def returned(self, path: str, args: Any, kwargs: Any, *, training: bool) -> Any:
         """Output of a submodule for arguments of these shapes, computed with placeholder values."""
-        assert self._fake is not None
         with unset_fake_temporarily(), torch.random.fork_rng(devices=[]):
             module = copy.deepcopy(self.model.get_submodule(path)).train(training)
             args, kwargs = tree_map_only(Tensor, _placeholder_values, (args, kwargs))
             result = module(*args, **kwargs)
         return tree_map_only(Tensor, lambda tensor: self.tensor(tensor.detach()), result)
-
-    def _weights(self) -> dict[int, Any]:
-        converted: dict[int, Any] = {}
-        for tensor in itertools.chain(self.model.parameters(), self.model.buffers()):
-            value = self.tensor(tensor.detach())
-            weight = isinstance(tensor, nn.Parameter)
-            converted[id(tensor)] = nn.Parameter(value, requires_grad=tensor.requires_grad) if weight else value
-        return converted
 
 
 def disable_generation_cache(module: nn.Module) -> None:
@@ -108,23 +93,6 @@ def _placeholder_values(tensor: Tensor) -> Tensor:
     if tensor.is_floating_point():
         return torch.rand(tensor.shape, dtype=tensor.dtype)
     return torch.zeros(tensor.shape, dtype=tensor.dtype)
-
-
-class NeedsValuesError(Exception):
-    """The module cannot be computed with tensors that have shapes and no values."""
-
-
-@dataclass
-class CannotEnterError(Exception):
-    """A module that must be called as a whole.
-
-    Attributes:
-        module: None for none in particular.
-        reason: with the user's line.
-    """
-
-    module: nn.Module | None
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -175,8 +143,8 @@ class TracingSession:
         self._state = python_state(self.module)
         return replace(recording, changes=changes(before, {**self._state, **drawn}, _read(recording.graph)))
 
-    def find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[Change]:
-        """Changes of these locations, in a forward for these inputs, by code that a graph does not repeat."""
+    def find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[CannotEnterError]:
+        """Errors for changes of these locations in a forward, by code that a graph does not repeat."""
         recorder = self._recorder()
         watch = ChangeWatcher(locations, self.module, recorder)
         with python_generators_kept(), watch:
@@ -184,39 +152,33 @@ class TracingSession:
         return watch.changes
 
     def _recorder(self) -> Recorder:
-        with_values = None if self._copies.have_values else partial(self._copies.returned, training=self._training)
-        return Recorder(self.module, self._opaque, with_values)
+        with_data = partial(self._copies.returned, training=self._training) if self._copies.fake else None
+        return Recorder(self.module, self._opaque, with_data)
 
     def _recorded(self, example: Example, recorder: Recorder) -> Recording:
+        mode = nullcontext() if self._copies.fake is None else _without_reports(self._copies.fake)
         try:
-            return self._performed(example, recorder)
-        except ConfigError:
+            with mode, torch.set_grad_enabled(self._training):
+                tensors = [self._copies.tensor(tensor) for tensor in example.tensors]
+                names = example.names or [f"input_{i}" for i in range(len(tensors))]
+                for name, tensor in zip(names, tensors, strict=True):
+                    recorder.add_input(tensor, name)
+                with recorder.recording():
+                    returned = replace(example, tensors=tuple(tensors)).given_to(self.module)
+                outputs, picked = select_outputs(returned, self._output)
+                recorder.graph.output(tuple(recorder.node_of(tensor) for tensor in outputs))
+        except (ConfigError, CannotEnterError, NeedsValuesError):
             raise
-        except UntraceableError as error:
-            raise CannotEnterError(recorder.failed_in, f"{error} ({error.line})") from error
         except Exception as error:
             raise self._translated(error, recorder.failed_in) from error
-
-    def _performed(self, example: Example, recorder: Recorder) -> Recording:
-        with self._copies.mode, torch.set_grad_enabled(self._training):
-            tensors = [self._copies.tensor(tensor) for tensor in example.tensors]
-            for name, tensor in zip(example.names or map(_numbered, range(len(tensors))), tensors, strict=True):
-                recorder.add_input(tensor, name)
-            named = dict(zip(example.names, tensors, strict=False))
-            with recorder.recording():
-                returned = self.module(**named) if named else self.module(*tensors)
-            outputs, picked = select_outputs(returned, self._output)
-            recorder.graph.output(tuple(recorder.node_of(tensor) for tensor in outputs))
         return Recording(recorder.graph, picked)
 
     def _translated(self, error: Exception, entered: nn.Module | None) -> Exception:
         """The error to raise for one of the forward: without values, modules that need them fail."""
-        whole = isinstance(error, WholeModuleError)
-        cause = (error.__cause__ if whole else None) or error
-        if self._copies.have_values:
+        if self._copies.fake is None:
             name = type(self._copies.model).__name__
-            return ConfigError(f"model: {name} fails on the first samples: {described(cause)} ({line_of(cause)})")
-        if whole or entered is None or entered is self.module:
+            return ConfigError(f"model: {name} fails on the first samples: {described(error)} ({line_of(error)})")
+        if entered is None or entered is self.module:
             return NeedsValuesError()
         return CannotEnterError(entered, f"it computes with values ({line_of(error)})")
 
@@ -225,10 +187,6 @@ def _read(graph: fx.Graph) -> set[StateLocation]:
     """The attributes whose tensors a graph reads."""
     constants = (node.target for node in graph.nodes if node.op == "get_attr" and node.meta["constant"])
     return {StateLocation(*str(name).rpartition(".")[0].rpartition(".")[::2]) for name in constants}
-
-
-def _numbered(i: int) -> str:
-    return f"input_{i}"
 
 
 @dataclass(frozen=True)
@@ -333,9 +291,9 @@ class _Tracer:
         if not locations:
             return
         session, example = self._session(training=training), self.example.resized(SAMPLES[0], length)
-        for change in session.find_changes(example, locations) or session.find_changes(example, locations):
-            if not of_parts or change.module is not session.module:
-                raise CannotEnterError(change.module, change.reason)
+        for error in session.find_changes(example, locations) or session.find_changes(example, locations):
+            if not of_parts or error.module is not session.module:
+                raise error
 
     @staticmethod
     def _draws(recording: Recording) -> list[StateLocation]:
@@ -384,6 +342,6 @@ def _replace(node: fx.Node, value: Any) -> None:
 
 def _has_effect(node: fx.Node) -> bool:
     """True if a node is needed even if nothing uses its result."""
-    if isinstance(node.target, SameBranch):
+    if node.target is check_branch:
         return bool(node.all_input_nodes)
     return node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))

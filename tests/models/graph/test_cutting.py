@@ -189,7 +189,7 @@ def test_lost_batch_size_is_refused_with_line():
 def test_sizes_taking_another_branch_end_the_run():
     chain = cut(Calling(lambda x: x if len(x.shape) == 2 and x.shape[0] > 2 else -x))
     assert chain(torch.randn(3, 4)).shape == (3, 2)
-    with pytest.raises(RunError, match=rf"size of 2 .*another way .*{HERE}:\d+"):
+    with pytest.raises(RunError, match=rf"size of 2 .*another branch .*{HERE}:\d+"):
         chain(torch.randn(2, 4))
 
 
@@ -210,12 +210,12 @@ def test_branch_on_single_sample_without_effect_is_accepted():
 def test_single_sample_taking_another_branch_ends_the_run():
     chain = cut(Calling(lambda x: -x if x.shape[0] == 1 else x))
     assert chain(torch.randn(2, 4)).shape == (2, 2)
-    with pytest.raises(RunError, match=r"size of 1 .*another way"):
+    with pytest.raises(RunError, match=r"size of 1 .*another branch"):
         chain(torch.randn(1, 4))
 
 
 def test_input_of_another_shape_ends_the_run():
-    with pytest.raises(RunError, match=r"shape \(3, 5\), where the forward was recorded for \(any, 4\)"):
+    with pytest.raises(RunError, match=r"shape \(3, 5\), but the forward was recorded for \(any, 4\)"):
         cut(Skip())(torch.randn(3, 5))
 
 
