@@ -5,7 +5,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -107,7 +107,7 @@ class Recording:
 
     graph: fx.Graph
     picked: str | None
-    changes: Sequence[StateLocation] = ()
+    changes: Sequence[StateLocation]
 
 
 class TracingSession:
@@ -138,10 +138,12 @@ class TracingSession:
         """
         before = {**(self._state or python_state(self.module)), **generators()}
         with python_generators_kept():
-            recording = self._recorded(example, self._recorder())
+            graph, picked = self._recorded(example, self._recorder())
             drawn = generators()
         self._state = python_state(self.module)
-        return replace(recording, changes=changes(before, {**self._state, **drawn}, _read(recording.graph)))
+        constants = (str(node.target) for node in graph.nodes if node.op == "get_attr" and node.meta["constant"])
+        read = {StateLocation(*name.rpartition(".")[0].rpartition(".")[::2]) for name in constants}
+        return Recording(graph, picked, changes(before, {**self._state, **drawn}, read))
 
     def find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[CannotEnterError]:
         """Errors for changes of these locations in a forward, by code that a graph does not repeat."""
@@ -155,7 +157,7 @@ class TracingSession:
         with_data = partial(self._copies.returned, training=self._training) if self._copies.fake else None
         return Recorder(self.module, self._opaque, with_data)
 
-    def _recorded(self, example: Example, recorder: Recorder) -> Recording:
+    def _recorded(self, example: Example, recorder: Recorder) -> tuple[fx.Graph, str | None]:
         mode = nullcontext() if self._copies.fake is None else _without_reports(self._copies.fake)
         try:
             with mode, torch.set_grad_enabled(self._training):
@@ -171,7 +173,7 @@ class TracingSession:
             raise
         except Exception as error:
             raise self._translated(error, recorder.failed_in) from error
-        return Recording(recorder.graph, picked)
+        return recorder.graph, picked
 
     def _translated(self, error: Exception, entered: nn.Module | None) -> Exception:
         """The error to raise for one of the forward: without values, modules that need them fail."""
@@ -181,12 +183,6 @@ class TracingSession:
         if entered is None or entered is self.module:
             return NeedsValuesError()
         return CannotEnterError(entered, f"it computes with values ({line_of(error)})")
-
-
-def _read(graph: fx.Graph) -> set[StateLocation]:
-    """The attributes whose tensors a graph reads."""
-    constants = (node.target for node in graph.nodes if node.op == "get_attr" and node.meta["constant"])
-    return {StateLocation(*str(name).rpartition(".")[0].rpartition(".")[::2]) for name in constants}
 
 
 @dataclass(frozen=True)
@@ -213,76 +209,82 @@ def trace(model: nn.Module, example: Example, output: str | None) -> Graphs:
         ConfigError: no graph can repeat what its own forward does.
     """
     try:
-        return _Tracer(ModuleCopies(model, with_values=False), example, output).graphs()
+        return _graphs(ModuleCopies(model, with_values=False), example, output)
     except NeedsValuesError:
         with torch.random.fork_rng(devices=[]):
-            return _Tracer(ModuleCopies(model, with_values=True), example, output).graphs()
+            return _graphs(ModuleCopies(model, with_values=True), example, output)
 
 
-@dataclass
+def _graphs(copies: ModuleCopies, example: Example, output: str | None) -> Graphs:
+    """Records until every module that cannot be looked into is called as a whole."""
+    opaque: dict[type, str] = {}
+    while True:
+        tracers = [_Tracer(copies, tuple(opaque), example, output, training) for training in (True, False)]
+        try:
+            training, evaluation = [tracer.recorded() for tracer in tracers]
+            return Graphs(training.graph, evaluation.graph, evaluation.picked or training.picked, opaque)
+        except CannotEnterError as found:
+            kind, root = type(found.module), type(copies.model)
+            if found.module is None or kind is root or kind in opaque:
+                raise ConfigError(
+                    f"model: {root.__name__} cannot be cut into stages: {found.reason}; move this into a submodule, "
+                    "which then stays in one layer, or return an nn.Sequential whose children are the layers, or a "
+                    "pipetrain.LayerChain(module, layers)"
+                ) from found
+            opaque[kind] = found.reason
+
+
+@dataclass(frozen=True)
 class _Tracer:
+    """Records a module in one mode, and again for fewer samples."""
+
     copies: ModuleCopies
+    opaque: tuple[type, ...]
     example: Example
     output: str | None
-    opaque: dict[type, str] = field(default_factory=dict)
+    training: bool
 
-    def graphs(self) -> Graphs:
-        """Records until every module that cannot be looked into is called as a whole."""
-        while True:
-            try:
-                training, evaluation = self._recorded(training=True), self._recorded(training=False)
-                return Graphs(training.graph, evaluation.graph, evaluation.picked or training.picked, self.opaque)
-            except CannotEnterError as found:
-                kind, root = type(found.module), type(self.copies.model)
-                if found.module is None or kind is root or kind in self.opaque:
-                    raise ConfigError(
-                        f"model: {root.__name__} cannot be cut into stages: {found.reason}; move this into a "
-                        "submodule, which then stays in one layer, or return an nn.Sequential whose children are the "
-                        "layers, or a pipetrain.LayerChain(module, layers)"
-                    ) from found
-                self.opaque[kind] = found.reason
-
-    def _recorded(self, *, training: bool) -> Recording:
-        session, length = self._session(training=training), self.example.length
-        first = session.record(self.example.resized(SAMPLES[0], length))
-        self._check(self._draws(first), length, training=training)
-        varied, different = self._compared(first, session, training=training)
+    def recorded(self) -> Recording:
+        """The first recording, its sizes and inputs compared with the second."""
+        session = self._session()
+        first = session.record(self.example.resized(SAMPLES[0], self.example.length))
+        self._check(_draws(first))
+        varied, different = self._compared(first, session)
         if different is not None and first.changes:
-            varied, different = self._compared(first, self._session(training=training), training=training)
+            varied, different = self._compared(first, self._session())
             if different is None:
-                self._check(first.changes, length, training=training, of_parts=True)
+                self._check(first.changes, of_parts=True)
         if different is not None:
-            raise _lost_size(different)
+            reason = "it computes with the number of samples in a way that cannot be followed"
+            raise CannotEnterError(different.meta.get("module"), f"{reason} ({different.meta.get('line', '')})")
         for node, shape in zip(first.graph.nodes, self.example.fixed(varied=varied), strict=False):
             node.meta["expected"] = shape
         return first
 
-    def _compared(self, first: Recording, session: TracingSession, *, training: bool) -> tuple[bool, fx.Node | None]:
+    def _session(self) -> TracingSession:
+        return TracingSession(self.copies, self.opaque, self.output, training=self.training)
+
+    def _compared(self, first: Recording, session: TracingSession) -> tuple[bool, fx.Node | None]:
         """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
         length = self.example.length
         if length is not None:
             with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
-                if self._difference(first, session, length - 1, training=training) is None:
+                if self._difference(first, session, length - 1) is None:
                     return True, None
-        return False, self._difference(first, session, length, training=training)
+        return False, self._difference(first, session, length)
 
-    def _difference(
-        self, first: Recording, session: TracingSession, length: int | None, *, training: bool
-    ) -> fx.Node | None:
+    def _difference(self, first: Recording, session: TracingSession, length: int | None) -> fx.Node | None:
         example = self.example.resized(SAMPLES[1], length)
         second = session.record(example)
-        if changed := set(second.changes) - set(self._draws(first)):
+        if changed := set(second.changes) - set(_draws(first)):
             # what follows from the number of samples is the same again
-            again = [location for location in session.record(example).changes if location in changed]
-            self._check(again, length, training=training)
+            self._check([location for location in session.record(example).changes if location in changed])
         different = _first_difference(first.graph, second.graph)
         if different is None:
             _fold_constant_sizes(first.graph, second.graph)
         return different
 
-    def _check(
-        self, locations: Sequence[StateLocation], length: int | None, *, training: bool, of_parts: bool = False
-    ) -> None:
+    def _check(self, locations: Sequence[StateLocation], *, of_parts: bool = False) -> None:
         """Checks that only parts that are called as a whole change these locations.
 
         Raises:
@@ -290,22 +292,14 @@ class _Tracer:
         """
         if not locations:
             return
-        session, example = self._session(training=training), self.example.resized(SAMPLES[0], length)
+        session, example = self._session(), self.example.resized(SAMPLES[0], self.example.length)
         for error in session.find_changes(example, locations) or session.find_changes(example, locations):
             if not of_parts or error.module is not session.module:
                 raise error
 
-    @staticmethod
-    def _draws(recording: Recording) -> list[StateLocation]:
-        return [location for location in recording.changes if location.is_generator]
 
-    def _session(self, *, training: bool) -> TracingSession:
-        return TracingSession(self.copies, tuple(self.opaque), self.output, training=training)
-
-
-def _lost_size(node: fx.Node) -> CannotEnterError:
-    reason = "it computes with the number of samples in a way that cannot be followed"
-    return CannotEnterError(node.meta.get("module"), f"{reason} ({node.meta.get('line', '')})")
+def _draws(recording: Recording) -> list[StateLocation]:
+    return [location for location in recording.changes if location.is_generator]
 
 
 def _first_difference(one: fx.Graph, other: fx.Graph) -> fx.Node | None:
