@@ -212,15 +212,11 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
     drops = [*[hidden_dropout] * (layers - 1), dropout]
     lstms = [LstmLayer(widths[i], widths[i + 1], drops[i], weight_drop) for i in range(layers)]
     words = WordEmbedding(vocabulary_size, embedding, word_dropout, input_dropout)
-    model = AwdLstm(words, lstms, _decoder(words, widths[-1], tied=tied))
-    return LayerChain(model, [words, *lstms, model.decoder])
-
-
-def _decoder(words: WordEmbedding, width: int, *, tied: bool) -> nn.Linear:
-    decoder = nn.Linear(width, words.num_embeddings)
+    decoder = nn.Linear(widths[-1], vocabulary_size)
     nn.init.zeros_(decoder.bias)
     if tied:
         decoder.weight = words.weight
     else:
         nn.init.uniform_(decoder.weight, -_INITIAL, _INITIAL)
-    return decoder
+    model = AwdLstm(words, lstms, decoder)
+    return LayerChain(model, [words, *lstms, decoder])

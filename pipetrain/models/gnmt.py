@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair
+from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair, zero_padding
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
 
@@ -211,9 +211,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     model = GNMT(embeddings, layers, dropout)
     for weight in model.parameters():
         nn.init.uniform_(weight, -_SPREAD, _SPREAD)
-    for embedding in embeddings:
-        with torch.no_grad():
-            embedding.weight[padding] = 0
+    zero_padding(embeddings)
     return LayerChain(model, _layers(model))
 
 

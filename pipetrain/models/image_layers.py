@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.tensors import Tensors
 
 _FOLLOWING = (nn.BatchNorm2d, nn.ReLU, nn.Dropout)
 """Modules that join the layer of the convolution before them."""
@@ -99,20 +100,20 @@ class Open(nn.Module):
         self.body = body
 
     @override
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> Tensors:
         return self.body(x), x
 
 
 class Relay(nn.Module):
-    """A middle layer of a block: (y, skip) to (body(y), skip)."""
+    """A layer that passes later tensors on, such as a block's input: (x, *others) to (body(x), *others)."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
 
     @override
-    def forward(self, y: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
-        return self.body(y), skip
+    def forward(self, x: Tensor, *others: Tensor) -> Tensors:
+        return self.body(x), *others
 
 
 class Close(nn.Module):

@@ -1,6 +1,6 @@
 """torchvision's GoogLeNet and Inception-V3 as layer chains, under its names and with its initial weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,8 +8,9 @@ from typing_extensions import override
 
 from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.image_layers import with_enlargement
+from pipetrain.models.image_layers import Relay, with_enlargement
 from pipetrain.models.torchvision_models import with_channels
+from pipetrain.tensors import Tensors
 
 _GOOGLENET = (
     "conv1", "maxpool1", "conv2", "conv3", "maxpool2", "inception3a", "inception3b", "maxpool3", "inception4a",
@@ -23,27 +24,15 @@ _INCEPTION_V3 = (
 _LEAST, _LEAST_OF_V3, _LEAST_OF_V3_WITH_HEAD = 15, 75, 299
 
 
-class Trunk(nn.Module):
-    """A layer of the model itself: (x, scores of earlier heads...) to (body(x), the same scores)."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    @override
-    def forward(self, x: Tensor, *scores: Tensor) -> tuple[Tensor, ...]:
-        return self.body(x), *scores
-
-
-class Branching(Trunk):
+class Branching(nn.Module):
     """A layer of the model whose output an auxiliary head scores, in training alone: its scores come last."""
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__(body)
-        self.head = head
+        super().__init__()
+        self.body, self.head = body, head
 
     @override
-    def forward(self, x: Tensor, *scores: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor, *scores: Tensor) -> Tensors:
         y = self.body(x)
         return (y, *scores, self.head(y)) if self.training else (y, *scores)
 
@@ -56,7 +45,7 @@ class Scores(nn.Module):
         self.body = body
 
     @override
-    def forward(self, x: Tensor, *scores: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, x: Tensor, *scores: Tensor) -> Tensor | Tensors:
         own: Tensor = self.body(x)
         return (own, *reversed(scores)) if scores else own
 
@@ -101,13 +90,11 @@ def _rechannel(block: Any, channels: int, std: float) -> None:
 
 
 def _chain(model: Any, names: tuple[str, ...], heads: Mapping[str, nn.Module], least: int) -> LayerChain:
-    layers = list(_layers(model, names, heads))
+    layers: list[nn.Module] = []
+    for name in names:
+        body = getattr(model, name)
+        relayed = Relay(body) if heads else body
+        layers.append(Branching(body, heads[name]) if name in heads else relayed)
     layers[0] = with_enlargement(model, layers[0], least)
     scores = nn.Sequential(model.avgpool, nn.Flatten(), model.dropout, model.fc)
     return LayerChain(model, [*layers, Scores(scores) if heads else scores])
-
-
-def _layers(model: Any, names: tuple[str, ...], heads: Mapping[str, nn.Module]) -> Iterator[nn.Module]:
-    for name in names:
-        body = getattr(model, name)
-        yield Branching(body, heads[name]) if name in heads else Trunk(body) if heads else body

@@ -43,7 +43,7 @@ class S2VT(nn.Module):
             _First(self.first),
             _Words(self.word_embedding, self.dropout),
             _Second(self.second),
-            _Head(self.dropout, self.head),
+            nn.Sequential(self.dropout, self.head),
         ]
 
     @override
@@ -128,19 +128,6 @@ class _Second(nn.Module):
     def forward(self, inputs: Tensor, words: Tensor) -> Tensor:
         written: Tensor = self.second(inputs)[0]
         return written[:, -words.shape[1] :].contiguous()
-
-
-class _Head(nn.Module):
-    """The outputs of the second LSTM layer -> the logits of each next word."""
-
-    def __init__(self, dropout: nn.Dropout, head: nn.Linear) -> None:
-        super().__init__()
-        self.dropout, self.head = dropout, head
-
-    @override
-    def forward(self, written: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.dropout(written))
-        return logits
 
 
 def build(

@@ -9,13 +9,7 @@ from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain, out_of_place
 from pipetrain.models.image_layers import block_layers, chain_of_features
 
-_RESNETS = {
-    18: torchvision_shim.models.resnet18,
-    34: torchvision_shim.models.resnet34,
-    50: torchvision_shim.models.resnet50,
-    101: torchvision_shim.models.resnet101,
-    152: torchvision_shim.models.resnet152,
-}
+_DEPTHS = (18, 34, 50, 101, 152)
 
 
 def resnet(depth: int, channels: int, classes: int) -> LayerChain:
@@ -47,9 +41,9 @@ def resnet_cifar(depth: int, channels: int, classes: int) -> LayerChain:
 
 
 def _plain_resnet(depth: int, classes: int) -> Any:
-    if depth not in _RESNETS:
-        raise ConfigError(f"model.depth={depth}: torchvision has ResNets of depth {', '.join(map(str, _RESNETS))}")
-    model = _RESNETS[depth](weights=None, num_classes=classes)
+    if depth not in _DEPTHS:
+        raise ConfigError(f"model.depth={depth}: torchvision has ResNets of depth {', '.join(map(str, _DEPTHS))}")
+    model = getattr(torchvision_shim.models, f"resnet{depth}")(weights=None, num_classes=classes)
     out_of_place(model)
     return model
 

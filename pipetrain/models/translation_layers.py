@@ -1,8 +1,9 @@
 """Embeddings of a translation model's two languages, as layers of its chain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -35,6 +36,13 @@ def embedding_pair(
             )
         target.weight = source.weight
     return source, target
+
+
+@torch.no_grad()
+def zero_padding(embeddings: Iterable[nn.Embedding]) -> None:
+    """Sets the vectors of the padding token to zero."""
+    for embedding in embeddings:
+        embedding.weight[embedding.padding_idx] = 0
 
 
 class EmbedSource(nn.Module):
