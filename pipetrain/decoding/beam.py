@@ -58,14 +58,6 @@ class SpecialTokens:
 _CPU = torch.device("cpu")
 
 
-def _ignore_words(_description: str) -> None:
-    pass
-
-
-def _ignore_texts(_texts: Sequence[str], _references: Sequence[Sequence[str]]) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class DecodingOptions:
     """Options of decoding.
@@ -87,8 +79,8 @@ class DecodingOptions:
     batch_size: int = 64
     limit: int | None = None
     device: torch.device = _CPU
-    on_progress: Callable[[str], None] = _ignore_words
-    on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = _ignore_texts
+    on_progress: Callable[[str], None] = lambda _description: None
+    on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = lambda _texts, _references: None
 
     def divisor(self, length: int) -> float:
         """Divisor of the log-probability of a text of `length` tokens, the end included."""

@@ -122,11 +122,7 @@ def _disable_synchronization(metric: Metric) -> None:
     parts: list[Any] = [part for each in held if isinstance(each, nn.Module) for part in each.modules()]
     for part in parts:
         if hasattr(part, "distributed_available_fn"):
-            part.distributed_available_fn = _never
-
-
-def _never() -> bool:
-    return False
+            part.distributed_available_fn = lambda: False
 
 
 @contextmanager

@@ -188,17 +188,7 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
     PipeDream trains six LSTM layers with 0.41 GB of weights and does not say how wide they are (section 5.2):
     `embedding=400 hidden=1370 layers=6` have as many over the 10,000 words of Penn Treebank.
 
-    Args:
-        vocabulary_size: number of tokens.
-        embedding: width of the embedding.
-        hidden: width of the LSTMs.
-        layers: number of LSTMs.
-        dropout: the share of the last LSTM's outputs dropped, the same at all positions of a sample.
-        input_dropout: the same of the embedding's.
-        hidden_dropout: the same of the other LSTMs'.
-        word_dropout: the share of the vocabulary's words dropped in a forward.
-        weight_drop: the share of recurrent weights dropped in a forward.
-        tied: True if the decoder's weight is the embedding's; the last LSTM then is as wide as the embedding.
+    `conf/model/awd_lm.yaml` describes the options. If `tied`, the last LSTM is as wide as the embedding.
 
     Raises:
         ConfigError: a width is below 1, or a share not from 0 to below 1.

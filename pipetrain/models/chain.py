@@ -75,9 +75,10 @@ class LayerChain:
 
         Those that share a buffer must be in one stage, as the forward of each may change it.
         """
-        weights = {} if buffers_alone else self.holders(_trainable)
-        both = (*weights.values(), *self.holders(nn.Module.buffers).values())
-        return sorted({pair for held in both for pair in itertools.pairwise(held)})
+        weights = {} if buffers_alone else self.holders(nn.Module.parameters)
+        trainable = (layers for weight, layers in weights.items() if weight.requires_grad)
+        both = (*trainable, *self.holders(nn.Module.buffers).values())
+        return sorted({pair for layers in both for pair in itertools.pairwise(layers)})
 
     def shared_weights(self) -> dict[tuple[int, ...], int]:
         """The layers that share weights, ascending -> the bytes that just these share."""
@@ -101,10 +102,6 @@ def out_of_place(model: nn.Module) -> None:
     for part in model.modules():
         if getattr(part, "inplace", None) is True:
             part.inplace = False  # type: ignore[assignment]
-
-
-def _trainable(module: nn.Module) -> Iterator[nn.Parameter]:
-    return (weight for weight in module.parameters() if weight.requires_grad)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
@@ -143,9 +140,9 @@ def _check(chain: LayerChain) -> None:
     if len(set(chain.labels)) != len(chain.layers):
         raise ConfigError(f"model: {len(chain.layers)} layers need as many different labels, not {chain.labels}")
     held = {id(tensor) for layer in chain.layers for tensor in _tensors(layer)}
-    owned = {id(tensor) for tensor in _tensors(chain.module)}
     named = itertools.chain(chain.module.named_parameters(), chain.module.named_buffers())
-    lost = [name for name, tensor in named if id(tensor) not in held]
+    owned = {id(tensor): name for name, tensor in named}
+    lost = [name for tensor, name in owned.items() if tensor not in held]
     if lost:
         raise ConfigError(f"model: {', '.join(lost[:3])} of {type(chain.module).__name__} is in none of its layers")
     for label, layer in zip(chain.labels, chain.layers, strict=True):

@@ -130,14 +130,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
 ) -> LayerChain:
     """The chain of a decoder-only Transformer: embedding, the attention and the MLP of each block, norm and scores.
 
-    Args:
-        vocabulary_size: tokens.
-        max_length: positions at most.
-        layers: blocks.
-        width: features of a position, which the heads of an attention share.
-        heads: of each attention.
-        dropout: of embeddings, attention and both outputs of a block.
-        tied: True if tokens are scored with the weight that embeds them.
+    `conf/model/gpt.yaml` describes the options.
 
     Raises:
         ConfigError: a number is out of its range, or the heads do not divide the width.

@@ -92,36 +92,35 @@ def with_enlargement(model: nn.Module, first: nn.Module, least: int) -> nn.Modul
     return nn.Sequential(enlarge, first)
 
 
-class Open(nn.Module):
-    """The first layer of a block: x to (body(x), x)."""
+class Wrapper(nn.Module):
+    """A layer around a module of the model."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
+
+
+class Open(Wrapper):
+    """The first layer of a block: x to (body(x), x)."""
 
     @override
     def forward(self, x: Tensor) -> Tensors:
         return self.body(x), x
 
 
-class Relay(nn.Module):
+class Relay(Wrapper):
     """A layer that passes later tensors on, such as a block's input: (x, *others) to (body(x), *others)."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
 
     @override
     def forward(self, x: Tensor, *others: Tensor) -> Tensors:
         return self.body(x), *others
 
 
-class Close(nn.Module):
+class Close(Wrapper):
     """The last layer of a block: (y, skip) to relu(body(y) + shortcut(skip))."""
 
     def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
-        super().__init__()
-        self.body = body
+        super().__init__(body)
         self.shortcut = shortcut
 
     @override

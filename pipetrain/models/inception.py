@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.image_layers import Relay, with_enlargement
+from pipetrain.models.image_layers import Relay, Wrapper, with_enlargement
 from pipetrain.models.torchvision_models import with_channels
 from pipetrain.tensors import Tensors
 
@@ -24,12 +24,12 @@ _INCEPTION_V3 = (
 _LEAST, _LEAST_OF_V3, _LEAST_OF_V3_WITH_HEAD = 15, 75, 299
 
 
-class Branching(nn.Module):
+class Branching(Wrapper):
     """A layer of the model whose output an auxiliary head scores, in training alone: its scores come last."""
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.head = body, head
+        super().__init__(body)
+        self.head = head
 
     @override
     def forward(self, x: Tensor, *scores: Tensor) -> Tensors:
@@ -37,12 +37,8 @@ class Branching(nn.Module):
         return (y, *scores, self.head(y)) if self.training else (y, *scores)
 
 
-class Scores(nn.Module):
+class Scores(Wrapper):
     """The last layer: the model's own scores first, then those of the heads, the last one's first, as torchvision's."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
 
     @override
     def forward(self, x: Tensor, *scores: Tensor) -> Tensor | Tensors:

@@ -113,14 +113,7 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
 
     PipeOptim's paper names the model alone, neither its width nor its depth (section V-A).
 
-    Args:
-        vocabulary_size: number of tokens.
-        classes: number of classes.
-        padding: the id that fills up short texts.
-        embedding: width of the embedding.
-        hidden: width of the recurrent layers.
-        layers: number of recurrent layers.
-        dropout: the share of each layer's outputs dropped.
+    `conf/model/residual_lstm.yaml` describes the options; `padding` is the id that fills up short texts.
 
     Raises:
         ConfigError: a width is below 1, or the share not from 0 to below 1.

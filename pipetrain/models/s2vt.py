@@ -18,13 +18,6 @@ class S2VT(nn.Module):
     The first layer reads an embedding of each frame, and then zeros, one for each word. The second reads what the first
     gives, with zeros for each frame and then an embedding of each word before. Dropout is applied to both embeddings
     and to what the head reads.
-
-    Args:
-        features: numbers that describe a frame.
-        vocabulary_size: words.
-        hidden: units of each LSTM layer; the paper has 1000.
-        embedding: numbers that a frame and a word are embedded in; the paper has 500.
-        dropout: share of the numbers that are set to zero in training.
     """
 
     def __init__(self, features: int, vocabulary_size: int, hidden: int, embedding: int, dropout: float) -> None:
@@ -48,14 +41,9 @@ class S2VT(nn.Module):
 
     @override
     def forward(self, frames: Tensor, words: Tensor) -> Any:
-        """The logits of each next word.
+        """Logits (n, positions, vocabulary) of each next word.
 
-        Args:
-            frames: (n, frames, features), float.
-            words: the words before, (n, positions), int64.
-
-        Returns:
-            (n, positions, vocabulary).
+        The frames are (n, frames, features), float; the words before (n, positions), int64.
         """
         return LayerChain(self, self.layers())(frames, words)
 
@@ -135,7 +123,8 @@ def build(
 ) -> LayerChain:
     """S2VT as a chain of five layers: frames, first LSTM, words, second LSTM, head.
 
-    The inputs of the first layer are frames and words; words are relayed to the last but one.
+    The inputs of the first layer are frames and words; words are relayed to the last but one. `conf/model/s2vt.yaml`
+    describes the options; `features` is the size of a frame.
 
     Raises:
         ConfigError: a size is below 1, or the dropout is no share.

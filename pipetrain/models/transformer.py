@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,17 +36,41 @@ def cached_attention(
     return attention.out_proj(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
-class EncoderAttention(nn.Module):
-    """Self-attention of an encoder block."""
+class Attention(nn.Module):
+    """Attention with a residual connection and a norm, one part of a block."""
 
-    def __init__(self, block: nn.TransformerEncoderLayer) -> None:
+    def __init__(self, attention: nn.MultiheadAttention, dropout: nn.Dropout, norm: nn.LayerNorm) -> None:
         super().__init__()
-        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
+        self.attention, self.dropout, self.norm = attention, dropout, norm
+
+    def attend(self, x: Tensor, memory: Tensor, **masks: Any) -> Tensor:
+        """Output for x (n, positions, width) with keys and values of `memory`."""
+        y = self.attention(x, memory, memory, need_weights=False, **masks)[0]
+        return self.norm(x + self.dropout(y))  # type: ignore[no-any-return]
+
+
+class EncoderAttention(Attention):
+    """Self-attention of an encoder block."""
 
     @override
     def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
-        y = self.attention(x, x, x, key_padding_mask=padding, need_weights=False)[0]
-        return self.norm(x + self.dropout(y)), padding, target
+        return self.attend(x, x, key_padding_mask=padding), padding, target
+
+
+class DecoderAttention(Attention):
+    """Self-attention of a decoder block: a position sees no later one."""
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        return self.attend(x, x, attn_mask=causal_mask(x), is_causal=True), memory, padding
+
+
+class CrossAttention(Attention):
+    """Attention of a decoder block to the encoder's output."""
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        return self.attend(x, memory, key_padding_mask=padding), memory, padding
 
 
 class FeedForward(nn.Module):
@@ -69,32 +94,6 @@ class FeedForward(nn.Module):
         y = self.linear2(F.relu(self.linear1(x)))
         result = self.norm(x + self.dropout(y))
         return (result, *others) if self.relays else (result,)
-
-
-class DecoderAttention(nn.Module):
-    """Self-attention of a decoder block: a position sees none that comes later."""
-
-    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
-        super().__init__()
-        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
-
-    @override
-    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
-        y = self.attention(x, x, x, attn_mask=causal_mask(x), is_causal=True, need_weights=False)[0]
-        return self.norm(x + self.dropout(y)), memory, padding
-
-
-class CrossAttention(nn.Module):
-    """Attention of a decoder block to the encoder's output."""
-
-    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
-        super().__init__()
-        self.attention, self.dropout, self.norm = block.multihead_attn, block.dropout2, block.norm2
-
-    @override
-    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
-        y = self.attention(x, memory, memory, key_padding_mask=padding, need_weights=False)[0]
-        return self.norm(x + self.dropout(y)), memory, padding
 
 
 def causal_mask(x: Tensor) -> Tensor:
@@ -214,17 +213,8 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     position (n, positions), padded with `padding`. The source's padding and the target's ids ride along to the decoder,
     the encoder's output through it. Initial weights are drawn as in fairseq, and dropout follows what it does there.
 
-    Args:
-        source_vocabulary_size: tokens of the source.
-        target_vocabulary_size: tokens of the target.
-        padding: the token that pads both.
-        joint_vocabulary: True if source and target have the same tokens.
-        layers: N of the paper.
-        width: its d_model.
-        feedforward: its d_ff.
-        heads: its h.
-        dropout: its P_drop.
-        shared_embeddings: `target` for one weight of target embedding and head; `all`: of the source embedding, too.
+    `conf/model/transformer.yaml` describes the options; `joint_vocabulary` is True if both languages have the same
+    tokens.
 
     Raises:
         ConfigError: an option is out of its range, or does not go with another.
@@ -271,10 +261,16 @@ def _layers(model: Transformer) -> list[nn.Module]:
     layers: list[nn.Module] = [EmbedSource(model.source_embedding, model.dropout)]
     for encoder in model.encoder.layers:
         assert isinstance(encoder, nn.TransformerEncoderLayer)
-        layers += [EncoderAttention(encoder), FeedForward(encoder, encoder.dropout2, encoder.norm2)]
+        layers += [
+            EncoderAttention(encoder.self_attn, encoder.dropout1, encoder.norm1),
+            FeedForward(encoder, encoder.dropout2, encoder.norm2),
+        ]
     layers.append(EmbedTarget(model.target_embedding, model.dropout))
     blocks = decoder_blocks(model.decoder)
     for block in blocks:
-        feed_forward = FeedForward(block, block.dropout3, block.norm3, relays=block is not blocks[-1])
-        layers += [DecoderAttention(block), CrossAttention(block), feed_forward]
+        layers += [
+            DecoderAttention(block.self_attn, block.dropout1, block.norm1),
+            CrossAttention(block.multihead_attn, block.dropout2, block.norm2),
+            FeedForward(block, block.dropout3, block.norm3, relays=block is not blocks[-1]),
+        ]
     return [*layers, model.head]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
@@ -137,19 +138,15 @@ class Recorder(TorchFunctionMode):
         Raises:
             CannotEnterError: it is neither a known tensor nor plain data.
         """
+        return map_aggregate(value, self._leaf)
+
+    def _leaf(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return self._nodes.get(id(value)) or self._held(value)
         if isinstance(value, Size):
             return self._nodes.get(id(value)) or self._size_node(value)
-        if isinstance(value, slice):
-            return slice(self.node_of(value.start), self.node_of(value.stop), self.node_of(value.step))
         if value is None or value is Ellipsis or isinstance(value, _PLAIN):
             return value
-        if isinstance(value, tuple | list):
-            parts = [self.node_of(each) for each in value]
-            return parts if isinstance(value, list) else tuple(parts)
-        if isinstance(value, dict):
-            return {key: self.node_of(each) for key, each in value.items()}
         raise self._refusal(f"a {type(value).__name__} is passed on")
 
     def _on_comparison(self, operation: str, left: Any, right: Any, outcome: bool) -> None:  # noqa: FBT001

@@ -305,16 +305,6 @@ def test_model_without_inputs_is_refused():
         chain_of(Skip())
 
 
-class Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(_ctx, x):
-        return 2 * x
-
-    @staticmethod
-    def backward(_ctx, gradient):
-        return 2 * gradient
-
-
 def test_recording_leaves_another_thread_alone():
     """The other thread trains from within the recorded forward, the main thread waiting, and after it."""
 
@@ -324,7 +314,7 @@ def test_recording_leaves_another_thread_alone():
             for weight in layers.parameters():
                 weight.copy_(torch.linspace(-1, 1, weight.numel()).view_as(weight))
         with torch.autocast("cpu", torch.bfloat16):
-            Twice.apply(layers(torch.ones(2, 4))).float().sum().backward()
+            Straight.apply(layers(torch.ones(2, 4))).float().sum().backward()
         return [weight.grad for weight in layers.parameters()]
 
     expected, found = train(), Queue()  # whose contents are no state of the model
@@ -334,9 +324,9 @@ def test_recording_leaves_another_thread_alone():
             thread = Thread(target=lambda: found.put(train()))
             thread.start()
             thread.join()
-        return Twice.apply(x)
+        return Straight.apply(x)
 
-    plain = cut(Calling(Twice.apply))
+    plain = cut(Calling(Straight.apply))
     chain = cut(Calling(elsewhere))
     assert [layer._programs[True].__code__.co_code for layer in chain.layers] == [
         layer._programs[True].__code__.co_code for layer in plain.layers
