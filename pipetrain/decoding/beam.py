@@ -27,11 +27,7 @@ class Generator(Protocol):
 
 
 class WholeModel(Protocol):
-    """An assembled model in evaluation mode.
-
-    Attributes:
-        module: the model's own module, with the weights of all stages.
-    """
+    """An assembled model in evaluation mode; its module has the weights of all stages."""
 
     module: nn.Module
 
@@ -42,13 +38,7 @@ class WholeModel(Protocol):
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The ids of a vocabulary that stand for no text.
-
-    Attributes:
-        beginning: what a decoder reads first.
-        end: after the last token.
-        padding: of shorter sequences in a minibatch.
-    """
+    """The ids of a vocabulary that stand for no text; a decoder reads `beginning` first."""
 
     beginning: int
     end: int
@@ -105,12 +95,7 @@ def beam_search(
     among the first `beam_width` that end are finished; a sample is done when it has that many. The best of them is the
     one with the highest log-probability after the length penalty. As in fairseq, the longest text must end.
 
-    Args:
-        model: in evaluation mode.
-        source: the encoder's inputs (n, positions, …).
-        special: tokens of the target vocabulary.
-        longest: tokens of the text of each sample at most.
-        options: of the search.
+    The source has the encoder's inputs (n, positions, …), and `longest` the most tokens of each sample's text.
     """
     beams = _Beams(longest, special, options)
     state = model.begin(*source)
@@ -159,11 +144,7 @@ class _Beams:
         """The last token of each row."""
 
     def extend(self, logits: Tensor) -> Tensor:
-        """Extends the hypotheses by a token; the previous row that each new one continues.
-
-        Args:
-            logits: of the next token, (rows, vocabulary).
-        """
+        """Extends the hypotheses by a token of these logits (rows, vocabulary); the row that each one continues."""
         width, vocabulary = self._options.beam_width, logits.shape[1]
         at_end = self._longest[self.samples] <= self._texts.shape[2]
         scores = self._next_scores(logits, at_end).view(len(self.samples), -1)

@@ -20,7 +20,6 @@ from pipetrain.losses import (
     correct_counts,
     count_of,
     log_loss_of,
-    percent,
 )
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
@@ -154,7 +153,7 @@ def metrics_of(parts: Iterable[PartScore]) -> dict[str, float]:
     return {
         "loss": total / count,
         **({} if log_loss is None else {"perplexity": _exp(log_loss / count)}),
-        **{name: percent(number, count) for name, number in hits.items()},
+        **{name: 100.0 * number / count for name, number in hits.items()},
     }
 
 

@@ -27,9 +27,7 @@ class Metric(Protocol):
 class Metrics:
     """The metrics of a run by name, as they are before an evaluation; none by default.
 
-    Attributes:
-        fresh: those that nothing has updated. Each evaluation updates copies of them.
-        lower_is_better: the names of those that fall as the model improves.
+    Each evaluation updates copies of the `fresh` ones. Those named `lower_is_better` fall as the model improves.
     """
 
     fresh: Mapping[str, Metric] = field(default_factory=dict)
@@ -57,11 +55,9 @@ NO_METRICS = Metrics()
 
 
 class RunningMetrics:
-    """The metrics of one evaluation. One process updates them in the order of the minibatches, so their bits are those
-    of a single process, wherever the stages are.
+    """The metrics of one evaluation by name.
 
-    Args:
-        metrics: by name.
+    One process updates them in the order of the minibatches, so their bits do not depend on where the stages are.
     """
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:

@@ -28,13 +28,8 @@ class DroppedRecurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """The hidden states (n, positions, H), and the last cell state (n, H).
 
-        Args:
-            ctx: autograd's.
-            gates: the input's part of the gates' arguments, biases included (n, positions, 4H), in torch's order.
-            weight: recurrent (4H, H).
-            mask: what it is multiplied by.
-            hidden: before the first position (n, H), a constant.
-            cell: likewise.
+        `gates` is the input's part of the gates' arguments, biases included (n, positions, 4H), in torch's order. The
+        recurrent `weight` (4H, H) is multiplied by `mask`. `hidden` and `cell` (n, H) begin, as constants.
         """
         recurrent = (weight * mask).t()
         hiddens, cells, activated = [hidden], [cell], []
@@ -116,10 +111,8 @@ class WordEmbedding(nn.Embedding):
 class LstmLayer(StatefulLayer):
     """LSTM over (n, positions, features) that continues from the end of the previous minibatch.
 
-    Args:
-        inputs, width: features of its inputs and outputs.
-        dropout: the share of outputs dropped, the same at all positions.
-        weight_drop: the share of recurrent weights dropped in a forward in training.
+    In training a share `dropout` of its outputs is dropped, the same at all positions, and `weight_drop` of its
+    recurrent weights.
     """
 
     def __init__(self, inputs: int, width: int, dropout: float, weight_drop: float) -> None:

@@ -153,12 +153,8 @@ def _check(chain: LayerChain) -> None:
 def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.device) -> LayerChain:
     """A copy of the chain in evaluation mode that computes with other tensors; the chain itself stays as it is.
 
-    The tensors of `state` become the copy's own where they are on the device already, so that none is held twice.
-
-    Args:
-        chain: the model, whose own weights and buffers are not read where `state` has them.
-        state: names as in `chain.module.state_dict()`; of a tied tensor all of them have the same.
-        device: where the copy is to compute.
+    The tensors of `state`, named as in `chain.module.state_dict()`, become the copy's own where they are on the device
+    already, so that none is held twice; all names of a tied tensor have the same. What it lacks is the chain's.
     """
     parameters = {id(parameter) for parameter in chain.module.parameters()}
     copies: dict[int, Tensor] = {}

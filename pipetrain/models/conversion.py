@@ -28,13 +28,6 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
     Raises:
         ConfigError: the model is something else, or its forward does what no graph can repeat.
     """
-    if output is not None and not is_cut_along_graph(model):
-        raise ConfigError(
-            f"model.output={output}: a {type(model).__name__} is a chain of layers, and all that the last one returns "
-            "goes to the loss"
-        )
-    if isinstance(model, LayerChain):
-        return model
     if is_cut_along_graph(model):
         if not isinstance(model, nn.Module) or not inputs:
             raise ConfigError(
@@ -46,6 +39,13 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
         from pipetrain.models.graph.example import Example
 
         return cut_along_graph(model, Example.of(inputs), output)
+    if output is not None:
+        raise ConfigError(
+            f"model.output={output}: a {type(model).__name__} is a chain of layers, and all that the last one returns "
+            "goes to the loss"
+        )
+    if isinstance(model, LayerChain):
+        return model
     assert isinstance(model, nn.Sequential)
     out_of_place(model)
     # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.

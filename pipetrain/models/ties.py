@@ -16,9 +16,7 @@ from pipetrain.models.chain import LayerChain
 class Tie:
     """A trainable weight that layers of several stages share: each of these stages holds a copy.
 
-    Attributes:
-        name: in the whole model.
-        stages: that hold it, in order; the first one counts and saves it.
+    The stages are in order; the first one counts and saves it.
     """
 
     name: str
@@ -45,12 +43,9 @@ def ties_between(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> tuple[
 
 
 def layers_of_stage(chain: LayerChain, bounds: tuple[int, int], copied: Collection[str]) -> list[nn.Module]:
-    """The chain's own layers; where weights `copied`, copies of the layers, which share all other tensors with them.
+    """The chain's layers from the first to the last exclusive of `bounds`.
 
-    Args:
-        chain: the model.
-        bounds: (first layer, last exclusive).
-        copied: names of weights that a stage before holds, too.
+    If an earlier stage holds weights, too, they are `copied`, and so are the layers, which share all other tensors.
     """
     first, last = bounds
     layers = chain.layers[first:last]

@@ -135,17 +135,12 @@ class Transformer(nn.Module):
     """
 
     def __init__(
-        self,
-        embeddings: tuple[Embedding, Embedding],
-        layers: int,
-        width: int,
-        feedforward: int,
-        heads: int,
-        dropout: float,
+        self, embeddings: tuple[Embedding, Embedding], layers: int, feedforward: int, heads: int, dropout: float
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = embeddings
         self.dropout = nn.Dropout(dropout)
+        width = self.target_embedding.embedding_dim
         encoder = nn.TransformerEncoderLayer(width, heads, feedforward, dropout, batch_first=True)
         decoder = nn.TransformerDecoderLayer(width, heads, feedforward, dropout, batch_first=True)
         # fairseq has no dropout of attention weights and hidden units
@@ -235,7 +230,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         joint=joint_vocabulary,
         shared=shared_embeddings == _ALL,
     )
-    model = Transformer(embeddings, layers, width, feedforward, heads, dropout)
+    model = Transformer(embeddings, layers, feedforward, heads, dropout)
     if shared_embeddings is not None:
         model.head.weight = model.target_embedding.weight
     _draw(model)

@@ -22,12 +22,7 @@ from pipetrain.models.graph.tracing import Graphs, trace
 
 
 def cut_along_graph(model: nn.Module, example: Example, output: str | None = None) -> LayerChain:
-    """The chain of a module that is neither one itself nor an nn.Sequential.
-
-    Args:
-        model: whose submodules and parameters the layers compute with.
-        example: its inputs.
-        output: which entry of what the forward returns goes to the loss; None: see `select_outputs`.
+    """The chain of a module, whose layers compute with its submodules and parameters.
 
     Raises:
         ConfigError: no graph can repeat what its forward does.
@@ -171,15 +166,16 @@ class _Copy:
 
     def _copied(self, node: fx.Node) -> fx.Node:
         args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
-        before = self.graph.call_function(_disable_grad) if node.meta["detached"] else None
-        entered = [
-            self.graph.call_function(_enter_autocast, (*region, self._here())) for region in node.meta["regions"]
-        ]
+        if node.meta["detached"]:
+            before = self.graph.call_function(torch.is_grad_enabled)
+            self.graph.call_function(torch.set_grad_enabled, (False,))
+        regions = node.meta["regions"]
+        entered = [self.graph.call_function(_enter_autocast, (*region, self._here())) for region in regions]
         copy = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
         copy.meta = node.meta
         for region in reversed(entered):
             self.graph.call_function(torch.amp._exit_autocast, (region,))
-        if before is not None:
+        if node.meta["detached"]:
             self.graph.call_function(torch.set_grad_enabled, (before,))
         return copy
 
@@ -199,12 +195,6 @@ class _Copy:
             if size_pair(node) in (sizes := sizes_of(tensor)):
                 return self.graph.call_function(torch.Tensor.size, (self._copies[tensor], sizes.index(size_pair(node))))
         raise AssertionError(f"{node} was to be had from what crosses")
-
-
-def _disable_grad() -> bool:
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(False)
-    return before
 
 
 def _enter_autocast(device: str, dtype: torch.dtype, enabled: bool, here: torch.device) -> Any:  # noqa: FBT001

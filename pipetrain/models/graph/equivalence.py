@@ -24,11 +24,7 @@ _TOLERANCE = 1e-4
 def matches_eager(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
     """True if a chain and its module return the same for these inputs in evaluation; False if one of them fails.
 
-    Args:
-        chain: with its module; both are left as they are.
-        example: the inputs.
-        output: the entry of what the module returns that goes to the loss; None: see `select_outputs`.
-        tolerance: relative; the absolute one is a tenth of it.
+    Both are left as they are. The absolute tolerance is a tenth of `tolerance`, the relative one.
     """
     copied = copy.deepcopy(chain)
     for part in (copied.module, *copied.layers):
@@ -44,14 +40,8 @@ def matches_eager(chain: LayerChain, example: Example, output: str | None, toler
 def trains_like_eager(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
     """True if a chain and its module compute the same bits in training: outputs, gradients and buffers.
 
-    Python, numpy and torch draw the same numbers for both. If the module itself does not give the same bits again,
-    about the same is enough.
-
-    Args:
-        chain: with its module; both are left as they are.
-        example: the inputs; first a few short ones of them are tried.
-        output: see `matches_eager`.
-        seed: of all random draws.
+    Python, numpy and torch draw the same numbers for both, which are left as they are. If the module itself does not
+    give the same bits again, about the same is enough. First a few short inputs are tried.
 
     Raises:
         ConfigError: a forward or backward fails.

@@ -4,7 +4,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import fx, nn
 
 _RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "dropout", "empty")
@@ -44,24 +46,28 @@ class Liveness:
     @cached_property
     def bytes_at(self) -> list[int]:
         """By position, the bytes of what crosses there, for the samples of the recording."""
-        steps = [0] * (len(self.nodes) + 1)
+        crossing = np.zeros(len(self.nodes) + 1, np.int64)
         for node, first, last in self._carried:
-            steps[first] += node.meta["bytes"]
-            steps[last] -= node.meta["bytes"]
-        return list(itertools.accumulate(steps))
+            crossing[first:last] += node.meta["bytes"]
+        return crossing.tolist()
 
     @cached_property
     def may_be_cut(self) -> list[bool]:
         """By position, True if what crosses is all that later nodes need, and none of it is written later."""
-        end = len(self.nodes)
-        some = _covered([(first, last) for _, first, last in self._carried], end)
-        together = _covered([*self._until_written(), *self._until_unpacked()], end)
-        lost = [False] * end
+        some = self._covered((first, last) for _, first, last in self._carried)
+        together = self._covered(itertools.chain(self._until_written(), self._until_unpacked()))
+        lost = np.zeros(len(self.nodes), bool)
         for size, needed in self._sizes_needed().items():
-            there = _covered([(first, last) for node, first, last in self._carried if size in sizes_of(node)], end)
-            missing = _covered(needed, end)
-            lost = [before or (a and not b) for before, a, b in zip(lost, missing, there, strict=True)]
-        return [a and not b and not c for a, b, c in zip(some, together, lost, strict=True)]
+            there = ((first, last) for node, first, last in self._carried if size in sizes_of(node))
+            lost |= self._covered(needed) & ~self._covered(there)
+        return (some & ~together & ~lost).tolist()  # type: ignore[no-any-return]
+
+    def _covered(self, stretches: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+        """For each position, True if a range (first, last exclusive) contains it."""
+        covered = np.zeros(len(self.nodes), bool)
+        for first, last in stretches:
+            covered[first:last] = True
+        return covered
 
     @cached_property
     def weights(self) -> list[set[str]]:
@@ -154,16 +160,6 @@ def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
     if any(word in getattr(node.target, "__name__", "") for word in _RANDOM):
         return False
     return all(each in free and (each.op != "get_attr" or each.meta["constant"]) for each in node.all_input_nodes)
-
-
-def _covered(stretches: Iterable[tuple[int, int]], end: int) -> list[bool]:
-    """For each position up to `end`, True if a range (first, last exclusive) contains it."""
-    steps = [0] * (end + 1)
-    for first, last in stretches:
-        if first < last:
-            steps[first] += 1
-            steps[last] -= 1
-    return [count > 0 for count in itertools.accumulate(steps)][:end]
 
 
 _COSTLY = 2

@@ -46,12 +46,7 @@ Seen = dict[int, tuple[Any, Any]]
 
 
 class StateLocation(NamedTuple):
-    """An attribute of a submodule, a global, or a default generator of random numbers.
-
-    Attributes:
-        path: the submodule's; None for globals and generators.
-        name: of the attribute, the global or the generator.
-    """
+    """An attribute of the submodule `path`; a global or a default generator of random numbers if that is None."""
 
     path: str | None
     name: str
@@ -82,12 +77,7 @@ class StateLocation(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Content of a location, which compares equal as long as it does not change.
-
-    Attributes:
-        value: as nested tuples, without tensors.
-        tensors: compared by identity.
-    """
+    """Content of a location: nested tuples without tensors, and the tensors; equal as long as neither changes."""
 
     value: Any
     tensors: tuple["_Identity", ...] = ()
@@ -201,9 +191,9 @@ class ChangeWatcher:
     """Compares some locations between any two lines of the user's code.
 
     Args:
-        locations: of Python state.
-        module: the module that is recorded.
-        recorder: of its forward.
+        locations: to compare.
+        module: whose forward is recorded.
+        recorder: of that forward.
 
     Attributes:
         changes: by code that a graph does not repeat: errors with the innermost module whose code makes the change, or

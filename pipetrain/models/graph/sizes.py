@@ -10,6 +10,7 @@ from typing_extensions import override
 from pipetrain.errors import RunError
 
 Operation = Callable[..., Any]
+OnComparison = Callable[[str, Any, Any, bool], None]
 
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "pow")
 _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
@@ -26,16 +27,10 @@ class Size(int):
 
     operation: Operation
     operands: tuple[Any, ...]
-    on_comparison: Callable[[str, Any, Any, bool], None]
+    on_comparison: OnComparison
 
     @classmethod
-    def of(
-        cls,
-        value: int,
-        operation: Operation,
-        operands: tuple[Any, ...],
-        on_comparison: Callable[[str, Any, Any, bool], None],
-    ) -> Self:
+    def of(cls, value: int, operation: Operation, operands: tuple[Any, ...], on_comparison: OnComparison) -> Self:
         """The size `value`, the result of `operation` for `operands`."""
         size = cls(value)
         size.operation, size.operands, size.on_comparison = operation, operands, on_comparison

@@ -32,12 +32,7 @@ from pipetrain.seeding import python_generators_kept
 
 
 class ModuleCopies:
-    """Copies of a module.
-
-    Args:
-        model: left as it is.
-        with_values: True if copies have its weights, and inputs their values; shapes alone cost nothing.
-    """
+    """Copies of a module, with its weights and the inputs' values or, which costs nothing, with their shapes alone."""
 
     def __init__(self, model: nn.Module, *, with_values: bool) -> None:
         self.model = model
@@ -97,13 +92,7 @@ def _placeholder_values(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded forward.
-
-    Attributes:
-        graph: its nodes' `meta` is what the recorder knows of them.
-        picked: the name of the output that goes to the loss, where there are others.
-        changes: the locations of Python state that the forward changed.
-    """
+    """A recorded forward, the name of the output picked for the loss, and the Python state that it changed."""
 
     graph: fx.Graph
     picked: str | None
@@ -111,14 +100,7 @@ class Recording:
 
 
 class TracingSession:
-    """Records forwards of one copy of a module, one after the other.
-
-    Args:
-        copies: of the module.
-        opaque: classes of modules that are called as a whole.
-        output: the entry of what it returns that goes to the loss; None: see `select_outputs`.
-        training: in which mode.
-    """
+    """Records forwards of one copy of a module, one after the other; `opaque` classes are called as a whole."""
 
     def __init__(self, copies: ModuleCopies, opaque: tuple[type, ...], output: str | None, *, training: bool) -> None:
         self._copies = copies
