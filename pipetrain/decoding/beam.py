@@ -19,11 +19,9 @@ class Generator(Protocol):
 
     def begin(self, *source: Tensor) -> Tensors:
         """The state before the first token, given the encoder's padded inputs (n, positions, …)."""
-        ...
 
     def step(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
         """The logits of the next token (n, vocabulary) after the latest tokens (n,), and the state then."""
-        ...
 
 
 class WholeModel(Protocol):
@@ -33,7 +31,6 @@ class WholeModel(Protocol):
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Output of the last layer for these inputs of the first."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,7 @@ class DecodingOptions:
         beam_width: hypotheses of a sample that are followed in parallel; 1 is greedy search.
         length_penalty: the exponent α by which longer texts are favored; 0 compares sums of log-probabilities.
         length_penalty_form: `fairseq` divides by length^α, `gnmt` by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14).
-        batch_size: samples that are decoded together.
         limit: samples at most; None: all.
-        device: where the model is.
         on_progress: called with a description of what is decoded.
         on_texts: called with the generated texts and the references of each.
     """

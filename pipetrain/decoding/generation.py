@@ -27,7 +27,6 @@ class Generation:
         sources: the encoder's inputs of each sample, unpadded (positions, …).
         references: the texts that each sample could have, as plain text.
         detokenize: token ids without special tokens -> plain text.
-        special: tokens of the target vocabulary.
         longest: tokens of a generated text at most.
         metrics: of `METRICS`.
         collate: the sources of some samples -> those of a minibatch (samples, positions, …); None: padded with the

@@ -103,13 +103,10 @@ class RunningMetrics:
     @contextmanager
     def _own_draws(self) -> Iterator[None]:
         """Isolates random draws of metrics from all others; they are the same in each evaluation."""
-        outer = torch.get_rng_state()
-        torch.set_rng_state(self._drawn)
-        try:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._drawn)
             yield
-        finally:
             self._drawn = torch.get_rng_state()
-            torch.set_rng_state(outer)
 
 
 def _disable_synchronization(metric: Metric) -> None:

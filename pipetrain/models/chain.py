@@ -156,19 +156,16 @@ def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.devic
     The tensors of `state`, named as in `chain.module.state_dict()`, become the copy's own where they are on the device
     already, so that none is held twice; all names of a tied tensor have the same. What it lacks is the chain's.
     """
-    parameters = {id(parameter) for parameter in chain.module.parameters()}
     copies: dict[int, Tensor] = {}
     made: dict[int, Tensor] = {}
     for name, tensor in chain.module.state_dict(keep_vars=True).items():
         if (value := state.get(name)) is not None:
-            copies[id(tensor)] = made.setdefault(id(value), _own(value.to(device), trained=id(tensor) in parameters))
+            own = value.to(device).detach()
+            if isinstance(tensor, nn.Parameter):
+                own = nn.Parameter(own, requires_grad=False)
+            copies[id(tensor)] = made.setdefault(id(value), own)
     whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
     whole.module.to(device).eval()
     for layer in whole.layers:
         layer.to(device).eval()
     return whole
-
-
-def _own(value: Tensor, *, trained: bool) -> Tensor:
-    """A parameter or buffer over the memory of a tensor."""
-    return nn.Parameter(value.detach(), requires_grad=False) if trained else value.detach()

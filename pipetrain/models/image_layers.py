@@ -15,13 +15,7 @@ _FOLLOWING = (nn.BatchNorm2d, nn.ReLU, nn.Dropout)
 
 
 class FeaturesClassifier(nn.Module):
-    """A model as torchvision has AlexNet and VGG, under the same names.
-
-    Args:
-        features: convolutions, each with what follows it, and poolings.
-        side: height and width that the features are averaged to.
-        classifier: as `classifier_of` makes it.
-    """
+    """A model as torchvision has AlexNet and VGG, under the same names; features are averaged to (side, side)."""
 
     def __init__(self, features: Sequence[nn.Module], side: int, classifier: nn.Sequential) -> None:
         super().__init__()
@@ -45,12 +39,7 @@ def classifier_of(inputs: int, hidden: int, classes: int, dropout: float) -> nn.
 
 
 def chain_of_features(model: Any, least: int) -> LayerChain:
-    """The chain of a model with `features`, `avgpool` and a `classifier` of seven modules.
-
-    Args:
-        model: torchvision's, or a `FeaturesClassifier`.
-        least: the smaller side that images are enlarged to.
-    """
+    """The chain of a `FeaturesClassifier`, or torchvision's; images with a side below `least` are enlarged."""
     out_of_place(model)
     groups: list[list[nn.Module]] = []
     for part in model.features:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.libraries import torchvision_shim
+from pipetrain.libraries.torchvision_shim import models
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.image_layers import Relay, Wrapper, with_enlargement
 from pipetrain.models.torchvision_models import with_channels
@@ -49,14 +49,10 @@ class Scores(Wrapper):
 def googlenet(channels: int, classes: int, *, auxiliary: bool = False) -> LayerChain:
     """torchvision's GoogLeNet (Szegedy et al. 2015), with batch norm; every inception block is a layer.
 
-    Args:
-        channels: of an image; those below 15 x 15 are enlarged to that.
-        classes: scores that the model, and each head, gives.
-        auxiliary: True if there are two further heads, after blocks 4a and 4d, in training. `CrossEntropy` weighs them.
+    Images below 15 x 15 are enlarged to that. If `auxiliary`, two further heads, after blocks 4a and 4d, give scores in
+    training, which `CrossEntropy` weighs.
     """
-    model = torchvision_shim.models.googlenet(
-        weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True
-    )
+    model = models.googlenet(weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True)
     _rechannel(model.conv1, channels, std=0.01)
     heads = {"inception4a": model.aux1, "inception4d": model.aux2} if auxiliary else {}
     return _chain(model, _GOOGLENET, heads, _LEAST)
@@ -65,14 +61,10 @@ def googlenet(channels: int, classes: int, *, auxiliary: bool = False) -> LayerC
 def inception_v3(channels: int, classes: int, *, auxiliary: bool = False) -> LayerChain:
     """torchvision's Inception-V3 (Szegedy et al. 2016); every inception block is a layer.
 
-    Args:
-        channels: of an image; those below 75 x 75, or 299 x 299 with the head, are enlarged to that.
-        classes: scores that the model, and the head, gives.
-        auxiliary: True if there is a further head, after block 6e, in training. `CrossEntropy` weighs it.
+    Images below 75 x 75, or 299 x 299 if `auxiliary`, are enlarged to that. A further head, after block 6e, then gives
+    scores in training, which `CrossEntropy` weighs.
     """
-    model = torchvision_shim.models.inception_v3(
-        weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True
-    )
+    model = models.inception_v3(weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True)
     _rechannel(model.Conv2d_1a_3x3, channels, std=0.1)
     heads = {"Mixed_6e": model.AuxLogits} if auxiliary else {}
     return _chain(model, _INCEPTION_V3, heads, _LEAST_OF_V3_WITH_HEAD if auxiliary else _LEAST_OF_V3)

@@ -12,11 +12,7 @@ from pipetrain.number_range import BELOW_ONE
 class ResidualLstmCell(nn.Module):
     """An LSTM cell with peepholes whose input joins its projected output at the output gate (section 3.1).
 
-    Attributes:
-        from_input, from_hidden: the arguments of the input, forget and output gates and of the candidate.
-        peepholes: the weights of the cell state in the three gates (3, width).
-        projection: of the squashed cell state.
-        shortcut: of the input, where it is of another width; the identity elsewhere.
+    The peepholes (3, width) weigh the cell state in the input, forget and output gates, whose arguments come first.
     """
 
     def __init__(self, inputs: int, width: int) -> None:

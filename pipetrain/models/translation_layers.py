@@ -16,16 +16,10 @@ _Embedding = TypeVar("_Embedding", bound=nn.Embedding)
 def embedding_pair(
     make: Callable[[int], _Embedding], vocabularies: tuple[int, int], *, joint: bool, shared: bool
 ) -> tuple[_Embedding, _Embedding]:
-    """The embeddings of source and target.
-
-    Args:
-        make: makes that of a vocabulary of so many tokens.
-        vocabularies: the tokens of source and target.
-        joint: True if these are the same tokens.
-        shared: True if both embeddings have one weight.
+    """The embeddings of source and target for their numbers of tokens; with one weight if `shared`.
 
     Raises:
-        ConfigError: they are to share it, and the languages have different vocabularies.
+        ConfigError: they are to share it, and the vocabularies are not `joint`.
     """
     source, target = map(make, vocabularies)
     if shared:

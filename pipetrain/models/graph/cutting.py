@@ -18,7 +18,7 @@ from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.liveness import Liveness, cut_positions, is_size_of_tensor, size_pair, sizes_of
 from pipetrain.models.graph.recorder import plain_tensors
 from pipetrain.models.graph.sizes import check_branch, check_shape
-from pipetrain.models.graph.tracing import Graphs, trace
+from pipetrain.models.graph.tracing import trace
 
 
 def cut_along_graph(model: nn.Module, example: Example, output: str | None = None) -> LayerChain:
@@ -29,17 +29,22 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     """
     _check_names(model, example.names)
     out_of_place(model)
-    graphs = trace(model, example, output)
-    asked = {*_batch_size_branches(graphs.training), *_batch_size_branches(graphs.evaluation)}
-    chain = _chain(model, graphs, without=asked)
+    training, evaluation, opaque = trace(model, example, output)
+    flows = Liveness(training.graph, model), Liveness(evaluation.graph, model)
+    notes = [f"model: each {kind.__name__} is part of one layer, as {why}" for kind, why in opaque.items()]
+    if picked := evaluation.picked or training.picked:
+        returned = f"of what {type(model).__name__} returns, `{picked}` goes to the loss"
+        notes.append(f"model: {returned}; model.output names another")
+    asked = {*_batch_size_branches(training.graph), *_batch_size_branches(evaluation.graph)}
+    chain = _chain(model, flows, notes, without=asked)
     if asked and not matches_eager(chain, example.resized(1, example.length), output):
-        chain = _chain(model, graphs, without=set())
+        chain = _chain(model, flows, notes, without=set())
     return chain
 
 
-def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChain:
+def _chain(model: nn.Module, flows: tuple[Liveness, Liveness], notes: list[str], without: set[fx.Node]) -> LayerChain:
     """The chain; its layers leave out the nodes `without`."""
-    training, evaluation = Liveness(graphs.training, model), Liveness(graphs.evaluation, model)
+    training, evaluation = flows
     starts = [(0, 0), *cut_positions(training, evaluation), (len(training.nodes), len(evaluation.nodes))]
     constants = plain_tensors(model)
     layers: list[nn.Module] = [
@@ -52,12 +57,6 @@ def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChai
     if unused := [name for name, tensor in named if id(tensor) not in held]:
         layers[-1].add_module("unused", ParameterHolder(unused, model))
     labels = _labels(training, [start for start, _ in starts])
-    notes = [f"model: each {kind.__name__} is part of one layer, as {why}" for kind, why in graphs.opaque.items()]
-    if graphs.picked is not None:
-        notes.append(
-            f"model: of what {type(model).__name__} returns, `{graphs.picked}` goes to the loss; model.output names "
-            "another"
-        )
     return LayerChain(model, layers, labels, notes, recorded=True)
 
 
@@ -88,10 +87,8 @@ Program = Callable[..., Any]
 class Segment(nn.Module):
     """A layer that repeats a part of what the forward of a larger module does.
 
-    Args:
-        training, evaluation: the graphs of its part in both modes; modules and tensors under their names in `whole`.
-        whole: the larger module, whose own submodules and parameters the segment computes with.
-        constants: its tensors that are plain attributes, by name.
+    The graphs of both modes name submodules and tensors as in `whole`, the larger module, with whose own the segment
+    computes. `constants` are its tensors that are plain attributes.
     """
 
     def __init__(

@@ -15,12 +15,7 @@ SAMPLES = (5, 3)
 
 @dataclass(frozen=True)
 class Example:
-    """The inputs of a few samples, in the order of the data set.
-
-    Attributes:
-        tensors: (samples, …) each.
-        names: the parameters of the forward that they go to; none where they go there in their order.
-    """
+    """The inputs of a few samples, (samples, …) each, by the names of the forward's parameters or in their order."""
 
     tensors: tuple[Tensor, ...]
     names: tuple[str, ...] = ()

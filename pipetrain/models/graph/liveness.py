@@ -19,14 +19,7 @@ class Liveness:
     """The tensors that flow through a graph; position p is just before node p.
 
     Sizes, constants, parameters, and what is computed from sizes and constants alone are free: they cross no position,
-    as each layer that needs them computes them again.
-
-    Args:
-        graph: its nodes' `meta` is what the recorder knows of them.
-        module: whose parameters and buffers the graph reads.
-
-    Attributes:
-        free: nodes whose value a layer computes without receiving it.
+    as each layer that needs them computes them again. The module has the parameters and buffers that the graph reads.
     """
 
     def __init__(self, graph: fx.Graph, module: nn.Module) -> None:

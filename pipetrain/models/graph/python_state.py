@@ -136,6 +136,8 @@ class _Identity:
 
 
 def _snapshot(value: Any, seen: Seen) -> Snapshot:
+    if isinstance(value, _PLAIN):
+        return Snapshot(_comparable(value))
     return Snapshot(_comparable(value, seen), tuple(_Identity(tensor) for tensor in tensors_in(value)))
 
 
@@ -174,13 +176,11 @@ def _parts(value: Any) -> Iterable[Any]:
         return value.func, *value.args, value.keywords
     if isinstance(value, itertools.count):
         return (repr(value),)
-    return itertools.chain.from_iterable(vars(value).items()) if _is_looked_into(value) else ()
-
-
-def _is_looked_into(value: Any) -> bool:
     library = type(value).__module__.partition(".")[0]
     closed = library in sys.stdlib_module_names and library not in _OPEN_LIBRARIES
-    return hasattr(value, "__dict__") and not isinstance(value, type) and not closed and library != "torch"
+    if isinstance(value, type) or not hasattr(value, "__dict__") or closed or library == "torch":
+        return ()
+    return itertools.chain.from_iterable(vars(value).items())
 
 
 _WATCHED_LIBRARIES = {"numpy", "sympy", "mpmath"}
@@ -190,14 +190,8 @@ _Trace = Callable[[FrameType, str, Any], Any]
 class ChangeWatcher:
     """Compares some locations between any two lines of the user's code.
 
-    Args:
-        locations: to compare.
-        module: whose forward is recorded.
-        recorder: of that forward.
-
-    Attributes:
-        changes: by code that a graph does not repeat: errors with the innermost module whose code makes the change, or
-            None for a global, since each process has its own.
+    `changes` are those by code that a graph does not repeat: errors with the innermost module whose code makes the
+    change, or None for a global, since each process has its own. The recorder is that of the module's forward.
     """
 
     def __init__(self, locations: Iterable[StateLocation], module: nn.Module, recorder: Recorder) -> None:

@@ -76,14 +76,9 @@ for _name in _COMPARISONS:
 
 
 def check_branch(left: Any, right: Any, operation: str, outcome: bool, line: str) -> None:  # noqa: FBT001
-    """Checks a comparison of sizes that decided on a branch of the forward.
+    """Checks that a comparison of sizes has the `outcome` in this minibatch that it had in the recording.
 
-    Args:
-        left: a size of this minibatch, or a number.
-        right: likewise.
-        operation: the comparison's name in `operator`.
-        outcome: in the recording.
-        line: of the user's code.
+    It decided on a branch of the forward, at `line` of the user's code; `operation` is its name in `operator`.
 
     Raises:
         RunError: the outcome differs for this minibatch.

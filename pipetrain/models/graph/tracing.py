@@ -92,7 +92,11 @@ def _placeholder_values(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded forward, the name of the output picked for the loss, and the Python state that it changed."""
+    """A recorded forward, the name of the output picked for the loss, and the Python state that it changed.
+
+    The `meta` of a node is what the recorder knows of it. `other_shape` and `other_value` are those of a second
+    recording, and `expected` of an input is its shape, None for what may differ.
+    """
 
     graph: fx.Graph
     picked: str | None
@@ -167,44 +171,31 @@ class TracingSession:
         return CannotEnterError(entered, f"it computes with values ({line_of(error)})")
 
 
-@dataclass(frozen=True)
-class Graphs:
-    """The graphs of a module in both modes.
-
-    Attributes:
-        training, evaluation: their nodes' `meta` is what the recorder knows of them; `other_shape` and `other_value`
-            are those of the second recording, `expected` of an input is its shape, None for what may differ.
-        picked: the name of the output that goes to the loss, where there are others.
-        opaque: classes of modules that could not be looked into, each with the reason.
-    """
-
-    training: fx.Graph
-    evaluation: fx.Graph
-    picked: str | None
-    opaque: dict[type, str]
+Opaque = dict[type, str]
+"""Classes of modules that could not be looked into, each with the reason."""
 
 
-def trace(model: nn.Module, example: Example, output: str | None) -> Graphs:
-    """The graphs of `model`, which is left as it is.
+def trace(model: nn.Module, example: Example, output: str | None) -> tuple[Recording, Recording, Opaque]:
+    """The recordings of `model` in training and in evaluation; it is left as it is.
 
     Raises:
         ConfigError: no graph can repeat what its own forward does.
     """
     try:
-        return _graphs(ModuleCopies(model, with_values=False), example, output)
+        return _recordings(ModuleCopies(model, with_values=False), example, output)
     except NeedsValuesError:
         with torch.random.fork_rng(devices=[]):
-            return _graphs(ModuleCopies(model, with_values=True), example, output)
+            return _recordings(ModuleCopies(model, with_values=True), example, output)
 
 
-def _graphs(copies: ModuleCopies, example: Example, output: str | None) -> Graphs:
+def _recordings(copies: ModuleCopies, example: Example, output: str | None) -> tuple[Recording, Recording, Opaque]:
     """Records until every module that cannot be looked into is called as a whole."""
-    opaque: dict[type, str] = {}
+    opaque: Opaque = {}
     while True:
         tracers = [_Tracer(copies, tuple(opaque), example, output, training) for training in (True, False)]
         try:
             training, evaluation = [tracer.recorded() for tracer in tracers]
-            return Graphs(training.graph, evaluation.graph, evaluation.picked or training.picked, opaque)
+            return training, evaluation, opaque
         except CannotEnterError as found:
             kind, root = type(found.module), type(copies.model)
             if found.module is None or kind is root or kind in opaque:
