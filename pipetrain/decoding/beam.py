@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -42,9 +43,6 @@ class SpecialTokens:
     padding: int = 0
 
 
-_CPU = torch.device("cpu")
-
-
 @dataclass(frozen=True)
 class DecodingOptions:
     """Options of decoding.
@@ -63,7 +61,7 @@ class DecodingOptions:
     length_penalty_form: str = "fairseq"
     batch_size: int = 64
     limit: int | None = None
-    device: torch.device = _CPU
+    device: torch.device = field(default_factory=partial(torch.device, "cpu"))
     on_progress: Callable[[str], None] = lambda _description: None
     on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = lambda _texts, _references: None
 

@@ -62,8 +62,7 @@ def number_of_classes(loss: Loss, scores: Tensor) -> int:
 
 def ignored_target(loss: Loss) -> int | None:
     """The target that a loss leaves out of its mean."""
-    ignored: int | None = getattr(loss, "ignore_index", None)
-    return ignored
+    return getattr(loss, "ignore_index", None)
 
 
 def counts_tokens(loss: Loss) -> bool:

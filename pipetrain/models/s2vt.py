@@ -41,10 +41,7 @@ class S2VT(nn.Module):
 
     @override
     def forward(self, frames: Tensor, words: Tensor) -> Any:
-        """Logits (n, positions, vocabulary) of each next word.
-
-        The frames are (n, frames, features), float; the words before (n, positions), int64.
-        """
+        """Logits (n, positions, vocabulary) after each of the words (n, positions) for frames (n, frames, features)."""
         return LayerChain(self, self.layers())(frames, words)
 
     def begin(self, frames: Tensor) -> Tensors:

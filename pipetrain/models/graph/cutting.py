@@ -81,9 +81,6 @@ def _check_names(model: nn.Module, names: Sequence[str]) -> None:
         )
 
 
-Program = Callable[..., Any]
-
-
 class Segment(nn.Module):
     """A layer that repeats a part of what the forward of a larger module does.
 
@@ -201,12 +198,11 @@ def _enter_autocast(device: str, dtype: torch.dtype, enabled: bool, here: torch.
     return torch.amp._enter_autocast(device, dtype, enabled, False)  # noqa: FBT003
 
 
-def _compiled(graph: fx.Graph) -> Program:
+def _compiled(graph: fx.Graph) -> Callable[..., Any]:
     code = graph.python_code("self")
     variables = dict(code.globals)
     exec(compile(code.src, "<layer of a traced module>", "exec"), variables)
-    program: Program = variables["forward"]
-    return program
+    return variables["forward"]  # type: ignore[no-any-return]
 
 
 def _attribute(name: str) -> str:

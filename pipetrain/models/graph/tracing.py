@@ -18,14 +18,7 @@ from torch.utils._pytree import tree_map_only
 from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
-from pipetrain.models.graph.python_state import (
-    ChangeWatcher,
-    Snapshot,
-    StateLocation,
-    changes,
-    generators,
-    python_state,
-)
+from pipetrain.models.graph.python_state import ChangeWatcher, StateLocation, changes, generators, python_state
 from pipetrain.models.graph.recorder import CannotEnterError, NeedsValuesError, Recorder, line_of, plain_tensors
 from pipetrain.models.graph.sizes import check_branch
 from pipetrain.seeding import python_generators_kept
@@ -112,7 +105,7 @@ class TracingSession:
         self._output = output
         self._training = training
         self.module = copies.module(training=training)
-        self._state: dict[StateLocation, Snapshot] = {}
+        self._state = python_state(self.module)
 
     def record(self, example: Example) -> Recording:
         """Records the forward for these inputs; numbers that Python or numpy draw are the same every time.
@@ -122,7 +115,7 @@ class TracingSession:
             CannotEnterError: another one is, or none is possible.
             ConfigError: the forward fails, or returns no tensor.
         """
-        before = {**(self._state or python_state(self.module)), **generators()}
+        before = {**self._state, **generators()}
         with python_generators_kept():
             graph, picked = self._recorded(example, self._recorder())
             drawn = generators()
@@ -158,17 +151,16 @@ class TracingSession:
         except (ConfigError, CannotEnterError, NeedsValuesError):
             raise
         except Exception as error:
-            raise self._translated(error, recorder.failed_in) from error
+            # without values, modules that need them fail
+            entered = recorder.failed_in
+            if self._copies.fake is None:
+                name = type(self._copies.model).__name__
+                where = f"{described(error)} ({line_of(error)})"
+                raise ConfigError(f"model: {name} fails on the first samples: {where}") from error
+            if entered is None or entered is self.module:
+                raise NeedsValuesError from error
+            raise CannotEnterError(entered, f"it computes with values ({line_of(error)})") from error
         return recorder.graph, picked
-
-    def _translated(self, error: Exception, entered: nn.Module | None) -> Exception:
-        """The error to raise for one of the forward: without values, modules that need them fail."""
-        if self._copies.fake is None:
-            name = type(self._copies.model).__name__
-            return ConfigError(f"model: {name} fails on the first samples: {described(error)} ({line_of(error)})")
-        if entered is None or entered is self.module:
-            return NeedsValuesError()
-        return CannotEnterError(entered, f"it computes with values ({line_of(error)})")
 
 
 Opaque = dict[type, str]
@@ -298,17 +290,14 @@ def _fold_constant_sizes(one: fx.Graph, other: fx.Graph) -> None:
         if "value" in node.meta and node.meta["value"] == node.meta["other_value"]:
             _replace(node, node.meta["value"])
     for node in reversed(list(one.nodes)):
-        if not node.users and not _has_effect(node):
+        if node.target is check_branch:
+            has_effect = bool(node.all_input_nodes)
+        else:
+            has_effect = node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))
+        if not node.users and not has_effect:
             one.erase_node(node)
 
 
 def _replace(node: fx.Node, value: Any) -> None:
     for user in list(node.users):
         user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda each: value if each is node else each)
-
-
-def _has_effect(node: fx.Node) -> bool:
-    """True if a node is needed even if nothing uses its result."""
-    if node.target is check_branch:
-        return bool(node.all_input_nodes)
-    return node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))
