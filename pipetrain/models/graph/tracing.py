@@ -155,8 +155,9 @@ class TracingSession:
             entered = recorder.failed_in
             if self._copies.fake is None:
                 name = type(self._copies.model).__name__
-                where = f"{described(error)} ({line_of(error)})"
-                raise ConfigError(f"model: {name} fails on the first samples: {where}") from error
+                place = f" ({line_of(error)})"
+                reason = described(error).removesuffix(place)
+                raise ConfigError(f"model: {name} fails on the first samples: {reason}{place}") from error
             if entered is None or entered is self.module:
                 raise NeedsValuesError from error
             raise CannotEnterError(entered, f"it computes with values ({line_of(error)})") from error

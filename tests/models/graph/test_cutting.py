@@ -181,6 +181,11 @@ def test_value_branching_model_is_refused_with_line_and_remedy():
         cut(Branching())
 
 
+def test_failing_forward_is_reported_with_its_line_once():
+    with pytest.raises(ConfigError, match=rf"model: Calling fails .* \(5x4 and 5x4\) \([^ ]*{HERE}:\d+\)$"):
+        cut(Calling(lambda x, part: part(x), nn.Linear(5, 4)))
+
+
 def test_lost_batch_size_is_refused_with_line():
     with pytest.raises(ConfigError, match=rf"Calling cannot be cut .*number of samples .*{HERE}:\d+\)"):
         cut(Calling(lambda x: x.reshape(int(x.shape[0]), -1)))
