@@ -8,7 +8,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.libraries import torchvision_shim
-from pipetrain.models.chain import LayerChain, chain_of, out_of_place
+from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.models.conversion import chain_of
 from pipetrain.models.resnet_cifar import build as resnet_cifar
 from pipetrain.models.torchvision_models import alexnet
 

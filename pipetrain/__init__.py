@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipetrain.executors.pipeline_rules import PipelineRules as PipelineRules
     from pipetrain.methods.base import Method as Method
     from pipetrain.models.chain import LayerChain as LayerChain
-    from pipetrain.models.chain import chain_of as chain_of
+    from pipetrain.models.conversion import chain_of as chain_of
     from pipetrain.optim.lr_schedules import LearningRateSchedule as LearningRateSchedule
     from pipetrain.optim.prediction import DeltaRule as DeltaRule
     from pipetrain.program.drain_interval import DrainInterval as DrainInterval
@@ -59,7 +59,7 @@ _HOMES = {
     "WeightStatistic": "weights.statistic",
     "WeightTransform": "program.weight_reads",
     "build_pipeline": "executors.pipeline",
-    "chain_of": "models.chain",
+    "chain_of": "models.conversion",
 }
 """Name -> the module that it is of."""
 

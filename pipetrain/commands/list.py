@@ -174,7 +174,7 @@ class _Sizes:
 
         from pipetrain.config.choices import section
         from pipetrain.config.instantiate import Target
-        from pipetrain.models.chain import chain_of
+        from pipetrain.models.conversion import chain_of
         from pipetrain.run.builders.model import from_data
 
         target = Target.of("model", section("model", model))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -19,51 +20,27 @@ class Generator(Protocol):
 
     def begin(self, *source: Tensor) -> Tensors:
         """The state before the first token, given the encoder's padded inputs (n, positions, …)."""
-        ...
 
     def step(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
         """The logits of the next token (n, vocabulary) after the latest tokens (n,), and the state then."""
-        ...
 
 
 class WholeModel(Protocol):
-    """An assembled model in evaluation mode.
-
-    Attributes:
-        module: the model's own module, with the weights of all stages.
-    """
+    """An assembled model in evaluation mode; its module has the weights of all stages."""
 
     module: nn.Module
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Output of the last layer for these inputs of the first."""
-        ...
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The ids of a vocabulary that stand for no text.
-
-    Attributes:
-        beginning: what a decoder reads first.
-        end: after the last token.
-        padding: of shorter sequences in a minibatch.
-    """
+    """The ids of a vocabulary that stand for no text; a decoder reads `beginning` first."""
 
     beginning: int
     end: int
     padding: int = 0
-
-
-_CPU = torch.device("cpu")
-
-
-def _ignore_words(_description: str) -> None:
-    pass
-
-
-def _ignore_texts(_texts: Sequence[str], _references: Sequence[Sequence[str]]) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -74,9 +51,7 @@ class DecodingOptions:
         beam_width: hypotheses of a sample that are followed in parallel; 1 is greedy search.
         length_penalty: the exponent α by which longer texts are favored; 0 compares sums of log-probabilities.
         length_penalty_form: `fairseq` divides by length^α, `gnmt` by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14).
-        batch_size: samples that are decoded together.
         limit: samples at most; None: all.
-        device: where the model is.
         on_progress: called with a description of what is decoded.
         on_texts: called with the generated texts and the references of each.
     """
@@ -86,9 +61,9 @@ class DecodingOptions:
     length_penalty_form: str = "fairseq"
     batch_size: int = 64
     limit: int | None = None
-    device: torch.device = _CPU
-    on_progress: Callable[[str], None] = _ignore_words
-    on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = _ignore_texts
+    device: torch.device = field(default_factory=partial(torch.device, "cpu"))
+    on_progress: Callable[[str], None] = lambda _description: None
+    on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = lambda _texts, _references: None
 
     def divisor(self, length: int) -> float:
         """Divisor of the log-probability of a text of `length` tokens, the end included."""
@@ -113,12 +88,7 @@ def beam_search(
     among the first `beam_width` that end are finished; a sample is done when it has that many. The best of them is the
     one with the highest log-probability after the length penalty. As in fairseq, the longest text must end.
 
-    Args:
-        model: in evaluation mode.
-        source: the encoder's inputs (n, positions, …).
-        special: tokens of the target vocabulary.
-        longest: tokens of the text of each sample at most.
-        options: of the search.
+    The source has the encoder's inputs (n, positions, …), and `longest` the most tokens of each sample's text.
     """
     beams = _Beams(longest, special, options)
     state = model.begin(*source)
@@ -167,11 +137,7 @@ class _Beams:
         """The last token of each row."""
 
     def extend(self, logits: Tensor) -> Tensor:
-        """Extends the hypotheses by a token; the previous row that each new one continues.
-
-        Args:
-            logits: of the next token, (rows, vocabulary).
-        """
+        """Extends the hypotheses by a token of these logits (rows, vocabulary); the row that each one continues."""
         width, vocabulary = self._options.beam_width, logits.shape[1]
         at_end = self._longest[self.samples] <= self._texts.shape[2]
         scores = self._next_scores(logits, at_end).view(len(self.samples), -1)

@@ -27,7 +27,6 @@ class Generation:
         sources: the encoder's inputs of each sample, unpadded (positions, …).
         references: the texts that each sample could have, as plain text.
         detokenize: token ids without special tokens -> plain text.
-        special: tokens of the target vocabulary.
         longest: tokens of a generated text at most.
         metrics: of `METRICS`.
         collate: the sources of some samples -> those of a minibatch (samples, positions, …); None: padded with the
@@ -73,14 +72,12 @@ class Generation:
         for indices in self._batches(samples, options):
             source = self._collated([self.sources[i] for i in indices])
             source = tuple(tensor.to(options.device) for tensor in source)
-            longest = [self._longest_of(i) for i in indices]
-            for i, ids in zip(indices, beam_search(generator, source, self.special, longest, options), strict=True):
+            longest = [min(self.longest, self.longest_by_source * len(self.sources[i][0]) + _ALWAYS) for i in indices]
+            for i, ids in zip(
+                indices, beam_search(generator, source, self.special, list(map(int, longest)), options), strict=True
+            ):
                 texts[i] = self.detokenize(ids)
         return texts
-
-    def _longest_of(self, index: int) -> int:
-        by_source = self.longest_by_source * len(self.sources[index][0]) + _ALWAYS
-        return int(min(self.longest, by_source))
 
     def _batches(self, samples: Sequence[int], options: DecodingOptions) -> Iterator[list[int]]:
         """The samples that are decoded together: those of about the same length."""

@@ -8,24 +8,14 @@ from typing import Any, NamedTuple
 
 
 class MetricValue(NamedTuple):
-    """A metric.
-
-    Attributes:
-        value: its value.
-        signature: how it was computed: the library's version and settings.
-    """
+    """A metric's value, and how it was computed: the library's version and settings."""
 
     value: float
     signature: str
 
 
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValue:
-    """BLEU from 0 to 100, with sacrebleu's signature.
-
-    Args:
-        texts: generated, detokenized.
-        references: those of each text, detokenized; their number may differ.
-    """
+    """BLEU from 0 to 100, with sacrebleu's signature, of detokenized texts; the number of references may differ."""
     from sacrebleu.metrics.bleu import BLEU  # takes a third of a second, which only those who decode shall wait
 
     metric = BLEU()

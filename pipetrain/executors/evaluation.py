@@ -11,7 +11,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import RunError
 from pipetrain.executors.feed import Feed, to_device
-from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of, log_loss_of, percent
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of, log_loss_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
@@ -135,4 +135,4 @@ def metrics_of(parts: Iterable[PartScore]) -> dict[str, float]:
     found = {"loss": sums["loss"] / count}
     if "log_loss" in sums:
         found["perplexity"] = torch.tensor(sums["log_loss"] / count, dtype=torch.float64).exp().item()
-    return found | {name: percent(number, count) for name, number in hits.items()}
+    return found | {name: 100.0 * number / count for name, number in hits.items()}

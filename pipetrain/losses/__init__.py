@@ -14,7 +14,6 @@ from pipetrain.losses.loss import (
     microbatch_weight,
     number_of_classes,
     on_device,
-    percent,
     step_loss,
 )
 from pipetrain.losses.metrics import NO_METRICS, Metric, Metrics, RunningMetrics
@@ -38,6 +37,5 @@ __all__ = [
     "microbatch_weight",
     "number_of_classes",
     "on_device",
-    "percent",
     "step_loss",
 ]

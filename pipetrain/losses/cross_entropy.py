@@ -51,10 +51,7 @@ class CrossEntropy(nn.Module):
 def class_hits(scores: Tensor, target: Tensor, ignored: int | None = None) -> dict[str, Tensor]:
     """Number of targets that have the highest score, and one of the five highest if there are more classes.
 
-    Args:
-        scores: (n, classes, ...).
-        target: (n, ...), whole numbers.
-        ignored: the target that does not count.
+    Scores are (n, classes, ...), targets (n, ...) whole numbers; `ignored` does not count.
     """
     classes = scores.shape[1]
     ranked = scores.topk(min(5, classes), dim=1).indices
@@ -115,16 +112,16 @@ class TokenCrossEntropy(nn.Module):
             reduction="sum",
             label_smoothing=smoothing,
         )
-        # counted where they are: the host of a device would wait for the number
-        return total / (targets.numel() if self.ignore_index is None else self._counted(targets).clamp(min=1))
+        count = self._count(targets)
+        return total / (count if isinstance(count, int) else count.clamp(min=1))
 
-    def _counted(self, targets: Tensor) -> Tensor:
-        assert self.ignore_index is not None
-        return targets.ne(self.ignore_index).sum()
+    def _count(self, targets: Tensor) -> int | Tensor:
+        """Counted where the targets are, as the host of a device would wait for the number."""
+        return targets.numel() if self.ignore_index is None else targets.ne(self.ignore_index).sum()
 
     def count(self, targets: Tensor) -> int:
         """The tokens that the mean runs over."""
-        return targets.numel() if self.ignore_index is None else int(self._counted(targets))
+        return int(self._count(targets))
 
     def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """`top1`: hits, to be divided by the count of tokens."""

@@ -31,12 +31,7 @@ def microbatch_weight(counts: Sequence[int], j: int) -> float:
 
 @dataclass(frozen=True)
 class StepLoss:
-    """The loss of a step.
-
-    Attributes:
-        mean: over what it counts, a float32 scalar.
-        count: samples, or target tokens.
-    """
+    """The loss of a step: its mean, a float32 scalar, over `count` samples or target tokens."""
 
     mean: Tensor
     count: int
@@ -48,11 +43,6 @@ def step_loss(losses: Sequence[Tensor], counts: Sequence[int]) -> StepLoss:
     for j, loss in enumerate(losses):
         value = value + loss.float() * microbatch_weight(counts, j)
     return StepLoss(value, sum(counts))
-
-
-def percent(hits: float, count: int) -> float:
-    """Hits among `count`, in percent."""
-    return 100.0 * hits / count
 
 
 _RESERVED_NAMES = ("loss", "perplexity", "s")
@@ -72,8 +62,7 @@ def number_of_classes(loss: Loss, scores: Tensor) -> int:
 
 def ignored_target(loss: Loss) -> int | None:
     """The target that a loss leaves out of its mean."""
-    ignored: int | None = getattr(loss, "ignore_index", None)
-    return ignored
+    return getattr(loss, "ignore_index", None)
 
 
 def counts_tokens(loss: Loss) -> bool:
@@ -141,11 +130,8 @@ def log_loss_of(
 ) -> float | Tensor | None:
     """The mean negative log-likelihood, whose exp is the perplexity; None if that is no perplexity.
 
-    Args:
-        loss: one with its own `log_loss`, or a plain cross-entropy of sequences, targets (n, positions).
-        mean: what it gives.
-        outputs: what the model makes of them.
-        targets: of the same samples.
+    It is `mean`, the loss itself, for a plain cross-entropy of sequences, targets (n, positions), or else the loss's
+    own `log_loss` if it has one.
     """
     weighted = getattr(loss, "label_smoothing", 0.0) or getattr(loss, "weight", None) is not None
     if not weighted and is_classification(loss, targets) and targets[0].ndim == 2:

@@ -27,9 +27,7 @@ class Metric(Protocol):
 class Metrics:
     """The metrics of a run by name, as they are before an evaluation; none by default.
 
-    Attributes:
-        fresh: those that nothing has updated. Each evaluation updates copies of them.
-        lower_is_better: the names of those that fall as the model improves.
+    Each evaluation updates copies of the `fresh` ones. Those named `lower_is_better` fall as the model improves.
     """
 
     fresh: Mapping[str, Metric] = field(default_factory=dict)
@@ -57,11 +55,9 @@ NO_METRICS = Metrics()
 
 
 class RunningMetrics:
-    """The metrics of one evaluation. One process updates them in the order of the minibatches, so their bits are those
-    of a single process, wherever the stages are.
+    """The metrics of one evaluation by name.
 
-    Args:
-        metrics: by name.
+    One process updates them in the order of the minibatches, so their bits do not depend on where the stages are.
     """
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
@@ -107,13 +103,10 @@ class RunningMetrics:
     @contextmanager
     def _own_draws(self) -> Iterator[None]:
         """Isolates random draws of metrics from all others; they are the same in each evaluation."""
-        outer = torch.get_rng_state()
-        torch.set_rng_state(self._drawn)
-        try:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._drawn)
             yield
-        finally:
             self._drawn = torch.get_rng_state()
-            torch.set_rng_state(outer)
 
 
 def _disable_synchronization(metric: Metric) -> None:
@@ -122,11 +115,7 @@ def _disable_synchronization(metric: Metric) -> None:
     parts: list[Any] = [part for each in held if isinstance(each, nn.Module) for part in each.modules()]
     for part in parts:
         if hasattr(part, "distributed_available_fn"):
-            part.distributed_available_fn = _never
-
-
-def _never() -> bool:
-    return False
+            part.distributed_available_fn = lambda: False
 
 
 @contextmanager

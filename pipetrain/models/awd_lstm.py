@@ -28,13 +28,8 @@ class DroppedRecurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """The hidden states (n, positions, H), and the last cell state (n, H).
 
-        Args:
-            ctx: autograd's.
-            gates: the input's part of the gates' arguments, biases included (n, positions, 4H), in torch's order.
-            weight: recurrent (4H, H).
-            mask: what it is multiplied by.
-            hidden: before the first position (n, H), a constant.
-            cell: likewise.
+        `gates` is the input's part of the gates' arguments, biases included (n, positions, 4H), in torch's order. The
+        recurrent `weight` (4H, H) is multiplied by `mask`. `hidden` and `cell` (n, H) begin, as constants.
         """
         recurrent = (weight * mask).t()
         hiddens, cells, activated = [hidden], [cell], []
@@ -116,10 +111,8 @@ class WordEmbedding(nn.Embedding):
 class LstmLayer(StatefulLayer):
     """LSTM over (n, positions, features) that continues from the end of the previous minibatch.
 
-    Args:
-        inputs, width: features of its inputs and outputs.
-        dropout: the share of outputs dropped, the same at all positions.
-        weight_drop: the share of recurrent weights dropped in a forward in training.
+    In training a share `dropout` of its outputs is dropped, the same at all positions, and `weight_drop` of its
+    recurrent weights.
     """
 
     def __init__(self, inputs: int, width: int, dropout: float, weight_drop: float) -> None:
@@ -188,17 +181,7 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
     PipeDream trains six LSTM layers with 0.41 GB of weights and does not say how wide they are (section 5.2):
     `embedding=400 hidden=1370 layers=6` have as many over the 10,000 words of Penn Treebank.
 
-    Args:
-        vocabulary_size: number of tokens.
-        embedding: width of the embedding.
-        hidden: width of the LSTMs.
-        layers: number of LSTMs.
-        dropout: the share of the last LSTM's outputs dropped, the same at all positions of a sample.
-        input_dropout: the same of the embedding's.
-        hidden_dropout: the same of the other LSTMs'.
-        word_dropout: the share of the vocabulary's words dropped in a forward.
-        weight_drop: the share of recurrent weights dropped in a forward.
-        tied: True if the decoder's weight is the embedding's; the last LSTM then is as wide as the embedding.
+    `conf/model/awd_lm.yaml` describes the options. If `tied`, the last LSTM is as wide as the embedding.
 
     Raises:
         ConfigError: a width is below 1, or a share not from 0 to below 1.
@@ -212,15 +195,11 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
     drops = [*[hidden_dropout] * (layers - 1), dropout]
     lstms = [LstmLayer(widths[i], widths[i + 1], drops[i], weight_drop) for i in range(layers)]
     words = WordEmbedding(vocabulary_size, embedding, word_dropout, input_dropout)
-    model = AwdLstm(words, lstms, _decoder(words, widths[-1], tied=tied))
-    return LayerChain(model, [words, *lstms, model.decoder])
-
-
-def _decoder(words: WordEmbedding, width: int, *, tied: bool) -> nn.Linear:
-    decoder = nn.Linear(width, words.num_embeddings)
+    decoder = nn.Linear(widths[-1], vocabulary_size)
     nn.init.zeros_(decoder.bias)
     if tied:
         decoder.weight = words.weight
     else:
         nn.init.uniform_(decoder.weight, -_INITIAL, _INITIAL)
-    return decoder
+    model = AwdLstm(words, lstms, decoder)
+    return LayerChain(model, [words, *lstms, decoder])

@@ -1,14 +1,13 @@
-"""A model as a chain of layers, the unit that a partition places, and how a user's module becomes one."""
+"""A model as a chain of layers, the unit that a partition places."""
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 
@@ -76,9 +75,10 @@ class LayerChain:
 
         Those that share a buffer must be in one stage, as the forward of each may change it.
         """
-        weights = {} if buffers_alone else self.holders(_trainable)
-        both = (*weights.values(), *self.holders(nn.Module.buffers).values())
-        return sorted({pair for held in both for pair in itertools.pairwise(held)})
+        weights = {} if buffers_alone else self.holders(nn.Module.parameters)
+        trainable = (layers for weight, layers in weights.items() if weight.requires_grad)
+        both = (*trainable, *self.holders(nn.Module.buffers).values())
+        return sorted({pair for layers in both for pair in itertools.pairwise(layers)})
 
     def shared_weights(self) -> dict[tuple[int, ...], int]:
         """The layers that share weights, ascending -> the bytes that just these share."""
@@ -97,79 +97,11 @@ class LayerChain:
         return found
 
 
-Inputs = Mapping[str, Tensor] | Sequence[Tensor]
-"""Inputs of a few samples: by the names of the forward's parameters, or in their order."""
-
-
-def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | None = None) -> LayerChain:
-    """The layer chain of a model: its own, the children of an `nn.Sequential`, or the parts of its graph.
-
-    In-place activations are switched to their out-of-place form, which computes the same numbers: a layer at the start
-    of a stage must not write over a tensor that it received.
-
-    Args:
-        model: a module, or a chain already.
-        inputs: what a module that is cut along its graph is tried with; others need none.
-        output: which entry of the tuple or dict that such a module returns goes to the loss; None: its `logits`, or the
-            first of a dict, or all of a tuple.
-
-    Raises:
-        ConfigError: the model is something else, or its forward does what no graph can repeat.
-    """
-    if output is not None and not is_cut_along_graph(model):
-        raise ConfigError(
-            f"model.output={output}: a {type(model).__name__} is a chain of layers, and all that the last one returns "
-            "goes to the loss"
-        )
-    if isinstance(model, LayerChain):
-        return model
-    if is_cut_along_graph(model):
-        if not isinstance(model, nn.Module) or not inputs:
-            raise ConfigError(
-                f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are "
-                "the layers, or a pipetrain.LayerChain(module, layers); another nn.Module needs inputs to be tried with"
-            )
-        # recording imports modules of torch that nothing else needs
-        from pipetrain.models.graph.cutting import cut_along_graph
-        from pipetrain.models.graph.example import Example
-
-        return cut_along_graph(model, Example.of(inputs), output)
-    assert isinstance(model, nn.Sequential)
-    out_of_place(model)
-    # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.
-    children = [(name, child) for name, child in model._modules.items() if child is not None]
-    layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
-    labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
-    return LayerChain(model, layers, labels)
-
-
-def is_cut_along_graph(model: object) -> bool:
-    """True if a model is neither a chain nor an `nn.Sequential` of layers."""
-    plain = isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
-    return not plain and not isinstance(model, LayerChain)
-
-
 def out_of_place(model: nn.Module) -> None:
     """Switches every activation of `model` that works in place to its out-of-place form."""
     for part in model.modules():
         if getattr(part, "inplace", None) is True:
             part.inplace = False  # type: ignore[assignment]
-
-
-class _Child(nn.Module):
-    """A later child of an nn.Sequential, which gets what its predecessor returned as one argument, tuple or not."""
-
-    def __init__(self, child: nn.Module) -> None:
-        super().__init__()
-        self.child = child
-
-    @override
-    def forward(self, *tensors: Tensor) -> Any:
-        return self.child(tensors if len(tensors) > 1 else tensors[0])
-
-
-def _trainable(module: nn.Module) -> Iterator[nn.Parameter]:
-    return (weight for weight in module.parameters() if weight.requires_grad)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
@@ -208,9 +140,9 @@ def _check(chain: LayerChain) -> None:
     if len(set(chain.labels)) != len(chain.layers):
         raise ConfigError(f"model: {len(chain.layers)} layers need as many different labels, not {chain.labels}")
     held = {id(tensor) for layer in chain.layers for tensor in _tensors(layer)}
-    owned = {id(tensor) for tensor in _tensors(chain.module)}
     named = itertools.chain(chain.module.named_parameters(), chain.module.named_buffers())
-    lost = [name for name, tensor in named if id(tensor) not in held]
+    owned = {id(tensor): name for name, tensor in named}
+    lost = [name for tensor, name in owned.items() if tensor not in held]
     if lost:
         raise ConfigError(f"model: {', '.join(lost[:3])} of {type(chain.module).__name__} is in none of its layers")
     for label, layer in zip(chain.labels, chain.layers, strict=True):
@@ -221,26 +153,19 @@ def _check(chain: LayerChain) -> None:
 def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.device) -> LayerChain:
     """A copy of the chain in evaluation mode that computes with other tensors; the chain itself stays as it is.
 
-    The tensors of `state` become the copy's own where they are on the device already, so that none is held twice.
-
-    Args:
-        chain: the model, whose own weights and buffers are not read where `state` has them.
-        state: names as in `chain.module.state_dict()`; of a tied tensor all of them have the same.
-        device: where the copy is to compute.
+    The tensors of `state`, named as in `chain.module.state_dict()`, become the copy's own where they are on the device
+    already, so that none is held twice; all names of a tied tensor have the same. What it lacks is the chain's.
     """
-    parameters = {id(parameter) for parameter in chain.module.parameters()}
     copies: dict[int, Tensor] = {}
     made: dict[int, Tensor] = {}
     for name, tensor in chain.module.state_dict(keep_vars=True).items():
         if (value := state.get(name)) is not None:
-            copies[id(tensor)] = made.setdefault(id(value), _own(value.to(device), trained=id(tensor) in parameters))
+            own = value.to(device).detach()
+            if isinstance(tensor, nn.Parameter):
+                own = nn.Parameter(own, requires_grad=False)
+            copies[id(tensor)] = made.setdefault(id(value), own)
     whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
     whole.module.to(device).eval()
     for layer in whole.layers:
         layer.to(device).eval()
     return whole
-
-
-def _own(value: Tensor, *, trained: bool) -> Tensor:
-    """A parameter or buffer over the memory of a tensor."""
-    return nn.Parameter(value.detach(), requires_grad=False) if trained else value.detach()

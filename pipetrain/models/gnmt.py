@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair
+from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair, zero_padding
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
 
@@ -185,15 +185,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     less than NVIDIA's implementation, the reference of MLPerf: that one normalizes a weight of its attention and scales
     it. Here, as in the paper, no tensor is computed from weights alone.
 
-    Args:
-        source_vocabulary_size: tokens of the source.
-        target_vocabulary_size: tokens of the target.
-        padding: the token that pads both.
-        joint_vocabulary: True if source and target have the same tokens.
-        layers: of encoder and decoder together.
-        width: of embeddings and LSTMs.
-        dropout: before each LSTM.
-        shared_embeddings: True if both languages have one embedding, and so one vocabulary.
+    `conf/model/gnmt8.yaml` describes the options; `joint_vocabulary` is True if both languages have the same tokens.
 
     Raises:
         ConfigError: an option is out of its range, or does not go with another.
@@ -211,9 +203,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     model = GNMT(embeddings, layers, dropout)
     for weight in model.parameters():
         nn.init.uniform_(weight, -_SPREAD, _SPREAD)
-    for embedding in embeddings:
-        with torch.no_grad():
-            embedding.weight[padding] = 0
+    zero_padding(embeddings)
     return LayerChain(model, _layers(model))
 
 

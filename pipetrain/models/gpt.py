@@ -1,7 +1,5 @@
 """Decoder-only Transformers in the form and under the names of GPT-2 (Radford et al. 2019)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,39 +12,6 @@ from pipetrain.number_range import BELOW_ONE
 _DEVIATION = 0.02
 """Deviation of initial weights; for projections into the residual stream divided by √(2 · layers) (section 2.3)."""
 _EXPANSION = 4
-
-
-@dataclass(frozen=True)
-class GptForm:
-    """The size of a model.
-
-    Attributes:
-        vocabulary_size: tokens.
-        max_length: positions at most.
-        layers: blocks.
-        width: features of a position.
-        heads: of each attention; they share the features.
-        dropout: of embeddings, attention and both outputs of a block.
-        tied: True if tokens are scored with the weight that embeds them.
-
-    Raises:
-        ConfigError: a number is out of its range, or the heads do not divide the width.
-    """
-
-    vocabulary_size: int
-    max_length: int
-    layers: int
-    width: int
-    heads: int
-    dropout: float
-    tied: bool
-
-    def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "max_length", "layers", "width", "heads"):
-            check_whole(f"model.{name}", getattr(self, name), least=1)
-        BELOW_ONE.check("model.dropout", self.dropout)
-        if self.width % self.heads:
-            raise ConfigError(f"model.heads={self.heads}: does not divide model.width={self.width} into equal parts")
 
 
 class Projection(nn.Module):
@@ -116,14 +81,16 @@ class Block(nn.Module):
 class Trunk(nn.Module):
     """Everything before the scores: token ids (n, positions) to features (n, positions, width)."""
 
-    def __init__(self, form: GptForm) -> None:
+    def __init__(
+        self, vocabulary_size: int, max_length: int, layers: int, width: int, heads: int, dropout: float
+    ) -> None:
         super().__init__()
-        deviation = _DEVIATION / (2 * form.layers) ** 0.5
-        self.wte = nn.Embedding(form.vocabulary_size, form.width)
-        self.wpe = nn.Embedding(form.max_length, form.width)
-        self.drop = nn.Dropout(form.dropout)
-        self.h = nn.Sequential(*(Block(form.width, form.heads, form.dropout, deviation) for _ in range(form.layers)))
-        self.ln_f = nn.LayerNorm(form.width)
+        deviation = _DEVIATION / (2 * layers) ** 0.5
+        self.wte = nn.Embedding(vocabulary_size, width)
+        self.wpe = nn.Embedding(max_length, width)
+        self.drop = nn.Dropout(dropout)
+        self.h = nn.Sequential(*(Block(width, heads, dropout, deviation) for _ in range(layers)))
+        self.ln_f = nn.LayerNorm(width)
 
     @override
     def forward(self, ids: Tensor) -> Tensor:
@@ -137,14 +104,14 @@ class Gpt(nn.Module):
     The names are those of GPT2LMHeadModel in the `transformers` library.
     """
 
-    def __init__(self, form: GptForm) -> None:
+    def __init__(self, trunk: Trunk, *, tied: bool) -> None:
         super().__init__()
-        self.transformer = Trunk(form)
-        self.lm_head = nn.Linear(form.width, form.vocabulary_size, bias=False)
-        for part in (self.transformer.wte, self.transformer.wpe, self.lm_head):
+        self.transformer = trunk
+        self.lm_head = nn.Linear(trunk.wte.embedding_dim, trunk.wte.num_embeddings, bias=False)
+        for part in (trunk.wte, trunk.wpe, self.lm_head):
             nn.init.normal_(part.weight, std=_DEVIATION)
-        if form.tied:
-            self.lm_head.weight = self.transformer.wte.weight
+        if tied:
+            self.lm_head.weight = trunk.wte.weight
 
     @override
     def forward(self, ids: Tensor) -> Tensor:
@@ -163,13 +130,19 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
 ) -> LayerChain:
     """The chain of a decoder-only Transformer: embedding, the attention and the MLP of each block, norm and scores.
 
-    The arguments are those of `GptForm`.
+    `conf/model/gpt.yaml` describes the options.
 
     Raises:
         ConfigError: a number is out of its range, or the heads do not divide the width.
     """
-    model = Gpt(GptForm(vocabulary_size, max_length, layers, width, heads, dropout, tied))
-    trunk = model.transformer
+    counts = {"vocabulary_size": vocabulary_size, "max_length": max_length}
+    for name, count in {**counts, "layers": layers, "width": width, "heads": heads}.items():
+        check_whole(f"model.{name}", count, least=1)
+    BELOW_ONE.check("model.dropout", dropout)
+    if width % heads:
+        raise ConfigError(f"model.heads={heads}: does not divide model.width={width} into equal parts")
+    trunk = Trunk(vocabulary_size, max_length, layers, width, heads, dropout)
+    model = Gpt(trunk, tied=tied)
     layers_of_chain: list[nn.Module] = [_Embedding(trunk)]
     labels = ["embedding"]
     for i, block in enumerate(trunk.h):

@@ -8,19 +8,14 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.tensors import Tensors
 
 _FOLLOWING = (nn.BatchNorm2d, nn.ReLU, nn.Dropout)
 """Modules that join the layer of the convolution before them."""
 
 
 class FeaturesClassifier(nn.Module):
-    """A model as torchvision has AlexNet and VGG, under the same names.
-
-    Args:
-        features: convolutions, each with what follows it, and poolings.
-        side: height and width that the features are averaged to.
-        classifier: as `classifier_of` makes it.
-    """
+    """A model as torchvision has AlexNet and VGG, under the same names; features are averaged to (side, side)."""
 
     def __init__(self, features: Sequence[nn.Module], side: int, classifier: nn.Sequential) -> None:
         super().__init__()
@@ -44,12 +39,7 @@ def classifier_of(inputs: int, hidden: int, classes: int, dropout: float) -> nn.
 
 
 def chain_of_features(model: Any, least: int) -> LayerChain:
-    """The chain of a model with `features`, `avgpool` and a `classifier` of seven modules.
-
-    Args:
-        model: torchvision's, or a `FeaturesClassifier`.
-        least: the smaller side that images are enlarged to.
-    """
+    """The chain of a `FeaturesClassifier`, or torchvision's; images with a side below `least` are enlarged."""
     out_of_place(model)
     groups: list[list[nn.Module]] = []
     for part in model.features:
@@ -91,36 +81,35 @@ def with_enlargement(model: nn.Module, first: nn.Module, least: int) -> nn.Modul
     return nn.Sequential(enlarge, first)
 
 
-class Open(nn.Module):
-    """The first layer of a block: x to (body(x), x)."""
+class Wrapper(nn.Module):
+    """A layer around a module of the model."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
 
+
+class Open(Wrapper):
+    """The first layer of a block: x to (body(x), x)."""
+
     @override
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> Tensors:
         return self.body(x), x
 
 
-class Relay(nn.Module):
-    """A middle layer of a block: (y, skip) to (body(y), skip)."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
+class Relay(Wrapper):
+    """A layer that passes later tensors on, such as a block's input: (x, *others) to (body(x), *others)."""
 
     @override
-    def forward(self, y: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
-        return self.body(y), skip
+    def forward(self, x: Tensor, *others: Tensor) -> Tensors:
+        return self.body(x), *others
 
 
-class Close(nn.Module):
+class Close(Wrapper):
     """The last layer of a block: (y, skip) to relu(body(y) + shortcut(skip))."""
 
     def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
-        super().__init__()
-        self.body = body
+        super().__init__(body)
         self.shortcut = shortcut
 
     @override

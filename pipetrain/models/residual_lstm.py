@@ -12,11 +12,7 @@ from pipetrain.number_range import BELOW_ONE
 class ResidualLstmCell(nn.Module):
     """An LSTM cell with peepholes whose input joins its projected output at the output gate (section 3.1).
 
-    Attributes:
-        from_input, from_hidden: the arguments of the input, forget and output gates and of the candidate.
-        peepholes: the weights of the cell state in the three gates (3, width).
-        projection: of the squashed cell state.
-        shortcut: of the input, where it is of another width; the identity elsewhere.
+    The peepholes (3, width) weigh the cell state in the input, forget and output gates, whose arguments come first.
     """
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -113,14 +109,7 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
 
     PipeOptim's paper names the model alone, neither its width nor its depth (section V-A).
 
-    Args:
-        vocabulary_size: number of tokens.
-        classes: number of classes.
-        padding: the id that fills up short texts.
-        embedding: width of the embedding.
-        hidden: width of the recurrent layers.
-        layers: number of recurrent layers.
-        dropout: the share of each layer's outputs dropped.
+    `conf/model/residual_lstm.yaml` describes the options; `padding` is the id that fills up short texts.
 
     Raises:
         ConfigError: a width is below 1, or the share not from 0 to below 1.

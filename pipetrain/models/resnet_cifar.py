@@ -65,11 +65,7 @@ class CifarResNet(nn.Module):
 def build(depth: int, channels: int, classes: int, width: int = 16) -> LayerChain:
     """The ResNet of `depth` weight layers, each of them one layer of the chain; any image size.
 
-    Args:
-        depth: 6n + 2.
-        channels: of an image.
-        classes: scores that the model gives.
-        width: channels of the first group of blocks; 16 in the paper, and twice as many in each further group.
+    The first group of blocks has `width` channels, 16 in the paper, and each further group twice as many.
 
     Raises:
         ConfigError: `depth` is not 6n + 2 for an n of at least 1, or `width` is below 1.

@@ -18,13 +18,6 @@ class S2VT(nn.Module):
     The first layer reads an embedding of each frame, and then zeros, one for each word. The second reads what the first
     gives, with zeros for each frame and then an embedding of each word before. Dropout is applied to both embeddings
     and to what the head reads.
-
-    Args:
-        features: numbers that describe a frame.
-        vocabulary_size: words.
-        hidden: units of each LSTM layer; the paper has 1000.
-        embedding: numbers that a frame and a word are embedded in; the paper has 500.
-        dropout: share of the numbers that are set to zero in training.
     """
 
     def __init__(self, features: int, vocabulary_size: int, hidden: int, embedding: int, dropout: float) -> None:
@@ -43,20 +36,12 @@ class S2VT(nn.Module):
             _First(self.first),
             _Words(self.word_embedding, self.dropout),
             _Second(self.second),
-            _Head(self.dropout, self.head),
+            nn.Sequential(self.dropout, self.head),
         ]
 
     @override
     def forward(self, frames: Tensor, words: Tensor) -> Any:
-        """The logits of each next word.
-
-        Args:
-            frames: (n, frames, features), float.
-            words: the words before, (n, positions), int64.
-
-        Returns:
-            (n, positions, vocabulary).
-        """
+        """Logits (n, positions, vocabulary) after each of the words (n, positions) for frames (n, frames, features)."""
         return LayerChain(self, self.layers())(frames, words)
 
     def begin(self, frames: Tensor) -> Tensors:
@@ -130,25 +115,13 @@ class _Second(nn.Module):
         return written[:, -words.shape[1] :].contiguous()
 
 
-class _Head(nn.Module):
-    """The outputs of the second LSTM layer -> the logits of each next word."""
-
-    def __init__(self, dropout: nn.Dropout, head: nn.Linear) -> None:
-        super().__init__()
-        self.dropout, self.head = dropout, head
-
-    @override
-    def forward(self, written: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.dropout(written))
-        return logits
-
-
 def build(
     features: int, vocabulary_size: int, hidden: int = 1000, embedding: int = 500, dropout: float = 0.0
 ) -> LayerChain:
     """S2VT as a chain of five layers: frames, first LSTM, words, second LSTM, head.
 
-    The inputs of the first layer are frames and words; words are relayed to the last but one.
+    The inputs of the first layer are frames and words; words are relayed to the last but one. `conf/model/s2vt.yaml`
+    describes the options; `features` is the size of a frame.
 
     Raises:
         ConfigError: a size is below 1, or the dropout is no share.

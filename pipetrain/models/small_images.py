@@ -1,5 +1,6 @@
 """LeNet-5, and AlexNet and VGG-16 in forms for small images."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from torch import nn
@@ -23,21 +24,16 @@ def lenet5(channels: int, classes: int, size: tuple[int, int]) -> LayerChain:
         raise ConfigError(f"model.size={tuple(size)}: lenet5 needs images of at least {_SMALLEST} x {_SMALLEST}")
     padding = 2 if min(size) < 32 else 0
     height, width = (((side + 2 * padding - 4) // 2 - 4) // 2 for side in size)
-    convolutions = [
-        ("conv1", nn.Sequential(nn.Conv2d(channels, 6, 5, padding=padding), nn.ReLU())),
-        ("pool1", nn.MaxPool2d(2)),
-        ("conv2", nn.Sequential(nn.Conv2d(6, 16, 5), nn.ReLU())),
-        ("pool2", nn.Sequential(nn.MaxPool2d(2), nn.Flatten())),
-    ]
-    classifier = [
-        ("fc1", nn.Sequential(nn.Linear(16 * height * width, 120), nn.ReLU())),
-        ("fc2", nn.Sequential(nn.Linear(120, 84), nn.ReLU())),
-        ("fc3", nn.Linear(84, classes)),
-    ]
-    model = nn.Sequential()
-    for name, layer in convolutions + classifier:
-        model.add_module(name, layer)
-    return LayerChain(model, list(model), list(model._modules))
+    layers: dict[str, nn.Module] = {
+        "conv1": nn.Sequential(nn.Conv2d(channels, 6, 5, padding=padding), nn.ReLU()),
+        "pool1": nn.MaxPool2d(2),
+        "conv2": nn.Sequential(nn.Conv2d(6, 16, 5), nn.ReLU()),
+        "pool2": nn.Sequential(nn.MaxPool2d(2), nn.Flatten()),
+        "fc1": nn.Sequential(nn.Linear(16 * height * width, 120), nn.ReLU()),
+        "fc2": nn.Sequential(nn.Linear(120, 84), nn.ReLU()),
+        "fc3": nn.Linear(84, classes),
+    }
+    return LayerChain(nn.Sequential(OrderedDict(layers)), list(layers.values()), list(layers))
 
 
 _ALEXNET_WIDTHS = (64, 192, 384, 256, 256)
@@ -78,13 +74,8 @@ def vgg16_cifar(channels: int, classes: int, width: int = 64, *, dropout: bool =
     """Thirteen convolutions with batch norm and three linear layers, the hidden ones 8 `width` wide; any image size.
 
     There are 15,253,578 parameters for 3 channels and 10 classes. The 15,245,130 that are none of batch norm take the
-    58.16 MB of Zhang & Abdelrahman's table 9. Images below 32 x 32 are enlarged to that.
-
-    Args:
-        channels: of an image.
-        classes: scores that the model gives.
-        width: channels of the first convolution; 64 in the paper, and up to 8 times as many later on.
-        dropout: True if anything is dropped.
+    58.16 MB of Zhang & Abdelrahman's table 9. Images below 32 x 32 are enlarged to that. The first convolution has
+    `width` channels, 64 in the paper, later ones up to 8 times as many.
 
     Raises:
         ConfigError: `width` is below 1.

@@ -24,8 +24,7 @@ class StatefulLayer(nn.Module):
     def carry(self, *state: Tensor) -> None:
         """Leaves the state of this forward to the next one, where state is carried; no gradient goes back through it.
 
-        Args:
-            state: tensors (samples, ...), always as many, and never changed in place.
+        The tensors are (samples, ...), always as many, and never changed in place.
         """
         if self.carried is not None:
             self.carried = tuple(tensor.detach() for tensor in state)

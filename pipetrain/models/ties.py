@@ -16,9 +16,7 @@ from pipetrain.models.chain import LayerChain
 class Tie:
     """A trainable weight that layers of several stages share: each of these stages holds a copy.
 
-    Attributes:
-        name: in the whole model.
-        stages: that hold it, in order; the first one counts and saves it.
+    The stages are in order; the first one counts and saves it.
     """
 
     name: str
@@ -45,12 +43,9 @@ def ties_between(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> tuple[
 
 
 def layers_of_stage(chain: LayerChain, bounds: tuple[int, int], copied: Collection[str]) -> list[nn.Module]:
-    """The chain's own layers; where weights `copied`, copies of the layers, which share all other tensors with them.
+    """The chain's layers from the first to the last exclusive of `bounds`.
 
-    Args:
-        chain: the model.
-        bounds: (first layer, last exclusive).
-        copied: names of weights that a stage before holds, too.
+    If an earlier stage holds weights, too, they are `copied`, and so are the layers, which share all other tensors.
     """
     first, last = bounds
     layers = chain.layers[first:last]
@@ -67,38 +62,33 @@ def untie(chain: LayerChain) -> None:
     Raises:
         ConfigError: two layers share the very module that holds the weight, or one reads it from another's.
     """
+    own = set(chain.module.modules())
     for name, layers in tied_weights(chain).items():
-        shared = dict(chain.module.named_parameters())[name]
-        _check_modules(chain, name, layers)
-        seen = {id(module) for module, _ in _places(chain.layers[layers[0]], shared)}
-        for i in layers[1:]:
-            places = _places(chain.layers[i], shared)
-            if any(id(module) in seen for module, _ in places):
+        shared = chain.module.get_parameter(name)
+        places = {i: _places(chain.layers[i], shared) for i in layers}
+        foreign = [i for i in layers if any(module not in own for module, _ in places[i])]
+        if foreign:
+            raise ConfigError(
+                f"model.untie=true: layer {foreign[0]} ({chain.labels[foreign[0]]}) reads {name} without its own "
+                "module, so a second weight would have no name; use it through one, such as an nn.Linear whose weight "
+                "it is"
+            )
+        modules: set[nn.Module] = set()
+        for i in layers:
+            if not modules.isdisjoint(module for module, _ in places[i]):
                 raise ConfigError(
                     f"model.untie=true: layers {layers[0]} ({chain.labels[layers[0]]}) and {i} ({chain.labels[i]}) "
                     f"share the module of {name}; give each its own module to untie them"
                 )
-            seen |= {id(module) for module, _ in places}
-            own = nn.Parameter(shared.detach().clone())
-            for module, local in places:
-                setattr(module, local, own)
-            chain.untied[next(each for each, weight in chain.module.named_parameters() if weight is own)] = name
-
-
-def _check_modules(chain: LayerChain, name: str, layers: Sequence[int]) -> None:
-    """Raises a ConfigError where a layer holds the weight in no module of the model."""
-    shared = dict(chain.module.named_parameters())[name]
-    own = set(chain.module.modules())
-    for i in layers:
-        if any(module not in own for module, _ in _places(chain.layers[i], shared)):
-            raise ConfigError(
-                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without its own module, so a "
-                "second weight would have no name; use it through one, such as an nn.Linear whose weight it is"
-            )
+            modules |= {module for module, _ in places[i]}
+        for i in layers[1:]:
+            weight = nn.Parameter(shared.detach().clone())
+            for module, local in places[i]:
+                setattr(module, local, weight)
+            chain.untied[next(each for each, other in chain.module.named_parameters() if other is weight)] = name
 
 
 def _places(layer: nn.Module, weight: nn.Parameter) -> list[tuple[nn.Module, str]]:
-    """The modules of a layer that hold the weight, and what they call it."""
-    return [
-        (module, local) for module in layer.modules() for local, each in module._parameters.items() if each is weight
-    ]
+    """The modules of a layer that hold the weight, and its name in each."""
+    parts = ((module, local, each) for module in layer.modules() for local, each in module._parameters.items())
+    return [(module, local) for module, local, each in parts if each is weight]

@@ -5,17 +5,11 @@ from typing import Any
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.libraries import torchvision_shim
+from pipetrain.libraries.torchvision_shim import models
 from pipetrain.models.chain import LayerChain, out_of_place
 from pipetrain.models.image_layers import block_layers, chain_of_features
 
-_RESNETS = {
-    18: torchvision_shim.models.resnet18,
-    34: torchvision_shim.models.resnet34,
-    50: torchvision_shim.models.resnet50,
-    101: torchvision_shim.models.resnet101,
-    152: torchvision_shim.models.resnet152,
-}
+_DEPTHS = (18, 34, 50, 101, 152)
 
 
 def resnet(depth: int, channels: int, classes: int) -> LayerChain:
@@ -47,9 +41,9 @@ def resnet_cifar(depth: int, channels: int, classes: int) -> LayerChain:
 
 
 def _plain_resnet(depth: int, classes: int) -> Any:
-    if depth not in _RESNETS:
-        raise ConfigError(f"model.depth={depth}: torchvision has ResNets of depth {', '.join(map(str, _RESNETS))}")
-    model = _RESNETS[depth](weights=None, num_classes=classes)
+    if depth not in _DEPTHS:
+        raise ConfigError(f"model.depth={depth}: torchvision has ResNets of depth {', '.join(map(str, _DEPTHS))}")
+    model = getattr(models, f"resnet{depth}")(weights=None, num_classes=classes)
     out_of_place(model)
     return model
 
@@ -73,7 +67,7 @@ def _resnet_chain(model: Any, pool: list[nn.Module]) -> LayerChain:
 
 def alexnet(channels: int, classes: int) -> LayerChain:
     """torchvision's AlexNet; images below 64, too small for its strides, are enlarged in the first layer."""
-    model = torchvision_shim.models.alexnet(weights=None, num_classes=classes)
+    model = models.alexnet(weights=None, num_classes=classes)
     if channels != 3:
         model.features[0] = with_channels(model.features[0], channels)
     return chain_of_features(model, least=64)
@@ -81,7 +75,7 @@ def alexnet(channels: int, classes: int) -> LayerChain:
 
 def vgg16(channels: int, classes: int) -> LayerChain:
     """torchvision's VGG-16 without batch norm; images below 32 are enlarged to 32 in the first layer."""
-    model = torchvision_shim.models.vgg16(weights=None, num_classes=classes)
+    model = models.vgg16(weights=None, num_classes=classes)
     if channels != 3:
         first = model.features[0] = with_channels(model.features[0], channels)
         nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
@@ -91,11 +85,5 @@ def vgg16(channels: int, classes: int) -> LayerChain:
 
 def with_channels(conv: Any, channels: int) -> Any:
     """A copy of the convolution for another number of input channels, with torch's own initial weights."""
-    return nn.Conv2d(
-        channels,
-        conv.out_channels,
-        conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        bias=conv.bias is not None,
-    )
+    bias = conv.bias is not None
+    return nn.Conv2d(channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, bias=bias)

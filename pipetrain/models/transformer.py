@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, as_configured, check_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair
+from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair, zero_padding
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
 
@@ -31,44 +30,47 @@ def cached_attention(
     width = attention.embed_dim
     queries = F.linear(x, attention.in_proj_weight[:width], attention.in_proj_bias[:width])
     seen = None if padding is None else padding.logical_not()[:, None, None]
-    query, key, value = (_heads(tensor, attention.num_heads) for tensor in (queries, *cached))
+    split = (tensor.unflatten(2, (attention.num_heads, -1)).transpose(1, 2) for tensor in (queries, *cached))
+    query, key, value = split
     mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
     return attention.out_proj(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
-def _heads(x: Tensor, heads: int) -> Tensor:
-    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+class Attention(nn.Module):
+    """Attention with a residual connection and a norm, one part of a block."""
 
-
-@dataclass(frozen=True)
-class Blocks:
-    """A block of the encoder and one of the decoder, of which all are copies."""
-
-    encoder: nn.TransformerEncoderLayer
-    decoder: nn.TransformerDecoderLayer
-
-    @classmethod
-    def of(cls, width: int, heads: int, feedforward: int, dropout: float) -> Self:
-        """Blocks without dropout of attention weights and hidden units, which torch's have and fairseq's have not."""
-        encoder = nn.TransformerEncoderLayer(width, heads, feedforward, dropout, batch_first=True)
-        decoder = nn.TransformerDecoderLayer(width, heads, feedforward, dropout, batch_first=True)
-        for attention in (encoder.self_attn, decoder.self_attn, decoder.multihead_attn):
-            attention.dropout = 0.0
-        encoder.dropout.p = decoder.dropout.p = 0.0
-        return cls(encoder, decoder)
-
-
-class EncoderAttention(nn.Module):
-    """Self-attention of an encoder block."""
-
-    def __init__(self, block: nn.TransformerEncoderLayer) -> None:
+    def __init__(self, attention: nn.MultiheadAttention, dropout: nn.Dropout, norm: nn.LayerNorm) -> None:
         super().__init__()
-        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
+        self.attention, self.dropout, self.norm = attention, dropout, norm
+
+    def attend(self, x: Tensor, memory: Tensor, **masks: Any) -> Tensor:
+        """Output for x (n, positions, width) with keys and values of `memory`."""
+        y = self.attention(x, memory, memory, need_weights=False, **masks)[0]
+        return self.norm(x + self.dropout(y))  # type: ignore[no-any-return]
+
+
+class EncoderAttention(Attention):
+    """Self-attention of an encoder block."""
 
     @override
     def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
-        y = self.attention(x, x, x, key_padding_mask=padding, need_weights=False)[0]
-        return self.norm(x + self.dropout(y)), padding, target
+        return self.attend(x, x, key_padding_mask=padding), padding, target
+
+
+class DecoderAttention(Attention):
+    """Self-attention of a decoder block: a position sees no later one."""
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        return self.attend(x, x, attn_mask=causal_mask(x), is_causal=True), memory, padding
+
+
+class CrossAttention(Attention):
+    """Attention of a decoder block to the encoder's output."""
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        return self.attend(x, memory, key_padding_mask=padding), memory, padding
 
 
 class FeedForward(nn.Module):
@@ -94,55 +96,9 @@ class FeedForward(nn.Module):
         return (result, *others) if self.relays else (result,)
 
 
-class DecoderAttention(nn.Module):
-    """Self-attention of a decoder block: a position sees none that comes later."""
-
-    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
-        super().__init__()
-        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
-
-    @override
-    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
-        y = self.attention(x, x, x, attn_mask=causal_mask(x), is_causal=True, need_weights=False)[0]
-        return self.norm(x + self.dropout(y)), memory, padding
-
-
-class CrossAttention(nn.Module):
-    """Attention of a decoder block to the encoder's output."""
-
-    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
-        super().__init__()
-        self.attention, self.dropout, self.norm = block.multihead_attn, block.dropout2, block.norm2
-
-    @override
-    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
-        y = self.attention(x, memory, memory, key_padding_mask=padding, need_weights=False)[0]
-        return self.norm(x + self.dropout(y)), memory, padding
-
-
 def causal_mask(x: Tensor) -> Tensor:
     """Mask (positions, positions) of x (n, positions, width): True for later positions, which are hidden."""
     return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
-
-
-def encoder_layers(encoder: nn.TransformerEncoder) -> list[nn.Module]:
-    """Two layers for each block."""
-    layers: list[nn.Module] = []
-    for block in encoder.layers:
-        assert isinstance(block, nn.TransformerEncoderLayer)
-        layers += [EncoderAttention(block), FeedForward(block, block.dropout2, block.norm2)]
-    return layers
-
-
-def decoder_layers(decoder: nn.TransformerDecoder) -> list[nn.Module]:
-    """Three layers for each block; after the last one the encoder's output is not passed on."""
-    blocks = decoder_blocks(decoder)
-    layers: list[nn.Module] = []
-    for block in blocks:
-        last = block is blocks[-1]
-        feed_forward = FeedForward(block, block.dropout3, block.norm3, relays=not last)
-        layers += [DecoderAttention(block), CrossAttention(block), feed_forward]
-    return layers
 
 
 def decoder_blocks(decoder: nn.TransformerDecoder) -> list[nn.TransformerDecoderLayer]:
@@ -178,13 +134,22 @@ class Transformer(nn.Module):
     `encoder` and `decoder` are those of an `nn.Transformer` with post-norm, as in the paper, and without final norms.
     """
 
-    def __init__(self, embeddings: tuple[Embedding, Embedding], blocks: Blocks, layers: int, dropout: float) -> None:
+    def __init__(
+        self, embeddings: tuple[Embedding, Embedding], layers: int, feedforward: int, heads: int, dropout: float
+    ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = embeddings
         self.dropout = nn.Dropout(dropout)
-        self.encoder = nn.TransformerEncoder(blocks.encoder, layers, enable_nested_tensor=False)
-        self.decoder = nn.TransformerDecoder(blocks.decoder, layers)
-        self.head = nn.Linear(embeddings[1].embedding_dim, embeddings[1].num_embeddings, bias=False)
+        width = self.target_embedding.embedding_dim
+        encoder = nn.TransformerEncoderLayer(width, heads, feedforward, dropout, batch_first=True)
+        decoder = nn.TransformerDecoderLayer(width, heads, feedforward, dropout, batch_first=True)
+        # fairseq has no dropout of attention weights and hidden units
+        for attention in (encoder.self_attn, decoder.self_attn, decoder.multihead_attn):
+            attention.dropout = 0.0
+        encoder.dropout.p = decoder.dropout.p = 0.0
+        self.encoder = nn.TransformerEncoder(encoder, layers, enable_nested_tensor=False)
+        self.decoder = nn.TransformerDecoder(decoder, layers)
+        self.head = nn.Linear(width, self.target_embedding.num_embeddings, bias=False)
 
     @override
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -243,22 +208,18 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     position (n, positions), padded with `padding`. The source's padding and the target's ids ride along to the decoder,
     the encoder's output through it. Initial weights are drawn as in fairseq, and dropout follows what it does there.
 
-    Args:
-        source_vocabulary_size: tokens of the source.
-        target_vocabulary_size: tokens of the target.
-        padding: the token that pads both.
-        joint_vocabulary: True if source and target have the same tokens.
-        layers: N of the paper.
-        width: its d_model.
-        feedforward: its d_ff.
-        heads: its h.
-        dropout: its P_drop.
-        shared_embeddings: `target` for one weight of target embedding and head; `all`: of the source embedding, too.
+    `conf/model/transformer.yaml` describes the options; `joint_vocabulary` is True if both languages have the same
+    tokens.
 
     Raises:
         ConfigError: an option is out of its range, or does not go with another.
     """
-    _check(layers, width, feedforward, heads, dropout)
+    counts = {"layers": layers, "width": width, "feedforward": feedforward, "heads": heads}
+    for name, count in counts.items():
+        check_whole(f"model.{name}", count, least=1)
+    BELOW_ONE.check("model.dropout", dropout)
+    if width % heads:
+        raise ConfigError(f"model.heads={heads}: must divide model.width={width}")
     if shared_embeddings not in (None, _TARGET, _ALL):
         raise ConfigError(
             f"model.shared_embeddings={as_configured(shared_embeddings)}: one of {_TARGET}, {_ALL}, or null for none"
@@ -269,20 +230,11 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         joint=joint_vocabulary,
         shared=shared_embeddings == _ALL,
     )
-    model = Transformer(embeddings, Blocks.of(width, heads, feedforward, dropout), layers, dropout)
+    model = Transformer(embeddings, layers, feedforward, heads, dropout)
     if shared_embeddings is not None:
         model.head.weight = model.target_embedding.weight
     _draw(model)
     return LayerChain(model, _layers(model))
-
-
-def _check(layers: int, width: int, feedforward: int, heads: int, dropout: float) -> None:
-    counts = {"layers": layers, "width": width, "feedforward": feedforward, "heads": heads}
-    for name, count in counts.items():
-        check_whole(f"model.{name}", count, least=1)
-    BELOW_ONE.check("model.dropout", dropout)
-    if width % heads:
-        raise ConfigError(f"model.heads={heads}: must divide model.width={width}")
 
 
 def _draw(model: Transformer) -> None:
@@ -296,16 +248,24 @@ def _draw(model: Transformer) -> None:
                 nn.init.zeros_(part.bias)
     for weight in (model.head.weight, model.source_embedding.weight, model.target_embedding.weight):
         nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
-    for embedding in (model.source_embedding, model.target_embedding):
-        with torch.no_grad():
-            embedding.weight[embedding.padding_idx] = 0
+    zero_padding((model.source_embedding, model.target_embedding))
 
 
 def _layers(model: Transformer) -> list[nn.Module]:
-    return [
-        EmbedSource(model.source_embedding, model.dropout),
-        *encoder_layers(model.encoder),
-        EmbedTarget(model.target_embedding, model.dropout),
-        *decoder_layers(model.decoder),
-        model.head,
-    ]
+    """Two layers for each block of the encoder, three for each of the decoder, whose last one relays nothing."""
+    layers: list[nn.Module] = [EmbedSource(model.source_embedding, model.dropout)]
+    for encoder in model.encoder.layers:
+        assert isinstance(encoder, nn.TransformerEncoderLayer)
+        layers += [
+            EncoderAttention(encoder.self_attn, encoder.dropout1, encoder.norm1),
+            FeedForward(encoder, encoder.dropout2, encoder.norm2),
+        ]
+    layers.append(EmbedTarget(model.target_embedding, model.dropout))
+    blocks = decoder_blocks(model.decoder)
+    for block in blocks:
+        layers += [
+            DecoderAttention(block.self_attn, block.dropout1, block.norm1),
+            CrossAttention(block.multihead_attn, block.dropout2, block.norm2),
+            FeedForward(block, block.dropout3, block.norm3, relays=block is not blocks[-1]),
+        ]
+    return [*layers, model.head]

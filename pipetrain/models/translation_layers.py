@@ -1,8 +1,9 @@
 """Embeddings of a translation model's two languages, as layers of its chain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -15,16 +16,10 @@ _Embedding = TypeVar("_Embedding", bound=nn.Embedding)
 def embedding_pair(
     make: Callable[[int], _Embedding], vocabularies: tuple[int, int], *, joint: bool, shared: bool
 ) -> tuple[_Embedding, _Embedding]:
-    """The embeddings of source and target.
-
-    Args:
-        make: makes that of a vocabulary of so many tokens.
-        vocabularies: the tokens of source and target.
-        joint: True if these are the same tokens.
-        shared: True if both embeddings have one weight.
+    """The embeddings of source and target for their numbers of tokens; with one weight if `shared`.
 
     Raises:
-        ConfigError: they are to share it, and the languages have different vocabularies.
+        ConfigError: they are to share it, and the vocabularies are not `joint`.
     """
     source, target = map(make, vocabularies)
     if shared:
@@ -35,6 +30,13 @@ def embedding_pair(
             )
         target.weight = source.weight
     return source, target
+
+
+@torch.no_grad()
+def zero_padding(embeddings: Iterable[nn.Embedding]) -> None:
+    """Sets the vectors of the padding token to zero."""
+    for embedding in embeddings:
+        embedding.weight[embedding.padding_idx] = 0
 
 
 class EmbedSource(nn.Module):

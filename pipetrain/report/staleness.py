@@ -17,7 +17,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline import build_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import play, unit_duration
 from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe

@@ -14,7 +14,7 @@ from pipetrain.executors.pipeline import build_finegrained_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.planner.partition.finegrained import stage_bounds, stages_of_layers, weight_units
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule

@@ -11,7 +11,7 @@ from pipetrain.executors.pipeline import build_finegrained_pipeline, build_pipel
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.stage.base import Training

@@ -9,7 +9,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline import build_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.report.timeline.from_run import read_trace
 from pipetrain.stage.base import Training

@@ -10,7 +10,8 @@ from pipetrain.device_queue import numbers
 from pipetrain.errors import ConfigError
 from pipetrain.executors import tied_weights
 from pipetrain.executors.tied_weights import TiedGradients
-from pipetrain.models.chain import LayerChain, chain_of
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.conversion import chain_of
 from pipetrain.models.ties import Tie
 
 SHARED = "encoder.linear.weight"

@@ -14,7 +14,6 @@ from pipetrain.losses import (
     microbatch_weight,
     number_of_classes,
     on_device,
-    percent,
     step_loss,
 )
 
@@ -34,10 +33,6 @@ def test_minibatch_loss_weighs_microbatches_by_count():
 def test_microbatches_that_count_nothing_have_no_share():
     assert [microbatch_weight([3, 0, 1], j) for j in range(3)] == [0.75, 0, 0.25]
     assert microbatch_weight([0, 0], 0) == 0
-
-
-def test_percent_is_of_a_hundred():
-    assert percent(3, 8) == 37.5
 
 
 def test_custom_loss_counts_samples_and_needs_no_metrics():

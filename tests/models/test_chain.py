@@ -6,7 +6,8 @@ from support import small_model
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import LayerChain, assemble, chain_of, out_of_place
+from pipetrain.models.chain import LayerChain, assemble
+from pipetrain.models.conversion import chain_of
 
 
 class Tied(nn.Module):
@@ -23,15 +24,6 @@ def tied_chain():
     return LayerChain(model, [model.embedding, model.norm, model.decoder])
 
 
-def test_sequential_equals_chain_of_its_children():
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    chain = chain_of(model)
-    x = torch.randn(5, 3)
-    assert len(chain) == 3
-    assert chain.labels == ["0:Linear", "1:ReLU", "2:Linear"]
-    assert torch.equal(chain(x), model(x))
-
-
 def test_names_of_a_chain_are_those_of_the_whole_state_dict():
     model = nn.Sequential()
     model.add_module("front", nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
@@ -42,54 +34,6 @@ def test_names_of_a_chain_are_those_of_the_whole_state_dict():
     for i, layer in enumerate(chain.layers):
         assert list(chain.names(i)) == list(layer.state_dict())
     assert chain.labels == ["front", "back"]
-
-
-def test_module_that_appears_twice_is_two_layers():
-    relu = nn.ReLU()
-    model = nn.Sequential(nn.Linear(3, 3), relu, nn.Linear(3, 3), relu)
-    chain = chain_of(model)
-    x = torch.randn(2, 3)
-    assert len(chain) == 4
-    assert torch.equal(chain(x), model(x))
-
-
-def test_tuple_between_children_is_one_argument():
-    class Fork(nn.Module):
-        def forward(self, x):
-            return x, 2 * x
-
-    class Join(nn.Module):
-        def forward(self, pair):
-            return pair[0] + pair[1]
-
-    model = nn.Sequential(Fork(), Join())
-    x = torch.ones(2)
-    assert torch.equal(chain_of(model)(x), model(x))
-
-
-def test_in_place_activations_are_switched_off():
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Sequential(nn.Hardtanh(inplace=True)))
-    chain_of(model)
-    assert not any(getattr(part, "inplace", False) for part in model.modules())
-    dropout = nn.Dropout(inplace=True)
-    out_of_place(dropout)
-    assert not dropout.inplace
-
-
-def test_chain_of_a_chain_is_the_chain():
-    chain = tied_chain()
-    assert chain_of(chain) is chain
-
-
-class Rewired(nn.Sequential):
-    def forward(self, x):
-        return x
-
-
-@pytest.mark.parametrize("model", [nn.Linear(2, 2), Rewired(nn.Linear(2, 2)), None])
-def test_module_that_is_no_chain_is_refused_with_what_works(model):
-    with pytest.raises(ConfigError, match=r"nn\.Sequential .*LayerChain"):
-        chain_of(model)
 
 
 def test_tied_weights_have_one_name_and_are_a_pair():

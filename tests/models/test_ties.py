@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.models.ties import layers_of_stage, tied_weights, ties_between, untie
 
 SHARED = "encoder.linear.weight"

@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call
 
 from pipetrain.arithmetic import ComputeOptions
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.run.checks.layers import weight_derived_layers
 from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 

@@ -16,7 +16,8 @@ from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
-from pipetrain.models.chain import LayerChain, chain_of
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.conversion import chain_of
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext, WeightRead

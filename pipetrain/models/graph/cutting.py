@@ -2,8 +2,8 @@
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -17,42 +17,47 @@ from pipetrain.models.graph.equivalence import matches_eager
 from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.liveness import Liveness, cut_positions, is_size_of_tensor, size_pair, sizes_of
 from pipetrain.models.graph.recorder import plain_tensors
-from pipetrain.models.graph.sizes import SameBranch, SameShape
-from pipetrain.models.graph.tracing import Graphs, trace
+from pipetrain.models.graph.sizes import check_branch, check_shape
+from pipetrain.models.graph.tracing import trace
 
 
 def cut_along_graph(model: nn.Module, example: Example, output: str | None = None) -> LayerChain:
-    """The chain of a module that is neither one itself nor an nn.Sequential.
-
-    Args:
-        model: whose submodules and parameters the layers compute with.
-        example: its inputs.
-        output: which entry of what the forward returns goes to the loss; None: see `select_outputs`.
+    """The chain of a module, whose layers compute with its submodules and parameters.
 
     Raises:
         ConfigError: no graph can repeat what its forward does.
     """
     _check_names(model, example.names)
     out_of_place(model)
-    graphs = trace(model, example, output)
-    asked = batch_size_branches((graphs.training, graphs.evaluation))
-    chain = _chain(model, graphs, without=asked)
+    training, evaluation, opaque = trace(model, example, output)
+    flows = Liveness(training.graph, model), Liveness(evaluation.graph, model)
+    notes = [f"model: each {kind.__name__} is part of one layer, as {why}" for kind, why in opaque.items()]
+    if picked := evaluation.picked or training.picked:
+        returned = f"of what {type(model).__name__} returns, `{picked}` goes to the loss"
+        notes.append(f"model: {returned}; model.output names another")
+    asked = {*_batch_size_branches(training.graph), *_batch_size_branches(evaluation.graph)}
+    chain = _chain(model, flows, notes, without=asked)
     if asked and not matches_eager(chain, example.resized(1, example.length), output):
-        chain = _chain(model, graphs, without=set())
+        chain = _chain(model, flows, notes, without=set())
     return chain
 
 
-def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChain:
+def _chain(model: nn.Module, flows: tuple[Liveness, Liveness], notes: list[str], without: set[fx.Node]) -> LayerChain:
     """The chain; its layers leave out the nodes `without`."""
-    training, evaluation = Liveness(graphs.training, model), Liveness(graphs.evaluation, model)
+    training, evaluation = flows
     starts = [(0, 0), *cut_positions(training, evaluation), (len(training.nodes), len(evaluation.nodes))]
+    constants = plain_tensors(model)
     layers: list[nn.Module] = [
-        Segment(GraphRange(training, a, b).graph(without), GraphRange(evaluation, c, d).graph(without), model)
+        Segment(_subgraph(training, a, b, without), _subgraph(evaluation, c, d, without), model, constants)
         for (a, c), (b, d) in itertools.pairwise(starts)
     ]
-    _hold_unused(model, layers)
+    # the last layer holds what the forward does not use; checkpoints contain it
+    held = {id(tensor) for layer in layers for tensor in itertools.chain(layer.parameters(), layer.buffers())}
+    named = itertools.chain(model.named_parameters(), model.named_buffers())
+    if unused := [name for name, tensor in named if id(tensor) not in held]:
+        layers[-1].add_module("unused", ParameterHolder(unused, model))
     labels = _labels(training, [start for start, _ in starts])
-    return LayerChain(model, layers, labels, _notes(graphs, model), recorded=True)
+    return LayerChain(model, layers, labels, notes, recorded=True)
 
 
 def _labels(flow: Liveness, starts: Sequence[int]) -> list[str]:
@@ -76,60 +81,32 @@ def _check_names(model: nn.Module, names: Sequence[str]) -> None:
         )
 
 
-def _hold_unused(model: nn.Module, layers: list[nn.Module]) -> None:
-    """Gives the last layer the parameters and buffers that the forward does not use; checkpoints contain them."""
-    held = {id(tensor) for layer in layers for tensor in itertools.chain(layer.parameters(), layer.buffers())}
-    unused = [name for name, tensor in _named_tensors(model) if id(tensor) not in held]
-    if unused:
-        layers[-1].add_module("unused", ParameterHolder(unused, model))
-
-
-def _named_tensors(model: nn.Module) -> Iterable[tuple[str, object]]:
-    return itertools.chain(model.named_parameters(), model.named_buffers())
-
-
-def _notes(graphs: Graphs, model: nn.Module) -> list[str]:
-    notes = [f"model: each {kind.__name__} is part of one layer, as {why}" for kind, why in graphs.opaque.items()]
-    if graphs.picked is not None:
-        returned = f"of what {type(model).__name__} returns, `{graphs.picked}` goes to the loss"
-        notes.append(f"model: {returned}; model.output names another")
-    return notes
-
-
-Program = Callable[..., Any]
-
-
 class Segment(nn.Module):
     """A layer that repeats a part of what the forward of a larger module does.
 
-    Args:
-        training, evaluation: the graphs of its part in both modes; modules and tensors under their names in `whole`.
-        whole: the larger module, whose own submodules and parameters the segment computes with.
+    The graphs of both modes name submodules and tensors as in `whole`, the larger module, with whose own the segment
+    computes. `constants` are its tensors that are plain attributes.
     """
 
-    def __init__(self, training: fx.Graph, evaluation: fx.Graph, whole: nn.Module) -> None:
+    def __init__(
+        self, training: fx.Graph, evaluation: fx.Graph, whole: nn.Module, constants: Mapping[str, Tensor]
+    ) -> None:
         super().__init__()
-        nodes = [*training.nodes, *evaluation.nodes]
-        self._add_modules([node for node in nodes if node.op == "call_module"], whole)
-        self._add_constants([node for node in nodes if node.op == "get_attr" and node.meta["constant"]], whole)
-        self._add_tensors([node for node in nodes if node.op == "get_attr" and not node.meta["constant"]], whole)
+        held: dict[str, None] = {}
+        for node in (*training.nodes, *evaluation.nodes):
+            name, attribute = str(node.target), _attribute(str(node.target))
+            if node.op == "call_module":
+                self.add_module(attribute, whole.get_submodule(name))
+                node.target = attribute
+            elif node.op == "get_attr" and node.meta["constant"]:
+                setattr(self, attribute, constants[name])
+                node.target = attribute
+            elif node.op == "get_attr":
+                held[name] = None
+                node.target = f"held.{attribute}"
+        if held:
+            self.held = ParameterHolder(held, whole)
         self._programs = {True: _compiled(training), False: _compiled(evaluation)}
-
-    def _add_modules(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
-        for path in dict.fromkeys(str(node.target) for node in nodes):
-            self.add_module(_attribute(path), whole.get_submodule(path))
-        _rename(nodes, "")
-
-    def _add_constants(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
-        constants = plain_tensors(whole) if nodes else {}
-        for name in dict.fromkeys(str(node.target) for node in nodes):
-            setattr(self, _attribute(name), constants[name])
-        _rename(nodes, "")
-
-    def _add_tensors(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
-        if nodes:
-            self.held = ParameterHolder(dict.fromkeys(str(node.target) for node in nodes), whole)
-        _rename(nodes, "held.")
 
     @override
     def forward(self, *tensors: Tensor) -> Any:
@@ -151,74 +128,48 @@ class ParameterHolder(nn.Module):
                 self.register_buffer(_attribute(name), tensor, persistent=last not in owner._non_persistent_buffers_set)
 
 
-@dataclass
-class GraphRange:
-    """Consecutive nodes of a graph.
-
-    Attributes:
-        flow: of the whole graph.
-        first, last: positions, `last` exclusive.
-    """
-
-    flow: Liveness
-    first: int
-    last: int
-
-    def graph(self, without: Set[fx.Node]) -> fx.Graph:
-        """A graph from the tensors that cross the start of the range to those that cross its end.
-
-        Args:
-            without: nodes that are left out.
-        """
-        flow = self.flow
-        copy = _Copy(flow, flow.inputs if self.first == 0 else flow.crossing(self.first))
-        if self.first == 0:
-            copy.check_shapes()
-        for node in flow.nodes[self.first : self.last]:
-            if node.op not in ("placeholder", "output") and not flow.is_free(node) and node not in without:
-                copy.of(node)
-        ends = self.last == len(flow.nodes)
-        outputs = tuple(copy.of(node) for node in (flow.outputs if ends else flow.crossing(self.last)))
-        copy.graph.output(outputs if len(outputs) > 1 else outputs[0])
-        return copy.graph
+def _subgraph(flow: Liveness, first: int, last: int, without: Set[fx.Node]) -> fx.Graph:
+    """A graph from the tensors that cross position `first` to those that cross `last`, without some nodes."""
+    copy = _Copy(flow.inputs if first == 0 else flow.crossing(first))
+    if first == 0:
+        for node in flow.inputs:
+            copy.graph.call_function(check_shape, (copy.of(node), node.meta["expected"]))
+    for node in flow.nodes[first:last]:
+        if node.op not in ("placeholder", "output") and node not in flow.free and node not in without:
+            copy.of(node)
+    outputs = tuple(copy.of(node) for node in (flow.outputs if last == len(flow.nodes) else flow.crossing(last)))
+    copy.graph.output(outputs if len(outputs) > 1 else outputs[0])
+    return copy.graph
 
 
 class _Copy:
     """A new graph with the arriving tensors as inputs, to which nodes of another graph are copied."""
 
-    def __init__(self, flow: Liveness, arriving: Sequence[fx.Node]) -> None:
+    def __init__(self, arriving: Sequence[fx.Node]) -> None:
         self.graph = fx.Graph()
-        self._flow = flow
         self._arriving = arriving
         self._copies = {node: self.graph.placeholder(node.name) for node in arriving}
         self._device: fx.Node | None = None
 
-    def check_shapes(self) -> None:
-        """Adds checks of the shapes of the model's inputs."""
-        for node in self._arriving:
-            self.graph.call_function(SameShape(node.meta["expected"]), (self._copies[node],))
-
     def of(self, node: fx.Node) -> fx.Node:
         """Copy of a node; copies what it needs, too, if that does not arrive."""
         if node not in self._copies:
-            if is_size_of_tensor(node) and node.args[0] not in self._copies:
-                copy = self._size_of_another(node)
-            else:
-                copy = self._copied(node)
-            self._copies[node] = copy
+            other_size = is_size_of_tensor(node) and node.args[0] not in self._copies
+            self._copies[node] = self._size_of_another(node) if other_size else self._copied(node)
         return self._copies[node]
 
     def _copied(self, node: fx.Node) -> fx.Node:
         args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
-        before = self.graph.call_function(_disable_grad) if node.meta["detached"] else None
-        entered = [
-            self.graph.call_function(_enter_autocast, (*region, self._here())) for region in node.meta["regions"]
-        ]
+        if node.meta["detached"]:
+            before = self.graph.call_function(torch.is_grad_enabled)
+            self.graph.call_function(torch.set_grad_enabled, (False,))
+        regions = node.meta["regions"]
+        entered = [self.graph.call_function(_enter_autocast, (*region, self._here())) for region in regions]
         copy = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
         copy.meta = node.meta
         for region in reversed(entered):
             self.graph.call_function(torch.amp._exit_autocast, (region,))
-        if before is not None:
+        if node.meta["detached"]:
             self.graph.call_function(torch.set_grad_enabled, (before,))
         return copy
 
@@ -240,12 +191,6 @@ class _Copy:
         raise AssertionError(f"{node} was to be had from what crosses")
 
 
-def _disable_grad() -> bool:
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(False)
-    return before
-
-
 def _enter_autocast(device: str, dtype: torch.dtype, enabled: bool, here: torch.device) -> Any:  # noqa: FBT001
     """Enters a region of autocast; one recorded on the CPU applies to the device where the layer runs."""
     if device == "cpu" and torch.amp.is_autocast_available(here.type):
@@ -253,35 +198,22 @@ def _enter_autocast(device: str, dtype: torch.dtype, enabled: bool, here: torch.
     return torch.amp._enter_autocast(device, dtype, enabled, False)  # noqa: FBT003
 
 
-def _compiled(graph: fx.Graph) -> Program:
+def _compiled(graph: fx.Graph) -> Callable[..., Any]:
     code = graph.python_code("self")
     variables = dict(code.globals)
     exec(compile(code.src, "<layer of a traced module>", "exec"), variables)
-    program: Program = variables["forward"]
-    return program
-
-
-def _rename(nodes: Sequence[fx.Node], prefix: str) -> None:
-    for node in nodes:
-        node.target = prefix + _attribute(str(node.target))
+    return variables["forward"]  # type: ignore[no-any-return]
 
 
 def _attribute(name: str) -> str:
     return name.replace(".", "_")
 
 
-def batch_size_branches(graphs: Iterable[fx.Graph]) -> set[fx.Node]:
+def _batch_size_branches(graph: fx.Graph) -> Iterator[fx.Node]:
     """Comparisons of the batch size whose outcome differs for a single sample."""
-    nodes = (node for graph in graphs for node in graph.nodes if isinstance(node.target, SameBranch))
-    return {node for node in nodes if _is_of_samples(node) and not _holds_for_one(node)}
-
-
-def _is_of_samples(node: fx.Node) -> bool:
-    size, other = node.args
-    return isinstance(size, fx.Node) and size_pair(size) == SAMPLES and isinstance(other, int)
-
-
-def _holds_for_one(node: fx.Node) -> bool:
-    way = node.target
-    assert isinstance(way, SameBranch)
-    return way.operation(1, node.args[1]) is way.outcome
+    for node in graph.nodes:
+        if node.target is check_branch:
+            size, other, operation, outcome, _ = node.args
+            of_samples = isinstance(size, fx.Node) and size_pair(size) == SAMPLES and isinstance(other, int)
+            if of_samples and getattr(operator, operation)(1, other) is not outcome:
+                yield node

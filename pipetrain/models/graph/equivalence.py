@@ -1,12 +1,11 @@
 """Checks that layers cut along a graph compute what the module itself does."""
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipetrain.errors import ConfigError
 from pipetrain.failure import described
@@ -25,32 +24,24 @@ _TOLERANCE = 1e-4
 def matches_eager(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
     """True if a chain and its module return the same for these inputs in evaluation; False if one of them fails.
 
-    Args:
-        chain: with its module.
-        example: the inputs.
-        output: the entry of what the module returns that goes to the loss; None: see `select_outputs`.
-        tolerance: relative; the absolute one is a tenth of it.
+    Both are left as they are. The absolute tolerance is a tenth of `tolerance`, the relative one.
     """
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _evaluating([chain.module, *chain.layers]):
+    copied = copy.deepcopy(chain)
+    for part in (copied.module, *copied.layers):
+        part.eval()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
-            plain = _returned(chain.module, example, output)
-            ours = _of_layers(chain, example)
+            plain, ours = (_outputs(copied, example, output, in_layers=in_layers) for in_layers in (False, True))
         except Exception:  # whatever the forward makes of these inputs
             return False
-    return all(_same(one, other, tolerance) for one, other in zip(ours, plain, strict=True))
+    return _all_same(ours, plain, tolerance)
 
 
 def trains_like_eager(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
     """True if a chain and its module compute the same bits in training: outputs, gradients and buffers.
 
-    Python, numpy and torch draw the same numbers for both. If the module itself does not give the same bits again,
-    about the same is enough.
-
-    Args:
-        chain: with its module; both are left as they are.
-        example: the inputs; first a few short ones of them are tried.
-        output: see `matches_eager`.
-        seed: of all random draws.
+    Python, numpy and torch draw the same numbers for both, which are left as they are. If the module itself does not
+    give the same bits again, about the same is enough. First a few short inputs are tried.
 
     Raises:
         ConfigError: a forward or backward fails.
@@ -86,9 +77,10 @@ def _trained(
     copied = copy.deepcopy(chain)
     disable_generation_cache(copied.module)
     before = python_state(copied.module)
-    with _seeded(seed):
+    with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.default_generator.manual_seed(seed)
         for example in inputs:
-            outputs = _of_layers(copied, example) if in_layers else _returned(copied.module, example, output)
+            outputs = _outputs(copied, example, output, in_layers=in_layers)
         through = [tensor for tensor in outputs if tensor.requires_grad]
         torch.autograd.backward(through, [torch.randn_like(tensor) for tensor in through])
     gradients = [parameter.grad for parameter in copied.module.parameters()]
@@ -96,43 +88,19 @@ def _trained(
     return results, not changes(before, python_state(copied.module), ())
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seeds Python, numpy and torch; restores their generators afterwards."""
-    with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.default_generator.manual_seed(seed)
-        yield
-
-
-def _returned(module: nn.Module, example: Example, output: str | None) -> Tensors:
-    named = dict(zip(example.names, example.tensors, strict=False))
-    return select_outputs(module(**named) if named else module(*example.tensors), output)[0]
-
-
-def _of_layers(chain: LayerChain, example: Example) -> Tensors:
-    returned = chain(*example.tensors)
-    return returned if isinstance(returned, tuple) else (returned,)
+def _outputs(chain: LayerChain, example: Example, output: str | None, *, in_layers: bool) -> Tensors:
+    if in_layers:
+        return select_outputs(chain(*example.tensors), None)[0]
+    return select_outputs(example.given_to(chain.module), output)[0]
 
 
 def _all_same(some: Sequence[Tensor | None], others: Sequence[Tensor | None], tolerance: float) -> bool:
-    pairs = zip(some, others, strict=True)
-    return all(a is b if a is None or b is None else _same(a, b, tolerance) for a, b in pairs)
-
-
-def _same(one: Tensor, other: Tensor, tolerance: float) -> bool:
-    return one.shape == other.shape and torch.allclose(
-        one.float(), other.float(), rtol=tolerance, atol=tolerance / 10, equal_nan=True
-    )
-
-
-@contextmanager
-def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    parts = [part for module in modules for part in module.modules()]
-    modes = [part.training for part in parts]
-    try:
-        for part in parts:
-            part.training = False
-        yield
-    finally:
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
+    for a, b in zip(some, others, strict=True):
+        if a is None or b is None:
+            if a is not b:
+                return False
+        elif a.shape != b.shape or not torch.allclose(
+            a.float(), b.float(), rtol=tolerance, atol=tolerance / 10, equal_nan=True
+        ):
+            return False
+    return True

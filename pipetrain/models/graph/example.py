@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipetrain.errors import ConfigError
 
@@ -15,12 +15,7 @@ SAMPLES = (5, 3)
 
 @dataclass(frozen=True)
 class Example:
-    """The inputs of a few samples, in the order of the data set.
-
-    Attributes:
-        tensors: (samples, …) each.
-        names: the parameters of the forward that they go to; none where they go there in their order.
-    """
+    """The inputs of a few samples, (samples, …) each, by the names of the forward's parameters or in their order."""
 
     tensors: tuple[Tensor, ...]
     names: tuple[str, ...] = ()
@@ -33,36 +28,32 @@ class Example:
     @property
     def length(self) -> int | None:
         """The size of dimension 1 where that may differ between minibatches: of ids, or of sequences of features."""
-        sequences = (tensor for tensor in self.tensors if _is_sequence(tensor) and tensor.shape[1] > 2)
-        return next((tensor.shape[1] for tensor in sequences), None)
+        lengths = (
+            tensor.shape[1]
+            for tensor in self.tensors
+            if tensor.ndim == 3 or (tensor.ndim == 2 and not tensor.is_floating_point())
+        )
+        return next((length for length in lengths if length > 2), None)
+
+    def given_to(self, module: nn.Module) -> Any:
+        """The output of a module for these inputs."""
+        return module(**dict(zip(self.names, self.tensors, strict=True))) if self.names else module(*self.tensors)
 
     def resized(self, samples: int, length: int | None) -> "Example":
         """A number of samples, repeated from the first if necessary, each sequence cut to `length`."""
-        return replace(self, tensors=tuple(self._resized(tensor, samples, length) for tensor in self.tensors))
-
-    def _resized(self, tensor: Tensor, samples: int, length: int | None) -> Tensor:
-        picked = tensor[torch.arange(samples) % len(tensor)]
-        return picked[:, :length].clone() if self._has_length(tensor) else picked
+        picked = [tensor[torch.arange(samples) % len(tensor)] for tensor in self.tensors]
+        short = [tensor[:, :length].clone() if self._has_length(tensor) else tensor for tensor in picked]
+        return replace(self, tensors=tuple(short))
 
     def fixed(self, *, varied: bool) -> list[tuple[int | None, ...]]:
         """The shape of each tensor, None for what may differ: the samples, and the length where it is `varied`."""
-        return [tuple(self._fixed(tensor, varied=varied)) for tensor in self.tensors]
-
-    def _fixed(self, tensor: Tensor, *, varied: bool) -> Sequence[int | None]:
-        sizes: list[int | None] = [None, *tensor.shape[1:]]
-        if varied and self._has_length(tensor):
-            sizes[1] = None
-        return sizes
+        return [
+            (None, None, *tensor.shape[2:]) if varied and self._has_length(tensor) else (None, *tensor.shape[1:])
+            for tensor in self.tensors
+        ]
 
     def _has_length(self, tensor: Tensor) -> bool:
         return tensor.ndim in (2, 3) and tensor.shape[1] == self.length
-
-
-def _is_sequence(tensor: Tensor) -> bool:
-    return tensor.ndim == 3 or (tensor.ndim == 2 and not tensor.is_floating_point())
-
-
-_PREFERRED = "logits"
 
 
 def select_outputs(returned: Any, wanted: str | None) -> tuple[tuple[Tensor, ...], str | None]:
@@ -76,32 +67,25 @@ def select_outputs(returned: Any, wanted: str | None) -> tuple[tuple[Tensor, ...
     """
     if isinstance(returned, Tensor):
         return (returned,), None
-    named = _named(returned)
-    if wanted is None and not named and isinstance(returned, tuple | list):
-        return _checked_tensors(returned), None
-    tensors = {name: value for name, value in (named or _numbered(returned)).items() if isinstance(value, Tensor)}
+    if isinstance(returned, Mapping):
+        entries = {str(key): value for key, value in returned.items()}
+    elif hasattr(returned, "_asdict"):
+        entries = returned._asdict()
+    elif isinstance(returned, tuple | list) and wanted is not None:
+        entries = {str(i): value for i, value in enumerate(returned)}
+    elif isinstance(returned, tuple | list):
+        if not returned or not all(isinstance(each, Tensor) for each in returned):
+            kinds = ", ".join(type(each).__name__ for each in returned)
+            raise ConfigError(
+                f"model: the forward returns ({kinds}), and a loss takes tensors; model.output=0 takes the first alone"
+            )
+        return tuple(returned), None
+    else:
+        entries = {}
+    tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
     if not tensors:
         raise ConfigError(f"model: the forward returns {type(returned).__name__}; a tensor is needed for the loss")
     if wanted is not None and wanted not in tensors:
         raise ConfigError(f"model.output={wanted}: the forward returns {', '.join(tensors)}")
-    name = wanted or (_PREFERRED if _PREFERRED in tensors else next(iter(tensors)))
+    name = wanted or ("logits" if "logits" in tensors else next(iter(tensors)))
     return (tensors[name],), name if len(tensors) > 1 else None
-
-
-def _named(returned: Any) -> Mapping[str, Any]:
-    if isinstance(returned, Mapping):
-        return {str(key): value for key, value in returned.items()}
-    return returned._asdict() if hasattr(returned, "_asdict") else {}
-
-
-def _numbered(returned: Any) -> Mapping[str, Any]:
-    return {str(i): value for i, value in enumerate(returned)} if isinstance(returned, tuple | list) else {}
-
-
-def _checked_tensors(returned: tuple[Any, ...] | list[Any]) -> tuple[Tensor, ...]:
-    if not returned or not all(isinstance(each, Tensor) for each in returned):
-        kinds = ", ".join(type(each).__name__ for each in returned)
-        raise ConfigError(
-            f"model: the forward returns ({kinds}), and a loss takes tensors; model.output=0 takes the first alone"
-        )
-    return tuple(returned)

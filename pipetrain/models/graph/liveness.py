@@ -4,7 +4,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import fx, nn
 
 _RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "dropout", "empty")
@@ -17,11 +19,7 @@ class Liveness:
     """The tensors that flow through a graph; position p is just before node p.
 
     Sizes, constants, parameters, and what is computed from sizes and constants alone are free: they cross no position,
-    as each layer that needs them computes them again.
-
-    Args:
-        graph: its nodes' `meta` is what the recorder knows of them.
-        module: whose parameters and buffers the graph reads.
+    as each layer that needs them computes them again. The module has the parameters and buffers that the graph reads.
     """
 
     def __init__(self, graph: fx.Graph, module: nn.Module) -> None:
@@ -31,38 +29,38 @@ class Liveness:
         self._index = {node: i for i, node in enumerate(self.nodes)}
         self._parameters = dict(module.named_parameters(remove_duplicate=False))
         self._modules = dict(module.named_modules())
-        self._free = self._found_free()
-        self._last_use = self._found_last_use()
-
-    def is_free(self, node: fx.Node) -> bool:
-        """True if a layer computes the node's value without receiving it."""
-        return node in self._free
+        self.free = self._free_nodes()
+        self._last_use = self._last_uses()
 
     def crossing(self, position: int) -> list[fx.Node]:
         """Nodes before a position whose tensors are needed after it."""
-        return [node for node in self.nodes[:position] if node not in self._free and self._last_use[node] >= position]
+        return [node for node in self.nodes[:position] if node not in self.free and self._last_use[node] >= position]
 
     @cached_property
     def bytes_at(self) -> list[int]:
         """By position, the bytes of what crosses there, for the samples of the recording."""
-        steps = [0] * (len(self.nodes) + 1)
+        crossing = np.zeros(len(self.nodes) + 1, np.int64)
         for node, first, last in self._carried:
-            steps[first] += node.meta["bytes"]
-            steps[last] -= node.meta["bytes"]
-        return list(itertools.accumulate(steps))
+            crossing[first:last] += node.meta["bytes"]
+        return crossing.tolist()
 
     @cached_property
     def may_be_cut(self) -> list[bool]:
         """By position, True if what crosses is all that later nodes need, and none of it is written later."""
-        end = len(self.nodes)
-        some = _covered([(first, last) for _, first, last in self._carried], end)
-        together = _covered([*self._until_written(), *self._until_unpacked()], end)
-        lost = [False] * end
+        some = self._covered((first, last) for _, first, last in self._carried)
+        together = self._covered(itertools.chain(self._until_written(), self._until_unpacked()))
+        lost = np.zeros(len(self.nodes), bool)
         for size, needed in self._sizes_needed().items():
-            there = _covered([(first, last) for node, first, last in self._carried if size in sizes_of(node)], end)
-            missing = _covered(needed, end)
-            lost = [before or (a and not b) for before, a, b in zip(lost, missing, there, strict=True)]
-        return [a and not b and not c for a, b, c in zip(some, together, lost, strict=True)]
+            there = ((first, last) for node, first, last in self._carried if size in sizes_of(node))
+            lost |= self._covered(needed) & ~self._covered(there)
+        return (some & ~together & ~lost).tolist()  # type: ignore[no-any-return]
+
+    def _covered(self, stretches: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+        """For each position, True if a range (first, last exclusive) contains it."""
+        covered = np.zeros(len(self.nodes), bool)
+        for first, last in stretches:
+            covered[first:last] = True
+        return covered
 
     @cached_property
     def weights(self) -> list[set[str]]:
@@ -82,7 +80,7 @@ class Liveness:
         held = {str(each.target) for each in node.all_input_nodes if each.op == "get_attr"}
         return held & self._parameters.keys() if node.op != "output" else set()
 
-    def _found_free(self) -> set[fx.Node]:
+    def _free_nodes(self) -> set[fx.Node]:
         written = {storage for node in self.nodes for storage in node.meta.get("writes", ())}
         free: set[fx.Node] = set()
         for node in self.nodes:
@@ -94,18 +92,18 @@ class Liveness:
                 free.add(node)
         return free
 
-    def _found_last_use(self) -> dict[fx.Node, int]:
+    def _last_uses(self) -> dict[fx.Node, int]:
         """For each node, the last node that is not free and needs it, directly or through free ones."""
         last: dict[fx.Node, int] = {}
         for node in reversed(self.nodes):
-            users = (user for user in node.users if not _is_size_of(user, node))
-            last[node] = max((last[user] if user in self._free else self._index[user] for user in users), default=-1)
+            users = (user for user in node.users if not (is_size_of_tensor(user) and user.args[0] is node))
+            last[node] = max((last[user] if user in self.free else self._index[user] for user in users), default=-1)
         return last
 
     @cached_property
     def _carried(self) -> list[tuple[fx.Node, int, int]]:
         """The nodes that are not free, and the positions that they cross: from the first to before the last."""
-        nodes = [node for node in self.nodes if node not in self._free and "bytes" in node.meta]
+        nodes = [node for node in self.nodes if node not in self.free and "bytes" in node.meta]
         return [(node, self._index[node] + 1, max(self._index[node], self._last_use[node]) + 1) for node in nodes]
 
     def _until_written(self) -> list[tuple[int, int]]:
@@ -120,7 +118,7 @@ class Liveness:
 
     def _until_unpacked(self) -> list[tuple[int, int]]:
         """Positions between a node that returns several tensors and the nodes that select one of them."""
-        several = (node for node in self.nodes if node not in self._free and "bytes" not in node.meta)
+        several = (node for node in self.nodes if node not in self.free and "bytes" not in node.meta)
         return [(self._index[node] + 1, self._last_use[node] + 1) for node in several]
 
     def _sizes_needed(self) -> dict[SizePair, list[tuple[int, int]]]:
@@ -148,10 +146,6 @@ def sizes_of(node: fx.Node) -> list[SizePair]:
     return list(zip(node.meta["shape"], node.meta["other_shape"], strict=True))
 
 
-def _is_size_of(user: fx.Node, node: fx.Node) -> bool:
-    return is_size_of_tensor(user) and user.args[0] is node
-
-
 def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
     """True if a node calls a function of constants alone that is neither random nor writes."""
     if node.op != "call_function" or "shape" not in node.meta or node.meta["writes"]:
@@ -159,16 +153,6 @@ def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
     if any(word in getattr(node.target, "__name__", "") for word in _RANDOM):
         return False
     return all(each in free and (each.op != "get_attr" or each.meta["constant"]) for each in node.all_input_nodes)
-
-
-def _covered(stretches: Iterable[tuple[int, int]], end: int) -> list[bool]:
-    """For each position up to `end`, True if a range (first, last exclusive) contains it."""
-    steps = [0] * (end + 1)
-    for first, last in stretches:
-        if first < last:
-            steps[first] += 1
-            steps[last] -= 1
-    return [count > 0 for count in itertools.accumulate(steps)][:end]
 
 
 _COSTLY = 2
@@ -179,22 +163,17 @@ _COSTLY = 2
 
 def cut_positions(training: Liveness, evaluation: Liveness) -> list[tuple[int, int]]:
     """The positions at which the two graphs are cut, with the same weights on either side."""
-    other = _Alignment(training, evaluation)
-    cuts = [(cut, other.cut(cut)) for cut in _cheap(training, _candidates(training))]
+    between = (_cheapest(training, a + 1, b) for a, b in itertools.pairwise(training.anchors))
     found: list[tuple[int, int]] = []
-    for cut, aligned in cuts:
+    for cut in _cheap(training, [position for position in between if position is not None]):
+        aligned = _aligned(training, cut, evaluation)
         if aligned is not None and (not found or aligned > found[-1][1]):
             found.append((cut, aligned))
     return found
 
 
-def _candidates(flow: Liveness) -> list[int]:
-    """The cheapest position between each two nodes with weights, the last of several."""
-    positions = (_cheapest(flow, a + 1, b) for a, b in itertools.pairwise(flow.anchors))
-    return [position for position in positions if position is not None]
-
-
 def _cheapest(flow: Liveness, first: int, last: int) -> int | None:
+    """The cheapest position of a range, the last of several."""
     allowed = [position for position in range(last, first - 1, -1) if flow.may_be_cut[position]]
     return min(allowed, key=flow.bytes_at.__getitem__, default=None)
 
@@ -203,29 +182,15 @@ def _cheap(flow: Liveness, cuts: Sequence[int]) -> list[int]:
     costs = [flow.bytes_at[cut] for cut in cuts]
     before = itertools.accumulate(costs, min)
     leaving = sum(node.meta["bytes"] for node in flow.outputs)
-    behind = reversed(list(itertools.accumulate(reversed(costs), min, initial=leaving))[1:])
-    limits = [_COSTLY * max(pair) for pair in zip(before, behind, strict=True)]
+    after = reversed(list(itertools.accumulate(reversed(costs), min, initial=leaving))[1:])
+    limits = [_COSTLY * max(pair) for pair in zip(before, after, strict=True)]
     return [cut for cut, cost, limit in zip(cuts, costs, limits, strict=True) if cost <= limit]
 
 
-class _Alignment:
-    """Finds the position in a second graph that corresponds to one in the first."""
-
-    def __init__(self, one: Liveness, other: Liveness) -> None:
-        self._other = other
-        self._first, self._last = _uses(one)
-        self._other_first, self._other_last = _uses(other)
-
-    def cut(self, position: int) -> int | None:
-        """The cheapest position that has the same weights on either side; None if there is none."""
-        end = len(self._other.nodes) - 1
-        before = (self._other_last.get(name, -1) for name, i in self._last.items() if i < position)
-        behind = (self._other_first.get(name, end) for name, i in self._first.items() if i >= position)
-        first = max(len(self._other.inputs), max(before, default=-1) + 1)
-        return _cheapest(self._other, first, min(behind, default=end))
-
-
-def _uses(flow: Liveness) -> tuple[dict[str, int], dict[str, int]]:
-    """Weight name -> first node that uses it, and the same for the last."""
-    uses = [(name, i) for i, names in enumerate(flow.weights) for name in names]
-    return dict(reversed(uses)), dict(uses)
+def _aligned(one: Liveness, position: int, other: Liveness) -> int | None:
+    """The cheapest position of another graph with the same weights on either side; None if there is none."""
+    before, after = set().union(*one.weights[:position]), set().union(*one.weights[position:])
+    last = max((i for i, names in enumerate(other.weights) if names & (before - after)), default=-1)
+    end = len(other.nodes) - 1
+    first = next((i for i, names in enumerate(other.weights) if names & (after - before)), end)
+    return _cheapest(other, max(len(other.inputs), last + 1), first)

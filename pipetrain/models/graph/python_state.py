@@ -9,7 +9,6 @@ import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,14 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.models.graph.recorder import REGISTRIES, Recorder, is_user_code, source_location, tensors_in
+from pipetrain.models.graph.recorder import (
+    REGISTRIES,
+    CannotEnterError,
+    Recorder,
+    is_user_code,
+    source_location,
+    tensors_in,
+)
 from pipetrain.models.graph.sizes import Size
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
@@ -40,12 +46,7 @@ Seen = dict[int, tuple[Any, Any]]
 
 
 class StateLocation(NamedTuple):
-    """An attribute of a submodule, a global, or a default generator of random numbers.
-
-    Attributes:
-        path: the submodule's; None for globals and generators.
-        name: of the attribute, the global or the generator.
-    """
+    """An attribute of the submodule `path`; a global or a default generator of random numbers if that is None."""
 
     path: str | None
     name: str
@@ -76,12 +77,7 @@ class StateLocation(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Content of a location, which compares equal as long as it does not change.
-
-    Attributes:
-        value: as nested tuples, without tensors.
-        tensors: compared by identity.
-    """
+    """Content of a location: nested tuples without tensors, and the tensors; equal as long as neither changes."""
 
     value: Any
     tensors: tuple["_Identity", ...] = ()
@@ -116,17 +112,14 @@ def changes(
 
 def _globals(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """Globals of the files that define the submodules' classes, and attributes of these classes."""
-    kinds = {kind for part in module.modules() for kind in type(part).__mro__ if not _is_torchs(kind)}
+    mro = {kind for part in module.modules() for kind in type(part).__mro__}
+    kinds = {kind for kind in mro if kind.__module__.partition(".")[0] not in ("torch", "builtins")}
     files = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in kinds if kind.__module__ in sys.modules}
     owners = {**files, **{f"{kind.__module__}.{kind.__qualname__}": vars(kind) for kind in kinds}}
     for owner, names in owners.items():
         for name, value in list(names.items()):
             if isinstance(value, _GLOBALS) and not name.startswith("__"):
                 yield f"{owner}.{name}", value
-
-
-def _is_torchs(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in ("torch", "builtins")
 
 
 class _Identity:
@@ -183,57 +176,34 @@ def _parts(value: Any) -> Iterable[Any]:
         return value.func, *value.args, value.keywords
     if isinstance(value, itertools.count):
         return (repr(value),)
-    return itertools.chain.from_iterable(vars(value).items()) if _is_looked_into(value) else ()
-
-
-def _is_looked_into(value: Any) -> bool:
     library = type(value).__module__.partition(".")[0]
     closed = library in sys.stdlib_module_names and library not in _OPEN_LIBRARIES
-    return hasattr(value, "__dict__") and not isinstance(value, type) and not closed and library != "torch"
+    if isinstance(value, type) or not hasattr(value, "__dict__") or closed or library == "torch":
+        return ()
+    return itertools.chain.from_iterable(vars(value).items())
 
 
 _WATCHED_LIBRARIES = {"numpy", "sympy", "mpmath"}
 _Trace = Callable[[FrameType, str, Any], Any]
 
 
-@dataclass(frozen=True)
-class Change:
-    """A change of Python state by code that a graph does not repeat.
-
-    Attributes:
-        module: the innermost one whose code makes it; None for a global, since each process has its own.
-        reason: what is changed, with the user's line.
-    """
-
-    module: nn.Module | None
-    reason: str
-
-
-@dataclass(frozen=True)
-class _CodeLocation:
-    """A line of the user's code, in `module`; None in a module that is called as a whole."""
-
-    line: str
-    module: nn.Module | None
-
-
 class ChangeWatcher:
     """Compares some locations between any two lines of the user's code.
 
-    Args:
-        locations: of Python state.
-        module: the module that is recorded.
-        recorder: of its forward.
+    `changes` are those by code that a graph does not repeat: errors with the innermost module whose code makes the
+    change, or None for a global, since each process has its own. The recorder is that of the module's forward.
     """
 
     def __init__(self, locations: Iterable[StateLocation], module: nn.Module, recorder: Recorder) -> None:
         self._module = module
         self._recorder = recorder
         self._held = {location: location.snapshot(module) for location in locations}
-        self._at = _CodeLocation("", module)
+        self._line = ""
+        self._inside: nn.Module | None = module
+        """The innermost module at this line; None in a module that is called as a whole."""
         self._modules: dict[FrameType, nn.Module | None] = {}
         self._before: Any = None
-        self.changes: list[Change] = []
+        self.changes: list[CannotEnterError] = []
 
     def __enter__(self) -> "ChangeWatcher":
         self._before = sys.gettrace()
@@ -245,7 +215,7 @@ class ChangeWatcher:
         self._compare()
 
     def _entered(self, frame: FrameType, _event: str, _argument: Any) -> _Trace | None:
-        if not _is_watched(frame):
+        if not is_user_code(frame) or _is_library_code(frame.f_code.co_filename):
             return None
         self._modules[frame] = self._recorder.inside
         return self._moved(frame, "call", None)
@@ -258,7 +228,8 @@ class ChangeWatcher:
             while at is not None and at not in self._modules:
                 at = at.f_back
         if at is not None:
-            self._at = _CodeLocation(source_location(at.f_code.co_filename, at.f_lineno), self._modules[at])
+            self._line = source_location(at.f_code.co_filename, at.f_lineno)
+            self._inside = self._modules[at]
         return self._moved
 
     def _compare(self) -> None:
@@ -266,14 +237,10 @@ class ChangeWatcher:
             after = location.snapshot(self._module)
             if after != before:
                 self._held[location] = after
-                if self._at.module is not None:
-                    reason = f"the forward {location.described(self._module)} ({self._at.line})"
-                    everywhere = location.path is None and not location.is_generator
-                    self.changes.append(Change(None if everywhere else self._at.module, reason))
-
-
-def _is_watched(frame: FrameType) -> bool:
-    return is_user_code(frame) and not _is_library_code(frame.f_code.co_filename)
+                if self._inside is not None:
+                    reason = f"the forward {location.described(self._module)} ({self._line})"
+                    is_global = location.path is None and not location.is_generator
+                    self.changes.append(CannotEnterError(None if is_global else self._inside, reason))
 
 
 @cache

@@ -1,44 +1,43 @@
 """Records what a forward computes, the functions of torch and the modules called as a whole, with the user's lines."""
 
+import math
 import operator
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import RLock, get_ident
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 from typing_extensions import override
 
-from pipetrain.models.graph.sizes import Operation, SameBranch, Size
+from pipetrain.models.graph.sizes import Size, check_branch
 
 _NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}")
 
 
 def current_line() -> str:
     """`file.py:12` of the innermost frame outside torch and pipetrain."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user_code(frame):
-        frame = frame.f_back
-    return "" if frame is None else source_location(frame.f_code.co_filename, frame.f_lineno)
+    return next(_lines(traceback.walk_stack(sys._getframe(1))), "")
 
 
 def line_of(error: BaseException) -> str:
     """`file.py:12` of the innermost frame outside torch and pipetrain that an error was raised in."""
-    traceback, line = error.__traceback__, ""
-    while traceback is not None:
-        if is_user_code(traceback.tb_frame):
-            line = source_location(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return line
+    return ["", *_lines(traceback.walk_tb(error.__traceback__))][-1]
+
+
+def _lines(frames: Iterable[tuple[FrameType, int]]) -> Iterator[str]:
+    return (source_location(frame.f_code.co_filename, line) for frame, line in frames if is_user_code(frame))
 
 
 def source_location(file: str, line: int) -> str:
@@ -64,16 +63,21 @@ _ONE_AT_A_TIME = RLock()
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 
 
-class UntraceableError(Exception):
-    """The forward does something that a graph cannot repeat, at `line` of the user's code."""
+class CannotEnterError(Exception):
+    """A module that must be called as a whole.
 
-    def __init__(self, reason: str, line: str | None = None) -> None:
+    Attributes:
+        module: None if it is no particular one.
+        reason: with the user's line.
+    """
+
+    def __init__(self, module: nn.Module | None, reason: str) -> None:
         super().__init__(reason)
-        self.line = current_line() if line is None else line
+        self.module, self.reason = module, reason
 
 
-class WholeModuleError(Exception):
-    """A module that is called as a whole fails on tensors without data."""
+class NeedsValuesError(Exception):
+    """A module cannot be computed with tensors that have shapes and no values."""
 
 
 class Recorder(TorchFunctionMode):
@@ -88,7 +92,7 @@ class Recorder(TorchFunctionMode):
     3. A tensor is recognized by its id, so all are kept alive (`_alive`) until the end.
     4. Sizes of tensors become `Size`, which remembers how it was computed. A comparison of sizes decides which branch
        is recorded, and becomes a node that checks its outcome in every minibatch.
-    5. Anything that a graph cannot repeat raises an UntraceableError, and the innermost module is called as a whole in
+    5. Anything that a graph cannot repeat raises a CannotEnterError, and the innermost module is called as a whole in
        the next recording.
 
     Args:
@@ -115,7 +119,7 @@ class Recorder(TorchFunctionMode):
         self._alive: list[Any] = []
         self._quiet = False
         self._gradients = True
-        self._regions: list[Region] = []
+        self._regions: list[tuple[str, torch.dtype, bool]] = []
 
     @property
     def inside(self) -> nn.Module | None:
@@ -132,27 +136,26 @@ class Recorder(TorchFunctionMode):
         """The value as an argument of a node.
 
         Raises:
-            UntraceableError: it is neither a tensor that is known nor plain data.
+            CannotEnterError: it is neither a known tensor nor plain data.
         """
+        return map_aggregate(value, self._leaf)
+
+    def _leaf(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return self._nodes.get(id(value)) or self._held(value)
         if isinstance(value, Size):
             return self._nodes.get(id(value)) or self._size_node(value)
-        if isinstance(value, slice):
-            return slice(self.node_of(value.start), self.node_of(value.stop), self.node_of(value.step))
         if value is None or value is Ellipsis or isinstance(value, _PLAIN):
             return value
-        if isinstance(value, tuple | list):
-            parts = [self.node_of(each) for each in value]
-            return parts if isinstance(value, list) else tuple(parts)
-        if isinstance(value, dict):
-            return {key: self.node_of(each) for key, each in value.items()}
-        raise UntraceableError(f"a {type(value).__name__} is passed on")
+        raise self._refusal(f"a {type(value).__name__} is passed on")
 
-    def on_comparison(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
-        """Records a comparison of sizes and its outcome, which decided on a branch of the forward."""
+    def _on_comparison(self, operation: str, left: Any, right: Any, outcome: bool) -> None:  # noqa: FBT001
+        """Records a comparison of sizes, which decided on a branch of the forward."""
         if not self._quiet:
-            self._add("call_function", SameBranch(operation, outcome, current_line()), (left, right), {})
+            self._add("call_function", check_branch, (left, right, operation, outcome, current_line()), {})
+
+    def _refusal(self, reason: str) -> CannotEnterError:
+        return CannotEnterError(self.open[-1] if self.open else None, f"{reason} ({current_line()})")
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -201,21 +204,19 @@ class Recorder(TorchFunctionMode):
             if func is torch.Tensor.size:
                 return self._size(args[0], (*args[1:], *kwargs.values())[0])
             if func in (torch.Tensor.numel, torch.Tensor.nelement, torch.numel):
-                return _product([self._size(args[0], k) for k in range(args[0].ndim)])
+                return math.prod(self._size(args[0], k) for k in range(args[0].ndim))
             if func.__name__ in _READS:
-                raise UntraceableError("the forward reads the values of a tensor")
+                raise self._refusal("the forward reads the values of a tensor")
             return self._function(func, args, kwargs)
 
     def _function(self, func: Any, args: Any, kwargs: Any) -> Any:
-        versions = _versions((args, kwargs))
-        result = func(*args, **kwargs)
-        written = [tensor for tensor, version in versions if tensor._version != version]
+        result, written = _with_written(func, args, kwargs)
         if not written and not any(True for _ in tensors_in(result)):
             return result
         if func.__name__ == "__get__":
             func, args = getattr, (args[0], func.__self__.__name__)
         elif func.__name__ == "__set__":
-            raise UntraceableError(f"the forward sets the attribute {func.__self__.__name__} of a tensor")
+            raise self._refusal(f"the forward sets the attribute {func.__self__.__name__} of a tensor")
         self._define(self._add("call_function", func, args, kwargs, written), result)
         return result
 
@@ -224,7 +225,11 @@ class Recorder(TorchFunctionMode):
         if self._quiet or path is None:
             return call(module, *args, **kwargs)
         if self._is_whole(module) and self.open:
-            return self._whole(path, lambda: call(module, *args, **kwargs), args, kwargs)
+            with self._quietly():
+                result, written = _with_written(partial(self._computed, path, partial(call, module)), args, kwargs)
+                result = tree_map_only(Tensor, self._another, result)
+                self._define(self._add("call_module", path, args, kwargs, written), result)
+            return result
         self.open.append(module)
         try:
             return call(module, *args, **kwargs)
@@ -240,39 +245,31 @@ class Recorder(TorchFunctionMode):
         compiled = isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in module._modules
         return ours or childless or compiled or parametrize.is_parametrized(module) or isinstance(module, self._opaque)
 
-    def _whole(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
-        with self._quietly():
-            versions = _versions((args, kwargs))
-            result = tree_map_only(Tensor, self._another, self._computed(path, call, args, kwargs))
-            written = [tensor for tensor, version in versions if tensor._version != version]
-            self._define(self._add("call_module", path, args, kwargs, written), result)
-        return result
-
     def _another(self, tensor: Tensor) -> Tensor:
         """A tensor other than the module's inputs: it may return its input now, and something else next time."""
         return tensor.view_as(tensor) if id(tensor) in self._nodes else tensor
 
-    def _computed(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+    def _computed(self, path: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         try:
-            try:
-                return call()
-            except Exception:
-                if self._with_data is None:
-                    raise
-                return self._with_data(path, args, kwargs)
+            return call(*args, **kwargs)
+        except Exception:
+            if self._with_data is None:
+                raise
+        try:
+            return self._with_data(path, args, kwargs)
         except Exception as error:
-            raise WholeModuleError from error
+            raise NeedsValuesError from error
 
     def _applied(self, apply: Callable[..., Any], function: Any, args: Any) -> Any:
         if self._quiet:
             return apply(*args)
         with self._quietly():
             result = apply(*args)
-            self._define(self._add("call_function", _Applied(function), args, {}), result)
+            self._define(self._add("call_function", _applying(function), args, {}), result)
         return result
 
     def _entered(self, enter: Callable[..., Any], region: Any) -> Any:
-        self._regions.append(Region(region.device, region.fast_dtype, region._enabled))
+        self._regions.append((region.device, region.fast_dtype, region._enabled))
         return enter(region)
 
     def _left(self, leave: Callable[..., Any], region: Any, *error: Any) -> Any:
@@ -317,14 +314,14 @@ class Recorder(TorchFunctionMode):
         """A parameter, a buffer, or a tensor that is a plain attribute."""
         name = self._names.get(id(tensor))
         if name is None and id(tensor) not in self._constants:
-            raise UntraceableError(f"a tensor of shape {tuple(tensor.shape)} is made where no torch function is seen")
+            raise self._refusal(f"a tensor of shape {tuple(tensor.shape)} is made where no torch function is seen")
         node = self.graph.get_attr(self._constants[id(tensor)] if name is None else name)
         node.meta.update(_facts(tensor), constant=name is None, detached=False, writes=set(), regions=())
         self._nodes[id(tensor)] = node
         return node
 
     def _size(self, tensor: Tensor, k: int) -> Size:
-        return Size.of(tensor.shape[k], torch.Tensor.size, (tensor, k % tensor.ndim), self)
+        return Size.of(tensor.shape[k], torch.Tensor.size, (tensor, k % tensor.ndim), self._on_comparison)
 
     def _size_node(self, size: Size) -> fx.Node:
         node = self._add("call_function", size.operation, size.operands, {})
@@ -334,31 +331,22 @@ class Recorder(TorchFunctionMode):
         return node
 
 
-class Region(NamedTuple):
-    """A region of autocast in the forward; of several for a device type, the innermost applies."""
+@cache
+def _applying(function: Any) -> Callable[..., Any]:
+    """A function that applies a user's autograd function; the same one for each recording."""
 
-    device: str
-    dtype: torch.dtype
-    enabled: bool
+    def applied(*args: Any) -> Any:
+        return function.apply(*args)
+
+    applied.__name__ = applied.__qualname__ = function.__name__
+    return applied
 
 
-class _Applied:
-    """Calls an autograd function of the user's."""
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self.__name__ = self.__qualname__ = function.__name__
-
-    def __call__(self, *args: Any) -> Any:
-        return self._function.apply(*args)
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Applied) and self._function is other._function
-
-    @override
-    def __hash__(self) -> int:
-        return hash(self._function)
+def _with_written(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[Tensor]]:
+    """The result of a call, and the tensors among its arguments that it wrote."""
+    versions = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
+    result = call(*args, **kwargs)
+    return result, [tensor for tensor, version in versions if tensor._version != version]
 
 
 def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -387,20 +375,9 @@ def _parts(tree: Any) -> Iterable[tuple[Any, Any]]:
     return enumerate(tree) if isinstance(tree, tuple | list) else ()
 
 
-def _versions(tree: Any) -> list[tuple[Tensor, int]]:
-    return [(tensor, tensor._version) for tensor in tensors_in(tree)]
-
-
 def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
 def _facts(tensor: Tensor) -> dict[str, Any]:
     return {"shape": tuple(tensor.shape), "bytes": tensor.numel() * tensor.element_size(), "storage": _storage(tensor)}
-
-
-def _product(sizes: list[Size]) -> int:
-    product: int = 1
-    for size in sizes:
-        product = product * size
-    return product

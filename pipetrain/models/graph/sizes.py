@@ -2,8 +2,7 @@
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from torch import Tensor
 from typing_extensions import override
@@ -11,16 +10,10 @@ from typing_extensions import override
 from pipetrain.errors import RunError
 
 Operation = Callable[..., Any]
+OnComparison = Callable[[str, Any, Any, bool], None]
 
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "pow")
 _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
-
-
-class Listener(Protocol):
-    """Receives the comparisons of sizes."""
-
-    def on_comparison(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
-        """Called with each comparison and its outcome."""
 
 
 class Size(int):
@@ -29,18 +22,18 @@ class Size(int):
     Attributes:
         operation: torch.Tensor.size, or arithmetic on sizes.
         operands: (tensor, dimension), or sizes and other ints.
-        listener: receives comparisons.
+        on_comparison: called with the name of the operation, both operands and the outcome of each comparison.
     """
 
     operation: Operation
     operands: tuple[Any, ...]
-    listener: Listener
+    on_comparison: OnComparison
 
     @classmethod
-    def of(cls, value: int, operation: Operation, operands: tuple[Any, ...], listener: Listener) -> Self:
-        """The size `value`, which `operation` makes of `operands`."""
+    def of(cls, value: int, operation: Operation, operands: tuple[Any, ...], on_comparison: OnComparison) -> Self:
+        """The size `value`, the result of `operation` for `operands`."""
         size = cls(value)
-        size.operation, size.operands, size.listener = operation, operands, listener
+        size.operation, size.operands, size.on_comparison = operation, operands, on_comparison
         return size
 
     @override
@@ -58,82 +51,55 @@ class Size(int):
     __hash__ = int.__hash__
 
 
-def _computing(operation: Operation, *, swapped: bool) -> Operation:
+def _method(name: str, *, swapped: bool = False) -> Operation:
+    operation = getattr(operator, name)
+
     def compute(size: Size, other: Any) -> Any:
-        operands = (other, size) if swapped else (size, other)
         if not isinstance(other, int | float):
             return NotImplemented
+        operands = (other, size) if swapped else (size, other)
         value = operation(*(int(each) if isinstance(each, int) else each for each in operands))
-        return Size.of(value, operation, operands, size.listener) if isinstance(value, int) else value
+        if isinstance(value, bool):
+            size.on_comparison(name, size, other, value)
+        elif isinstance(value, int):
+            return Size.of(value, operation, operands, size.on_comparison)
+        return value
 
     return compute
 
 
-def _comparing(operation: Operation) -> Operation:
-    def compare(size: Size, other: Any) -> Any:
-        if not isinstance(other, int | float):
-            return NotImplemented
-        outcome = operation(int(size), int(other) if isinstance(other, int) else other)
-        size.listener.on_comparison(operation, size, other, outcome=outcome)
-        return outcome
-
-    return compare
-
-
 for _name in _ARITHMETIC:
-    setattr(Size, f"__{_name}__", _computing(getattr(operator, _name), swapped=False))
-    setattr(Size, f"__r{_name}__", _computing(getattr(operator, _name), swapped=True))
+    setattr(Size, f"__{_name}__", _method(_name))
+    setattr(Size, f"__r{_name}__", _method(_name, swapped=True))
 for _name in _COMPARISONS:
-    setattr(Size, f"__{_name}__", _comparing(getattr(operator, _name)))
+    setattr(Size, f"__{_name}__", _method(_name))
 
 
-@dataclass(frozen=True)
-class SameBranch:
-    """A comparison of sizes that decided on a branch of the forward.
+def check_branch(left: Any, right: Any, operation: str, outcome: bool, line: str) -> None:  # noqa: FBT001
+    """Checks that a comparison of sizes has the `outcome` in this minibatch that it had in the recording.
 
-    Attributes:
-        operation: of Python's operators.
-        outcome: in the recording.
-        line: of the user's code.
+    It decided on a branch of the forward, at `line` of the user's code; `operation` is its name in `operator`.
+
+    Raises:
+        RunError: the outcome differs for this minibatch.
     """
-
-    operation: Operation
-    outcome: bool
-    line: str
-
-    def __call__(self, left: Any, right: Any) -> None:
-        """Checks the comparison for this minibatch.
-
-        Raises:
-            RunError: the outcome is another one.
-        """
-        if self.operation(left, right) is not self.outcome:
-            raise RunError(
-                f"model: for a size of {int(left)} the forward takes another way than in the recording that it was cut "
-                f"by ({self.line}); use data of one size, or return an nn.Sequential"
-            )
-
-    __name__ = "same_way"
+    if getattr(operator, operation)(left, right) is not outcome:
+        raise RunError(
+            f"model: for a size of {int(left)} the forward takes another branch than in the recording that it was cut "
+            f"by ({line}); use data of one size, or return an nn.Sequential"
+        )
 
 
-@dataclass(frozen=True)
-class SameShape:
-    """The shape of an input of the model; None for what may differ between minibatches."""
+def check_shape(tensor: Tensor, shape: tuple[int | None, ...]) -> None:
+    """Checks the shape of an input of the model; None stands for any size.
 
-    shape: tuple[int | None, ...]
-
-    def __call__(self, tensor: Tensor) -> None:
-        """Checks the shape of a tensor.
-
-        Raises:
-            RunError: it has another.
-        """
-        sizes = tensor.shape
-        if len(sizes) != len(self.shape) or any(a not in (None, b) for a, b in zip(self.shape, sizes, strict=True)):
-            wanted = ", ".join("any" if size is None else str(size) for size in self.shape)
-            raise RunError(
-                f"model: an input of shape {tuple(sizes)}, where the forward was recorded for ({wanted}); use data of "
-                "one size, or return an nn.Sequential"
-            )
-
-    __name__ = "same_shape"
+    Raises:
+        RunError: it differs.
+    """
+    sizes = tensor.shape
+    if len(sizes) != len(shape) or any(a not in (None, b) for a, b in zip(shape, sizes, strict=True)):
+        expected = ", ".join("any" if size is None else str(size) for size in shape)
+        raise RunError(
+            f"model: an input of shape {tuple(sizes)}, but the forward was recorded for ({expected}); use data of one "
+            "size, or return an nn.Sequential"
+        )

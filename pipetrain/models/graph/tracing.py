@@ -4,8 +4,8 @@ import copy
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,70 +18,43 @@ from torch.utils._pytree import tree_map_only
 from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
-from pipetrain.models.graph.python_state import (
-    Change,
-    ChangeWatcher,
-    Snapshot,
-    StateLocation,
-    changes,
-    generators,
-    python_state,
-)
-from pipetrain.models.graph.recorder import Recorder, UntraceableError, WholeModuleError, line_of, plain_tensors
-from pipetrain.models.graph.sizes import SameBranch
+from pipetrain.models.graph.python_state import ChangeWatcher, StateLocation, changes, generators, python_state
+from pipetrain.models.graph.recorder import CannotEnterError, NeedsValuesError, Recorder, line_of, plain_tensors
+from pipetrain.models.graph.sizes import check_branch
 from pipetrain.seeding import python_generators_kept
 
 
 class ModuleCopies:
-    """Copies of a module.
-
-    Args:
-        model: left as it is.
-        with_values: True if copies have its weights, and inputs their values; shapes alone cost nothing.
-    """
+    """Copies of a module, with its weights and the inputs' values or, which costs nothing, with their shapes alone."""
 
     def __init__(self, model: nn.Module, *, with_values: bool) -> None:
         self.model = model
-        self._fake = None if with_values else FakeTensorMode(allow_non_fake_inputs=True)
-        self._shapes = {} if with_values else self._weights()
-
-    @property
-    def have_values(self) -> bool:
-        """True if the copies' weights, and inputs, have values."""
-        return self._fake is None
-
-    @property
-    def mode(self) -> AbstractContextManager[Any]:
-        """The context in which a copy is called."""
-        return nullcontext() if self._fake is None else _without_reports(self._fake)
+        self.fake = None if with_values else FakeTensorMode(allow_non_fake_inputs=True)
+        tensors = itertools.chain(model.parameters(), model.buffers())
+        self._weights = {} if with_values else {id(tensor): self._without_values(tensor) for tensor in tensors}
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """A tensor as copies take it."""
-        return tensor.clone() if self._fake is None else self._fake.from_tensor(tensor)
+        return tensor.clone() if self.fake is None else self.fake.from_tensor(tensor)
 
     def module(self, *, training: bool) -> nn.Module:
         """A copy in one of the modes; tensors that are plain attributes stay the same."""
         plain = {id(tensor): tensor for tensor in plain_tensors(self.model).values()}
-        module = copy.deepcopy(self.model, {**plain, **(self._shapes or self._weights())})
+        module = copy.deepcopy(self.model, {**plain, **self._weights})
         disable_generation_cache(module)
         return module.train(training)
 
+    def _without_values(self, weight: Tensor) -> Tensor:
+        value = self.tensor(weight.detach())
+        return nn.Parameter(value, weight.requires_grad) if isinstance(weight, nn.Parameter) else value
+
     def returned(self, path: str, args: Any, kwargs: Any, *, training: bool) -> Any:
         """Output of a submodule for arguments of these shapes, computed with placeholder values."""
-        assert self._fake is not None
         with unset_fake_temporarily(), torch.random.fork_rng(devices=[]):
             module = copy.deepcopy(self.model.get_submodule(path)).train(training)
             args, kwargs = tree_map_only(Tensor, _placeholder_values, (args, kwargs))
             result = module(*args, **kwargs)
         return tree_map_only(Tensor, lambda tensor: self.tensor(tensor.detach()), result)
-
-    def _weights(self) -> dict[int, Any]:
-        converted: dict[int, Any] = {}
-        for tensor in itertools.chain(self.model.parameters(), self.model.buffers()):
-            value = self.tensor(tensor.detach())
-            weight = isinstance(tensor, nn.Parameter)
-            converted[id(tensor)] = nn.Parameter(value, requires_grad=tensor.requires_grad) if weight else value
-        return converted
 
 
 def disable_generation_cache(module: nn.Module) -> None:
@@ -110,47 +83,21 @@ def _placeholder_values(tensor: Tensor) -> Tensor:
     return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
 
-class NeedsValuesError(Exception):
-    """The module cannot be computed with tensors that have shapes and no values."""
-
-
-@dataclass
-class CannotEnterError(Exception):
-    """A module that must be called as a whole.
-
-    Attributes:
-        module: None for none in particular.
-        reason: with the user's line.
-    """
-
-    module: nn.Module | None
-    reason: str
-
-
 @dataclass(frozen=True)
 class Recording:
-    """A recorded forward.
+    """A recorded forward, the name of the output picked for the loss, and the Python state that it changed.
 
-    Attributes:
-        graph: its nodes' `meta` is what the recorder knows of them.
-        picked: the name of the output that goes to the loss, where there are others.
-        changes: the locations of Python state that the forward changed.
+    The `meta` of a node is what the recorder knows of it. `other_shape` and `other_value` are those of a second
+    recording, and `expected` of an input is its shape, None for what may differ.
     """
 
     graph: fx.Graph
     picked: str | None
-    changes: Sequence[StateLocation] = ()
+    changes: Sequence[StateLocation]
 
 
 class TracingSession:
-    """Records forwards of one copy of a module, one after the other.
-
-    Args:
-        copies: of the module.
-        opaque: classes of modules that are called as a whole.
-        output: the entry of what it returns that goes to the loss; None: see `select_outputs`.
-        training: in which mode.
-    """
+    """Records forwards of one copy of a module, one after the other; `opaque` classes are called as a whole."""
 
     def __init__(self, copies: ModuleCopies, opaque: tuple[type, ...], output: str | None, *, training: bool) -> None:
         self._copies = copies
@@ -158,7 +105,7 @@ class TracingSession:
         self._output = output
         self._training = training
         self.module = copies.module(training=training)
-        self._state: dict[StateLocation, Snapshot] = {}
+        self._state = python_state(self.module)
 
     def record(self, example: Example) -> Recording:
         """Records the forward for these inputs; numbers that Python or numpy draw are the same every time.
@@ -168,15 +115,17 @@ class TracingSession:
             CannotEnterError: another one is, or none is possible.
             ConfigError: the forward fails, or returns no tensor.
         """
-        before = {**(self._state or python_state(self.module)), **generators()}
+        before = {**self._state, **generators()}
         with python_generators_kept():
-            recording = self._recorded(example, self._recorder())
+            graph, picked = self._recorded(example, self._recorder())
             drawn = generators()
         self._state = python_state(self.module)
-        return replace(recording, changes=changes(before, {**self._state, **drawn}, _read(recording.graph)))
+        constants = (str(node.target) for node in graph.nodes if node.op == "get_attr" and node.meta["constant"])
+        read = {StateLocation(*name.rpartition(".")[0].rpartition(".")[::2]) for name in constants}
+        return Recording(graph, picked, changes(before, {**self._state, **drawn}, read))
 
-    def find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[Change]:
-        """Changes of these locations, in a forward for these inputs, by code that a graph does not repeat."""
+    def find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[CannotEnterError]:
+        """Errors for changes of these locations in a forward, by code that a graph does not repeat."""
         recorder = self._recorder()
         watch = ChangeWatcher(locations, self.module, recorder)
         with python_generators_kept(), watch:
@@ -184,147 +133,124 @@ class TracingSession:
         return watch.changes
 
     def _recorder(self) -> Recorder:
-        with_values = None if self._copies.have_values else partial(self._copies.returned, training=self._training)
-        return Recorder(self.module, self._opaque, with_values)
+        with_data = partial(self._copies.returned, training=self._training) if self._copies.fake else None
+        return Recorder(self.module, self._opaque, with_data)
 
-    def _recorded(self, example: Example, recorder: Recorder) -> Recording:
+    def _recorded(self, example: Example, recorder: Recorder) -> tuple[fx.Graph, str | None]:
+        mode = nullcontext() if self._copies.fake is None else _without_reports(self._copies.fake)
         try:
-            return self._performed(example, recorder)
-        except ConfigError:
+            with mode, torch.set_grad_enabled(self._training):
+                tensors = [self._copies.tensor(tensor) for tensor in example.tensors]
+                names = example.names or [f"input_{i}" for i in range(len(tensors))]
+                for name, tensor in zip(names, tensors, strict=True):
+                    recorder.add_input(tensor, name)
+                with recorder.recording():
+                    returned = replace(example, tensors=tuple(tensors)).given_to(self.module)
+                outputs, picked = select_outputs(returned, self._output)
+                recorder.graph.output(tuple(recorder.node_of(tensor) for tensor in outputs))
+        except (ConfigError, CannotEnterError, NeedsValuesError):
             raise
-        except UntraceableError as error:
-            raise CannotEnterError(recorder.failed_in, f"{error} ({error.line})") from error
         except Exception as error:
-            raise self._translated(error, recorder.failed_in) from error
-
-    def _performed(self, example: Example, recorder: Recorder) -> Recording:
-        with self._copies.mode, torch.set_grad_enabled(self._training):
-            tensors = [self._copies.tensor(tensor) for tensor in example.tensors]
-            for name, tensor in zip(example.names or map(_numbered, range(len(tensors))), tensors, strict=True):
-                recorder.add_input(tensor, name)
-            named = dict(zip(example.names, tensors, strict=False))
-            with recorder.recording():
-                returned = self.module(**named) if named else self.module(*tensors)
-            outputs, picked = select_outputs(returned, self._output)
-            recorder.graph.output(tuple(recorder.node_of(tensor) for tensor in outputs))
-        return Recording(recorder.graph, picked)
-
-    def _translated(self, error: Exception, entered: nn.Module | None) -> Exception:
-        """The error to raise for one of the forward: without values, modules that need them fail."""
-        whole = isinstance(error, WholeModuleError)
-        cause = (error.__cause__ if whole else None) or error
-        if self._copies.have_values:
-            name = type(self._copies.model).__name__
-            return ConfigError(f"model: {name} fails on the first samples: {described(cause)} ({line_of(cause)})")
-        if whole or entered is None or entered is self.module:
-            return NeedsValuesError()
-        return CannotEnterError(entered, f"it computes with values ({line_of(error)})")
+            # without values, modules that need them fail
+            entered = recorder.failed_in
+            if self._copies.fake is None:
+                name = type(self._copies.model).__name__
+                place = f" ({line_of(error)})"
+                reason = described(error).removesuffix(place)
+                raise ConfigError(f"model: {name} fails on the first samples: {reason}{place}") from error
+            if entered is None or entered is self.module:
+                raise NeedsValuesError from error
+            raise CannotEnterError(entered, f"it computes with values ({line_of(error)})") from error
+        return recorder.graph, picked
 
 
-def _read(graph: fx.Graph) -> set[StateLocation]:
-    """The attributes whose tensors a graph reads."""
-    constants = (node.target for node in graph.nodes if node.op == "get_attr" and node.meta["constant"])
-    return {StateLocation(*str(name).rpartition(".")[0].rpartition(".")[::2]) for name in constants}
+Opaque = dict[type, str]
+"""Classes of modules that could not be looked into, each with the reason."""
 
 
-def _numbered(i: int) -> str:
-    return f"input_{i}"
-
-
-@dataclass(frozen=True)
-class Graphs:
-    """The graphs of a module in both modes.
-
-    Attributes:
-        training, evaluation: their nodes' `meta` is what the recorder knows of them; `other_shape` and `other_value`
-            are those of the second recording, `expected` of an input is its shape, None for what may differ.
-        picked: the name of the output that goes to the loss, where there are others.
-        opaque: classes of modules that could not be looked into, each with the reason.
-    """
-
-    training: fx.Graph
-    evaluation: fx.Graph
-    picked: str | None
-    opaque: dict[type, str]
-
-
-def trace(model: nn.Module, example: Example, output: str | None) -> Graphs:
-    """The graphs of `model`, which is left as it is.
+def trace(model: nn.Module, example: Example, output: str | None) -> tuple[Recording, Recording, Opaque]:
+    """The recordings of `model` in training and in evaluation; it is left as it is.
 
     Raises:
         ConfigError: no graph can repeat what its own forward does.
     """
     try:
-        return _Tracer(ModuleCopies(model, with_values=False), example, output).graphs()
+        return _recordings(ModuleCopies(model, with_values=False), example, output)
     except NeedsValuesError:
         with torch.random.fork_rng(devices=[]):
-            return _Tracer(ModuleCopies(model, with_values=True), example, output).graphs()
+            return _recordings(ModuleCopies(model, with_values=True), example, output)
 
 
-@dataclass
+def _recordings(copies: ModuleCopies, example: Example, output: str | None) -> tuple[Recording, Recording, Opaque]:
+    """Records until every module that cannot be looked into is called as a whole."""
+    opaque: Opaque = {}
+    while True:
+        tracers = [_Tracer(copies, tuple(opaque), example, output, training) for training in (True, False)]
+        try:
+            training, evaluation = [tracer.recorded() for tracer in tracers]
+            return training, evaluation, opaque
+        except CannotEnterError as found:
+            kind, root = type(found.module), type(copies.model)
+            if found.module is None or kind is root or kind in opaque:
+                raise ConfigError(
+                    f"model: {root.__name__} cannot be cut into stages: {found.reason}; move this into a submodule, "
+                    "which then stays in one layer, or return an nn.Sequential whose children are the layers, or a "
+                    "pipetrain.LayerChain(module, layers)"
+                ) from found
+            opaque[kind] = found.reason
+
+
+@dataclass(frozen=True)
 class _Tracer:
+    """Records a module in one mode, and again for fewer samples."""
+
     copies: ModuleCopies
+    opaque: tuple[type, ...]
     example: Example
     output: str | None
-    opaque: dict[type, str] = field(default_factory=dict)
+    training: bool
 
-    def graphs(self) -> Graphs:
-        """Records until every module that cannot be looked into is called as a whole."""
-        while True:
-            try:
-                training, evaluation = self._recorded(training=True), self._recorded(training=False)
-                return Graphs(training.graph, evaluation.graph, evaluation.picked or training.picked, self.opaque)
-            except CannotEnterError as found:
-                kind, root = type(found.module), type(self.copies.model)
-                if found.module is None or kind is root or kind in self.opaque:
-                    raise ConfigError(
-                        f"model: {root.__name__} cannot be cut into stages: {found.reason}; move this into a "
-                        "submodule, which then stays in one layer, or return an nn.Sequential whose children are the "
-                        "layers, or a pipetrain.LayerChain(module, layers)"
-                    ) from found
-                self.opaque[kind] = found.reason
-
-    def _recorded(self, *, training: bool) -> Recording:
-        session, length = self._session(training=training), self.example.length
-        first = session.record(self.example.resized(SAMPLES[0], length))
-        self._check(self._draws(first), length, training=training)
-        varied, different = self._compared(first, session, training=training)
+    def recorded(self) -> Recording:
+        """The first recording, its sizes and inputs compared with the second."""
+        session = self._session()
+        first = session.record(self.example.resized(SAMPLES[0], self.example.length))
+        self._check(_draws(first))
+        varied, different = self._compared(first, session)
         if different is not None and first.changes:
-            varied, different = self._compared(first, self._session(training=training), training=training)
+            varied, different = self._compared(first, self._session())
             if different is None:
-                self._check(first.changes, length, training=training, of_parts=True)
+                self._check(first.changes, of_parts=True)
         if different is not None:
-            raise _lost_size(different)
+            reason = "it computes with the number of samples in a way that cannot be followed"
+            raise CannotEnterError(different.meta.get("module"), f"{reason} ({different.meta.get('line', '')})")
         for node, shape in zip(first.graph.nodes, self.example.fixed(varied=varied), strict=False):
             node.meta["expected"] = shape
         return first
 
-    def _compared(self, first: Recording, session: TracingSession, *, training: bool) -> tuple[bool, fx.Node | None]:
+    def _session(self) -> TracingSession:
+        return TracingSession(self.copies, self.opaque, self.output, training=self.training)
+
+    def _compared(self, first: Recording, session: TracingSession) -> tuple[bool, fx.Node | None]:
         """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
         length = self.example.length
         if length is not None:
             with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
-                if self._difference(first, session, length - 1, training=training) is None:
+                if self._difference(first, session, length - 1) is None:
                     return True, None
-        return False, self._difference(first, session, length, training=training)
+        return False, self._difference(first, session, length)
 
-    def _difference(
-        self, first: Recording, session: TracingSession, length: int | None, *, training: bool
-    ) -> fx.Node | None:
+    def _difference(self, first: Recording, session: TracingSession, length: int | None) -> fx.Node | None:
         example = self.example.resized(SAMPLES[1], length)
         second = session.record(example)
-        if changed := set(second.changes) - set(self._draws(first)):
+        if changed := set(second.changes) - set(_draws(first)):
             # what follows from the number of samples is the same again
-            again = [location for location in session.record(example).changes if location in changed]
-            self._check(again, length, training=training)
+            self._check([location for location in session.record(example).changes if location in changed])
         different = _first_difference(first.graph, second.graph)
         if different is None:
             _fold_constant_sizes(first.graph, second.graph)
         return different
 
-    def _check(
-        self, locations: Sequence[StateLocation], length: int | None, *, training: bool, of_parts: bool = False
-    ) -> None:
+    def _check(self, locations: Sequence[StateLocation], *, of_parts: bool = False) -> None:
         """Checks that only parts that are called as a whole change these locations.
 
         Raises:
@@ -332,22 +258,14 @@ class _Tracer:
         """
         if not locations:
             return
-        session, example = self._session(training=training), self.example.resized(SAMPLES[0], length)
-        for change in session.find_changes(example, locations) or session.find_changes(example, locations):
-            if not of_parts or change.module is not session.module:
-                raise CannotEnterError(change.module, change.reason)
-
-    @staticmethod
-    def _draws(recording: Recording) -> list[StateLocation]:
-        return [location for location in recording.changes if location.is_generator]
-
-    def _session(self, *, training: bool) -> TracingSession:
-        return TracingSession(self.copies, tuple(self.opaque), self.output, training=training)
+        session, example = self._session(), self.example.resized(SAMPLES[0], self.example.length)
+        for error in session.find_changes(example, locations) or session.find_changes(example, locations):
+            if not of_parts or error.module is not session.module:
+                raise error
 
 
-def _lost_size(node: fx.Node) -> CannotEnterError:
-    reason = "it computes with the number of samples in a way that cannot be followed"
-    return CannotEnterError(node.meta.get("module"), f"{reason} ({node.meta.get('line', '')})")
+def _draws(recording: Recording) -> list[StateLocation]:
+    return [location for location in recording.changes if location.is_generator]
 
 
 def _first_difference(one: fx.Graph, other: fx.Graph) -> fx.Node | None:
@@ -373,17 +291,14 @@ def _fold_constant_sizes(one: fx.Graph, other: fx.Graph) -> None:
         if "value" in node.meta and node.meta["value"] == node.meta["other_value"]:
             _replace(node, node.meta["value"])
     for node in reversed(list(one.nodes)):
-        if not node.users and not _has_effect(node):
+        if node.target is check_branch:
+            has_effect = bool(node.all_input_nodes)
+        else:
+            has_effect = node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))
+        if not node.users and not has_effect:
             one.erase_node(node)
 
 
 def _replace(node: fx.Node, value: Any) -> None:
     for user in list(node.users):
         user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda each: value if each is node else each)
-
-
-def _has_effect(node: fx.Node) -> bool:
-    """True if a node is needed even if nothing uses its result."""
-    if isinstance(node.target, SameBranch):
-        return bool(node.all_input_nodes)
-    return node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))

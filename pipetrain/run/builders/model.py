@@ -16,7 +16,8 @@ from pipetrain.data.images.common import image_size
 from pipetrain.data.ranges import class_count, known_labels, label_of
 from pipetrain.data.samples import sample_of
 from pipetrain.errors import ConfigError, is_whole
-from pipetrain.models.chain import Inputs, LayerChain, chain_of, is_cut_along_graph
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.conversion import Inputs, chain_of, is_cut_along_graph
 from pipetrain.models.ties import untie
 
 _FIRST = 5

@@ -16,7 +16,8 @@ from typing_extensions import override
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import Inputs, LayerChain
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.conversion import Inputs
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.stage.saved_tensors import WeightCasts
 from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers
@@ -263,7 +264,7 @@ def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmet
     from pipetrain.models.graph.example import Example
 
     with arithmetic.computing(torch.device("cpu")):
-        same = matches_eager(copy.deepcopy(chain), Example.of(inputs), output, _TOLERANCE)
+        same = matches_eager(chain, Example.of(inputs), output, _TOLERANCE)
     if not same:
         raise ConfigError(
             f"train.precision={arithmetic.precision}: in stages, {type(chain.module).__name__} gives different "

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 
 HERE = Path(__file__).name
 
@@ -181,6 +181,11 @@ def test_value_branching_model_is_refused_with_line_and_remedy():
         cut(Branching())
 
 
+def test_failing_forward_is_reported_with_its_line_once():
+    with pytest.raises(ConfigError, match=rf"model: Calling fails .* \(5x4 and 5x4\) \([^ ]*{HERE}:\d+\)$"):
+        cut(Calling(lambda x, part: part(x), nn.Linear(5, 4)))
+
+
 def test_lost_batch_size_is_refused_with_line():
     with pytest.raises(ConfigError, match=rf"Calling cannot be cut .*number of samples .*{HERE}:\d+\)"):
         cut(Calling(lambda x: x.reshape(int(x.shape[0]), -1)))
@@ -189,7 +194,7 @@ def test_lost_batch_size_is_refused_with_line():
 def test_sizes_taking_another_branch_end_the_run():
     chain = cut(Calling(lambda x: x if len(x.shape) == 2 and x.shape[0] > 2 else -x))
     assert chain(torch.randn(3, 4)).shape == (3, 2)
-    with pytest.raises(RunError, match=rf"size of 2 .*another way .*{HERE}:\d+"):
+    with pytest.raises(RunError, match=rf"size of 2 .*another branch .*{HERE}:\d+"):
         chain(torch.randn(2, 4))
 
 
@@ -210,12 +215,12 @@ def test_branch_on_single_sample_without_effect_is_accepted():
 def test_single_sample_taking_another_branch_ends_the_run():
     chain = cut(Calling(lambda x: -x if x.shape[0] == 1 else x))
     assert chain(torch.randn(2, 4)).shape == (2, 2)
-    with pytest.raises(RunError, match=r"size of 1 .*another way"):
+    with pytest.raises(RunError, match=r"size of 1 .*another branch"):
         chain(torch.randn(1, 4))
 
 
 def test_input_of_another_shape_ends_the_run():
-    with pytest.raises(RunError, match=r"shape \(3, 5\), where the forward was recorded for \(any, 4\)"):
+    with pytest.raises(RunError, match=r"shape \(3, 5\), but the forward was recorded for \(any, 4\)"):
         cut(Skip())(torch.randn(3, 5))
 
 
@@ -305,16 +310,6 @@ def test_model_without_inputs_is_refused():
         chain_of(Skip())
 
 
-class Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(_ctx, x):
-        return 2 * x
-
-    @staticmethod
-    def backward(_ctx, gradient):
-        return 2 * gradient
-
-
 def test_recording_leaves_another_thread_alone():
     """The other thread trains from within the recorded forward, the main thread waiting, and after it."""
 
@@ -324,7 +319,7 @@ def test_recording_leaves_another_thread_alone():
             for weight in layers.parameters():
                 weight.copy_(torch.linspace(-1, 1, weight.numel()).view_as(weight))
         with torch.autocast("cpu", torch.bfloat16):
-            Twice.apply(layers(torch.ones(2, 4))).float().sum().backward()
+            Straight.apply(layers(torch.ones(2, 4))).float().sum().backward()
         return [weight.grad for weight in layers.parameters()]
 
     expected, found = train(), Queue()  # whose contents are no state of the model
@@ -334,9 +329,9 @@ def test_recording_leaves_another_thread_alone():
             thread = Thread(target=lambda: found.put(train()))
             thread.start()
             thread.join()
-        return Twice.apply(x)
+        return Straight.apply(x)
 
-    plain = cut(Calling(Twice.apply))
+    plain = cut(Calling(Straight.apply))
     chain = cut(Calling(elsewhere))
     assert [layer._programs[True].__code__.co_code for layer in chain.layers] == [
         layer._programs[True].__code__.co_code for layer in plain.layers

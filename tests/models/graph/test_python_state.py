@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.run.checks.layers import check_cut_trains_alike
 
 HERE = rf"[^ ]*{Path(__file__).name}"

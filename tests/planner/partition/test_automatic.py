@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition, merge_layers, stages_of_profile
 from pipetrain.planner.partition.rules import Even, Explicit, Ppv
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer, SharedWeight

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.planner.partition.finegrained import FineGrained, stage_bounds, stages_of_layers, weight_units
 
 

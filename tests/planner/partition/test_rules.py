@@ -13,7 +13,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models import resnet_cifar, small_images
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.planner.partition.rules import Even, Explicit, Ppv, balanced_cuts, unit_starts
 from pipetrain.planner.profile.estimate import layer_costs, no_passes
 

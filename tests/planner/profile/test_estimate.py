@@ -6,7 +6,8 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models import resnet_cifar, small_images, torchvision_models
-from pipetrain.models.chain import LayerChain, chain_of
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.conversion import chain_of
 from pipetrain.planner.profile.estimate import BYTES_PER_SECOND, FLOPS_PER_SECOND, layer_costs
 
 

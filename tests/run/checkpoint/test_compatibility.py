@@ -10,7 +10,7 @@ from torch import nn
 from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_chain
 from pipetrain.run.checkpoint import store

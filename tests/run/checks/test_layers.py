@@ -9,7 +9,7 @@ from torch import nn
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import chain_of
+from pipetrain.models.conversion import chain_of
 from pipetrain.run.checks.layers import (
     check_batch_norm,
     check_dtypes,

@@ -8,7 +8,8 @@ from torch import nn
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
-from pipetrain.models.chain import LayerChain, chain_of
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.conversion import chain_of
 from pipetrain.run.profiling import layer_times
 from pipetrain.run.profiling.layer_times import WARM_UPS, Measuring, measured_layers
 
