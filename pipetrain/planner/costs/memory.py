@@ -1,8 +1,9 @@
 """The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -94,12 +95,12 @@ class MemoryRules:
         N, schedule = self.microbatches, self.schedule
         behind = place.behind if self.drains else place.rounds_behind
         r, D = place.r, place.r + 1 + behind
-        if not (place.even or self.drains) and self._runs_uneven(schedule):
-            delay = schedule.warmup_minibatches(place.workers_behind + place.replicas - 1, place.replicas)
-            in_flight = schedule.in_flight_with(delay, N)
-        else:
-            delay = schedule.delay(r, D, N)
-            in_flight = schedule.in_flight(r, D, N) if isinstance(schedule, ListSchedule) else N
+        delay = schedule.delay(r, D, N)
+        in_flight = schedule.in_flight(r, D, N) if isinstance(schedule, ListSchedule) else N
+        if isinstance(schedule, UnevenReplicas) and not (place.even or self.drains):
+            with suppress(ConfigError):  # as configured it may need equal numbers of replicas
+                in_flight = schedule.uneven_in_flight(place.workers_behind + place.replicas - 1, place.replicas, N)
+                delay = (in_flight - 1) // N
         held = in_flight / N
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
         weights = (self.versions(context) + 1 + self.states) * sizes.weights
@@ -116,17 +117,6 @@ class MemoryRules:
         """The peak of a replica of each stage."""
         places = zip(StagePlace.row(replicas), sizes, strict=True)
         return [round(self.stage_bytes(place, each)) for place, each in places]
-
-    @staticmethod
-    def _runs_uneven(schedule: Schedule) -> TypeGuard[UnevenReplicas]:
-        """True if replicas of stages that have unlike numbers of them run ahead by lengths of their own."""
-        if not isinstance(schedule, UnevenReplicas):
-            return False
-        try:
-            schedule.check_uneven()
-        except ConfigError:
-            return False
-        return True
 
 
 @dataclass(frozen=True)
