@@ -75,14 +75,14 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
     Raises:
         ValueError: its stages wait for each other.
     """
-    times, replicas = pipeline.times, pipeline.replication.replicas
+    times, replicas = pipeline.times, pipeline.replicas
     computing, reading = (
         [sum(seconds(r, op) for op in cycle) / replicas[r] for r, cycle in enumerate(pipeline.cycles)]
         for seconds in (times.duration, times.reading)
     )
     both = [sum(each) for each in zip(computing, reading, strict=True)]
     busy = [] if cores is None else cores.busy(each for each, m in zip(both, replicas, strict=True) for _ in range(m))
-    period = max(pipeline.events().period() / pipeline.replication.turn, *busy, 0.0)
+    period = max(pipeline.events().period() / pipeline.turn, *busy, 0.0)
     return Steady(
         period=period,
         idle=[max(0.0, 1.0 - each / period) for each in computing],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetrain.planner.costs.cut_profile import CutProfile
-from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.steady_state import steady_state
 from pipetrain.program.times import StageTimes
@@ -119,8 +119,10 @@ def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | No
         ConfigError: its devices share cores, and have none.
     """
     times = _times(cut, program, latency_s)
-    replication = Replication(cut.replicas, cut.averaging_s, program.overlapped)
-    steady = steady_state(SteadyPipeline(program.cycles, times, replication, program.segments), cut.shared_cores)
+    pipeline = SteadyPipeline(
+        program.cycles, times, cut.replicas, cut.averaging_s, program.overlapped, program.segments
+    )
+    steady = steady_state(pipeline, cut.shared_cores)
     recompute_s = [_recomputation(times, r, cycle) for r, cycle in enumerate(program.cycles)]
     took = zip(cut.forward_s, recompute_s, cut.backward_s, program.update_s, cut.reading_s, strict=True)
     seen = zip(steady.idle, steady.waiting, memory, strict=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import Slice, grid, idle_shares, play
 from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.times import StageTimes
@@ -189,8 +189,8 @@ class PhaseTimeline:
     def _steady(self) -> Steady:
         rules, stages = self._rules, self._rules.num_stages
         cycles = [rules.steady_cycle(r) for r in range(stages)]
-        replication = Replication(rules.replicas.counts, [0.0] * stages)
-        return steady_state(SteadyPipeline(cycles, self._times, replication, rules.segments))
+        counts, averaging = rules.replicas.counts, [0.0] * stages
+        return steady_state(SteadyPipeline(cycles, self._times, counts, averaging, segments=rules.segments))
 
     def _peaks(self) -> list[int]:
         lists = self._rules.lists(_filled(self._rules))
