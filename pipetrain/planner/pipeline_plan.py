@@ -1,12 +1,11 @@
 """A planned pipeline: its stages, the replicas of each, and what they take; the content of plan.json."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.number_range import NOT_NEGATIVE
-from pipetrain.planner.profile.profile import Profile
 
 _TIMES = ("time_per_minibatch_s", "single_device_time_s", "data_parallel_time_s")
 
@@ -67,15 +66,7 @@ class PipelinePlan:
             **{name: getattr(self, name) for name in _TIMES},
             "replicas": self.replicas,
             "minibatches_in_flight": self.in_flight,
-            "stages": [
-                {
-                    "layers": list(stage.layers),
-                    "replicas": stage.replicas,
-                    "time_s": stage.time_s,
-                    "memory_bytes": stage.memory_bytes,
-                }
-                for stage in self.stages
-            ],
+            "stages": [{**asdict(stage), "layers": list(stage.layers)} for stage in self.stages],
             "labels": list(self.labels),
         }
 
@@ -111,18 +102,3 @@ def _amount(values: Mapping[str, Any], name: str, where: str) -> float:
     if (value := values.get(name)) not in NOT_NEGATIVE:
         raise ConfigError(f"{where} has {name}={value}: {NOT_NEGATIVE} is needed")
     return float(values[name])
-
-
-def sent_bytes(profile: Profile, plan: PipelinePlan) -> float:
-    """Bytes that all devices together send for each minibatch.
-
-    Over a cut go activations and their gradients; m replicas exchange 2(m - 1)/m of their weights for each minibatch,
-    each of them once for m.
-    """
-    total, front = 0.0, set[int]()
-    for stage in plan.stages:
-        total += 2 * (stage.replicas - 1) / stage.replicas * profile.weight_bytes_of(stage.layers)
-        front |= set(stage.layers)
-        leaving = {source for source, target in profile.edges if source in front and target not in front}
-        total += 2 * sum(profile.layers[layer].output_bytes for layer in leaving)
-    return total

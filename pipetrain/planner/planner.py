@@ -9,7 +9,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
-from pipetrain.planner.costs.stage_costs import CostModel, cost_model
+from pipetrain.planner.costs.stage_costs import CostModel
 from pipetrain.planner.costs.topology import Device, Topology, required_replicas, topology_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
@@ -69,7 +69,7 @@ class Planner:
                 "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
             )
         memory = MemoryModel.of(settings)
-        return cls(profile, topology, cost_model(settings.planner), memory, replicas, by_memory)
+        return cls(profile, topology, CostModel.of(settings.planner), memory, replicas, by_memory)
 
     def best(self) -> PipelinePlan:
         """The plan that was asked for.

@@ -108,11 +108,6 @@ class DeviceRow:
         """Devices of each stage."""
         return [[self.topology.device(each) for each in range(*bounds)] for bounds in self.bounds]
 
-    def bytes_per_s(self, r: int) -> float:
-        """Bytes/s between the replicas of a stage that are farthest from each other."""
-        first, end = self.bounds[r]
-        return self.topology.bandwidth_between(first, end - 1)
-
     @cached_property
     def link_bytes_per_s(self) -> list[float]:
         """Bytes/s of the link after each stage but the last, between the devices farthest from each other."""

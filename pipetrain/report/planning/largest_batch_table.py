@@ -39,7 +39,7 @@ class Fit:
     @property
     def limits(self) -> list[float]:
         """The memory of the smallest device of each stage."""
-        return [min(device.memory_bytes or inf for device in devices) for devices in self.run.cut.devices]
+        return [min(device.memory_bytes or inf for device in devices) for devices in self.run.cut.row.devices]
 
     def cells(self) -> list[str]:
         """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage."""

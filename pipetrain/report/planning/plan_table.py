@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.topology import Topology
-from pipetrain.planner.pipeline_plan import PipelinePlan, sent_bytes
+from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import both_ends, rate_of, shortened, size_of, text_table
 
@@ -66,7 +67,8 @@ class Comparison:
 
     def sent_per_sample(self, plan: PipelinePlan) -> float:
         """Bytes that all devices together send for each sample."""
-        return sent_bytes(self.profile, plan) / self.batch_size
+        stages, replicas = tuple(s.layers for s in plan.stages), tuple(s.replicas for s in plan.stages)
+        return CutProfile(self.profile, stages, replicas, self.topology).total_sent_bytes / self.batch_size
 
     def _subject(self) -> str:
         weights = size_of(self.profile.weight_bytes)

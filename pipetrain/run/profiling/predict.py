@@ -109,7 +109,7 @@ class ProfiledRun:
         scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
         kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
         sizes = [replace(each, activations=float(own), inputs=scale * each.inputs) for each, own in kept]
-        return MemoryModel.of(self.settings).phases[phase].pipeline_bytes(self.cut.replicas, sizes)
+        return MemoryModel((MemoryModel.of(self.settings).phases[phase],)).pipeline_bytes(self.cut.replicas, sizes)
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
         replicas = replace(self.settings.replicas, counts=self.cut.replicas)
