@@ -8,7 +8,8 @@ from support.cli import TINY, pipetrain
 
 from pipetrain import cli
 from pipetrain.commands import plan
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, read_profile
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile.profile_file import read_profile
 
 MEASURED = Profile((ProfiledLayer("fc", 0.001, 0.002, 4, 8, 16),), (), batch_size=8)
 
@@ -87,5 +88,5 @@ def test_a_model_is_measured_once_and_then_remembered(tmp_path):
     words = ["planner.cache=use", "threads=1", "-o", "b.json"]
     again = pipetrain("profile", *TINY, *words, cwd=tmp_path, **cache)
     assert again.returncode == 0, f"{time.monotonic() - began} s\n{again.stderr}"
-    assert "; planner.cache=renew measures anew" in again.stdout
+    assert "; planner.cache=renew measures again" in again.stdout
     assert json.loads((tmp_path / "b.json").read_text()) == content

@@ -20,7 +20,8 @@ from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
-from pipetrain.planner.profile.profile import Profile, read_profile
+from pipetrain.planner.profile.profile import Profile
+from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
 from pipetrain.run.builders.optimizer import build_torch_optimizer

@@ -21,7 +21,8 @@ from pipetrain.executors.messages.slow_link import given_bytes_per_s
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.finegrained import FineGrained
-from pipetrain.planner.profile.profile import LoaderTime, Profile, SharedWeight, read_profile
+from pipetrain.planner.profile.profile import LoaderTime, Profile, SharedWeight
+from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.run.builders.data import Data, build_data
 from pipetrain.run.builders.loss import build_loss
 from pipetrain.run.builders.machine import device_at, device_of

@@ -11,7 +11,7 @@ from support.plans import PUBLISHED, VGG16, best_by_trying, chain, layer, search
 from pipetrain.planner.costs.memory import MemoryModel, MemoryRules
 from pipetrain.planner.costs.stage_costs import CostModel
 from pipetrain.planner.costs.topology import Device, Topology
-from pipetrain.planner.profile.profile import read_profile
+from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.schedules.one_f_one_b import OneFOneB
 
 NUMBERS = st.integers(0, 20)

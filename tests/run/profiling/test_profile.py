@@ -72,10 +72,10 @@ def test_remembered_measurement_shows_its_age_and_load(monkeypatch):
     monkeypatch.setattr(profile, "occasion", lambda: {"measured_at": "2026-01-02T03:04:05+00:00", "load_average": 7.5})
     assert measured_profile().notes == ["measured 2026-01-02 03:04 at load 7.5"]
     monkeypatch.setattr(profile, "occasion", lambda: {"measured_at": "2026-02-03T04:05:06+00:00"})
-    assert measured_profile().notes == ["measured 2026-01-02 03:04 at load 7.5; planner.cache=renew measures anew"]
+    assert measured_profile().notes == ["measured 2026-01-02 03:04 at load 7.5; planner.cache=renew measures again"]
     (other,) = measured_profile(train={"batch_size": 8}).notes
     assert other == (
-        "measured 2026-02-03 04:05, the link 2026-01-02 03:04 at load 7.5; planner.cache=renew measures anew"
+        "measured 2026-02-03 04:05, the link 2026-01-02 03:04 at load 7.5; planner.cache=renew measures again"
     )
     assert measured_profile("renew").notes == ["measured 2026-02-03 04:05"]
 
