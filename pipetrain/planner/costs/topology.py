@@ -1,6 +1,6 @@
 """The devices that a pipeline is planned for: how many, how connected, and what each of them can do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -113,14 +113,6 @@ class DeviceRow:
         """Bytes/s of the link after each stage but the last, between the devices farthest from each other."""
         ends = pairwise(self.bounds)
         return [self.topology.bandwidth_between(first, end - 1) for (first, _), (_, end) in ends]
-
-
-def even_rows(topology: Topology, most: int) -> Iterator[DeviceRow]:
-    """Rows of at most `most` stages over all devices in which all stages have the same number of replicas."""
-    devices = topology.num_devices
-    for stages in range(1, min(devices, most) + 1):
-        if devices % stages == 0:
-            yield DeviceRow(topology, (devices // stages,) * stages)
 
 
 def _workers(settings: TopologyConfig) -> tuple[int, ...]:

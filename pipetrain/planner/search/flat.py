@@ -10,11 +10,10 @@ from typing_extensions import override
 
 from pipetrain.planner.costs.memory import MemoryModel, StagePlace, StageSizes
 from pipetrain.planner.costs.stage_costs import CostModel
-from pipetrain.planner.costs.topology import Device, DeviceRow, Topology, even_rows
+from pipetrain.planner.costs.topology import Device, DeviceRow, Topology
 from pipetrain.planner.profile.antichains import AntichainStates, Table, Vector
 from pipetrain.planner.search.bottleneck import (
     EQUAL,
-    Bottleneck,
     BottleneckDP,
     BottleneckDPByDepth,
     StageCandidate,
@@ -135,12 +134,19 @@ class FlatSearch:
 
     def least(self) -> float:
         """The largest cost of the best pipeline; infinite where none is possible."""
-        return min(program.least(0, self._last) for program in self._programs)
+        return min(program.least(0, self._last) for program, _ in self._programs)
 
     def stages(self) -> list[StageCandidate]:
         """The stages of the best pipeline, the preferred one of equals."""
         most = self.least() * (1 + EQUAL)
-        best = (program.parts(0, self._last) for program in self._programs if program.least(0, self._last) <= most)
+        best = []
+        for program, row in self._programs:
+            if program.least(0, self._last) <= most:
+                parts = program.parts(0, self._last)
+                if row is not None:  # its workers are stages
+                    placed = zip(parts, row.bounds, strict=True)
+                    parts = [part._replace(worker=a, replicas=b - a) for part, (a, b) in placed]
+                best.append(parts)
         return min(best, key=preference)
 
     @property
@@ -148,19 +154,26 @@ class FlatSearch:
         return len(self.costs.states) - 1
 
     @cached_property
-    def _programs(self) -> list[Bottleneck]:
+    def _programs(self) -> list[tuple[BottleneckDP | BottleneckDPByDepth, DeviceRow | None]]:
+        """Dynamic programs over devices, or, with fixed replicas on a row of devices, over stages."""
         memory, topology = self.costs.memory, self.costs.topology
         if self.replicas is not None:
-            return [_FixedReplicas(self.costs, DeviceRow(topology, self.replicas))]
-        link = self.costs.link(topology.bytes_per_s[0])
-        links = [link] * topology.num_devices
+            return [self._fixed(DeviceRow(topology, self.replicas))]
+        devices = topology.num_devices
+        links = [self.costs.link(topology.bytes_per_s[0])] * devices
         if memory is None:
-            return [BottleneckDP(self._on, links)]
-        rows = even_rows(topology, self._last)
-        return [
-            BottleneckDPByDepth(self._on, links) if memory.drains else BottleneckDP(self._on, links),
-            *(_FixedReplicas(self.costs, row) for row in rows),
-        ]
+            return [(BottleneckDP(self._on, links), None)]
+        free = BottleneckDPByDepth(self._on, links) if memory.drains else BottleneckDP(self._on, links)
+        even = (count for count in range(1, min(devices, self._last) + 1) if devices % count == 0)
+        rows = (DeviceRow(topology, (devices // count,) * count) for count in even)
+        return [(free, None), *map(self._fixed, rows)]
+
+    def _fixed(self, row: DeviceRow) -> tuple[BottleneckDP, DeviceRow]:
+        places = list(zip(StagePlace.row(row.replicas), (first for first, _ in row.bounds), strict=True))
+        before_first: Vector = np.zeros(len(self.costs.states))
+        links = {bandwidth: self.costs.link(bandwidth) for bandwidth in row.link_bytes_per_s}
+        cuts = [before_first, *(links[bandwidth] for bandwidth in row.link_bytes_per_s)]
+        return BottleneckDP(lambda r: self.costs.stage(*places[r])[np.newaxis], cuts), row
 
     def _on(self, device: int, behind: int = 0) -> Table:
         """Costs of stages that begin with a device, on one and more, and that at least so many stages follow."""
@@ -180,26 +193,3 @@ class FlatSearch:
         for count in range(1, after - behind + 1):
             table[count - 1] = self.costs.stage(StagePlace(r, behind, count, after - count), device)
         return table
-
-
-class _FixedReplicas(Bottleneck):
-    """Stages whose replicas are given: the workers of the dynamic program are the stages."""
-
-    def __init__(self, costs: FlatCosts, row: DeviceRow) -> None:
-        places = list(zip(StagePlace.row(row.replicas), (first for first, _ in row.bounds), strict=True))
-        links = {bandwidth: costs.link(bandwidth) for bandwidth in row.link_bytes_per_s}
-        before_first: list[Vector] = [np.zeros(len(costs.states))]
-        self._row = row
-        self._program = BottleneckDP(
-            lambda r: costs.stage(*places[r])[np.newaxis],
-            before_first + [links[bandwidth] for bandwidth in row.link_bytes_per_s],
-        )
-
-    @override
-    def least(self, first: int, last: int) -> float:
-        return self._program.least(first, last)
-
-    @override
-    def parts(self, first: int, last: int) -> list[StageCandidate]:
-        parts = zip(self._program.parts(first, last), self._row.bounds, self._row.replicas, strict=True)
-        return [part._replace(worker=device, replicas=count) for part, (device, _), count in parts]
