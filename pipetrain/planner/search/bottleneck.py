@@ -184,7 +184,5 @@ def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
             if last > begin:
                 after = behind[:, index, begin : last + 1]
                 compared = np.maximum(rows[:, :, : after.shape[1]], after[:, np.newaxis])
-                best[index, begin:end] = np.minimum.reduce(
-                    np.minimum.reduce(compared, axis=2), axis=0
-                )
+                best[index, begin:end] = np.minimum.reduce(np.minimum.reduce(compared, axis=2), axis=0)
     return best
