@@ -18,8 +18,7 @@ from pipetrain.run.builders.model import build_arithmetic, first_inputs
 from pipetrain.run.checkpoint import tensor_file
 from pipetrain.run.checks.layers import (
     check_batch_norm,
-    check_cut_trains_alike,
-    check_dtypes,
+    check_cut,
     check_recomputation,
     check_stateful_data,
     weight_derived_layers,
@@ -36,7 +35,8 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     """
     chain, data = components.chain, components.data
     if chain.recorded:
-        check_cut_trains_alike(chain, first_inputs(data.dataset), settings.model.output, settings.seed)
+        inputs, arithmetic = first_inputs(data.dataset), build_arithmetic(settings.train)
+        check_cut(chain, inputs, settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
@@ -84,9 +84,6 @@ def _arithmetic(settings: Settings, components: Components, changing: str | None
             f"that their forward read, and method={changing} has the backward read others; take train.precision=fp32, "
             "or leave train.compile out"
         )
-    if train.precision != "fp32" and components.chain.recorded:
-        inputs, arithmetic = first_inputs(components.data.dataset), build_arithmetic(train)
-        check_dtypes(components.chain, inputs, settings.model.output, arithmetic)
     if train.precision != "fp16":
         return []
     alone = "each stage by itself, since asynchronous stages cannot wait for each other's gradients"
