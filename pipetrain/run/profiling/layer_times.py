@@ -38,13 +38,12 @@ class Measuring:
 
     Attributes:
         loss: computed with the last layer, as the last stage does.
-        arithmetic: how the layers compute.
-        device: where.
+        arithmetic: precision and memory format of the layers.
         threads: of the process.
-        num_microbatches: N; the first of them is measured, and stands for the others.
-        repeats: timed passes; the medians count.
-        seed: what all random draws are keyed by.
-        deterministic, tf32: the switches of torch, as of `switched`.
+        num_microbatches: N; only the first is measured.
+        repeats: timed passes, whose median counts.
+        seed: key of all random draws.
+        deterministic, tf32: see `switched`.
     """
 
     loss: Loss
@@ -59,7 +58,7 @@ class Measuring:
 
     @property
     def passes(self) -> int:
-        """Through the model, warm-ups included."""
+        """Number of passes through the model, including warm-ups."""
         return WARM_UPS + self.repeats
 
 
@@ -69,15 +68,15 @@ def measured_layers(
     """Measured cost of each layer for a minibatch (PipeDream § 3.1).
 
     A pass is one forward and backward of all layers in their order, so that each finds caches as training leaves them,
-    and memory that the pass before has freed, as in a stage's process.
-    The layers are copies, and random draws are the caller's again afterwards: neither weights, buffers nor random state
-    change. Times are in seconds, sizes in bytes, both of the whole minibatch. The activations of a layer are what
-    autograd saves for its backward, weights aside; a tensor that several layers save counts at the first of them.
+    and memory that the previous pass has freed, as in a stage's process. The layers are copies: neither weights,
+    buffers nor random state change. Times are in seconds, sizes in bytes, both of the whole minibatch. The activations
+    of a layer are the tensors that autograd saves for its backward, without weights; one that several layers save
+    counts at the first of them.
 
     Args:
         chain: the model.
         minibatch: its inputs and targets.
-        how: it is measured.
+        how: options of the measurement.
         tick: called after each pass.
 
     Raises:
@@ -146,15 +145,12 @@ class _Model:
 
     @contextmanager
     def _timing(self, seconds: list[float]) -> Iterator[None]:
-        """Adds how long the block takes, what it has queued on the device included."""
-        self._settle()
+        """Appends the time of the block, including the work that it queues on the device."""
+        synchronize(self._how.device)
         began = time.perf_counter()
         yield
-        self._settle()
-        seconds.append(time.perf_counter() - began)
-
-    def _settle(self) -> None:
         synchronize(self._how.device)
+        seconds.append(time.perf_counter() - began)
 
 
 class _Layer:

@@ -18,7 +18,6 @@ from pipetrain.planner.costs.topology import Topology, core_notes, with_cores
 from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
-from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.profile.profile_file import read_profile
@@ -54,11 +53,11 @@ class ProfiledRun:
 
     @classmethod
     def of(cls, settings: Settings, *, profile: Profile | None = None) -> "ProfiledRun":
-        """The stages that such a run would have, or where the profile comes from a file, those of its layers.
+        """The stages that such a run would have; if the profile comes from a file, stages of its layers.
 
         Args:
             settings: of the run.
-            profile: of the file, where that has been read already; None: measure, or read the file.
+            profile: of the file, if it has been read already; None: measure, or read the file.
 
         Raises:
             ConfigError: the settings cannot run, or the profile cannot be cut so.
@@ -87,7 +86,10 @@ class ProfiledRun:
         for index, phase in enumerate(self.settings.phases):
             with phase.naming_errors():
                 rules = self._rules(phase)
-                yield phase, predict(self.cut, self._program(rules), self.memory(index), self._latency_s)
+                yield (
+                    phase,
+                    predict(self.cut, self._program(rules), self.memory(index), self.settings.topology.latency_s),
+                )
 
     def notes(self) -> list[str]:
         """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
@@ -105,7 +107,7 @@ class ProfiledRun:
         Args:
             phase: its index.
             batch_size: samples of a minibatch; None: as profiled.
-            activations: what a minibatch of that size keeps in each stage; () as profiled.
+            activations: bytes that a minibatch of that size keeps in each stage; () as profiled.
         """
         scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
         kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
@@ -135,12 +137,8 @@ class ProfiledRun:
         )
 
     @property
-    def _latency_s(self) -> float:
-        return self.settings.topology.latency_s
-
-    @property
     def _weight_bytes_per_s(self) -> float | None:
-        """Bytes of weights per second that updates pass over; None if unknown: they then take no time."""
+        """Bytes of weights per second that updates read and write; None if unknown: they then take no time."""
         given = self.settings.topology.update_gigabytes_per_s
         if given is not None:
             return given * _GIGA
@@ -148,34 +146,25 @@ class ProfiledRun:
 
 
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """The layers of each stage, and its replicas, which partition.replicas says, or a plan.
+    """The layers of each stage, and its replicas, by partition.replicas or a plan.
 
     Raises:
         ConfigError: the rule cannot hold for these layers.
     """
     if isinstance(rule, FineGrained):
         raise ConfigError(_NO_LAYERS)
+    if isinstance(rule, PartitionFromPlan) and list(rule.plan.labels) != [layer.label for layer in profile.layers]:
+        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
     if isinstance(rule, AutoPartition | PartitionFromPlan):
-        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else _plan_of(rule, profile)
+        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
         stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
         return stages, settings.replicas.counts or planned
     stages = stages_of_profile(rule, profile)
     return stages, settings.replicas.counts or (1,) * len(stages)
 
 
-def _plan_of(rule: PartitionFromPlan, profile: Profile) -> PipelinePlan:
-    """The plan of a file.
-
-    Raises:
-        ConfigError: it is for other layers than those of the profile.
-    """
-    if list(rule.plan.labels) != [layer.label for layer in profile.layers]:
-        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
-    return rule.plan
-
-
 def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:
-    """The devices of the section `topology`, or as many as are needed where it does not say how many.
+    """The devices of the section `topology`; as many as needed if it gives no number.
 
     Raises:
         ConfigError: there are fewer.
