@@ -10,7 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.planner.costs.stage_costs import CostModel
-from pipetrain.planner.costs.topology import Device, Topology, required_replicas, topology_of
+from pipetrain.planner.costs.topology import Device, Topology, check_parts, topology_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile
@@ -56,9 +56,9 @@ class Planner:
         Raises:
             ConfigError: they contradict each other, or the model has too few layers.
         """
-        topology = topology_of(settings, profile)
-        by_memory = settings.planner.objective == "memory"
-        replicas = required_replicas(settings, topology.num_devices, len(profile.layers))
+        counts, by_memory = settings.replicas.counts, settings.planner.objective == "memory"
+        topology = topology_of(settings, profile, None if counts is None else sum(counts))
+        replicas = _required_replicas(settings, topology.num_devices, len(profile.layers))
         if len(topology.workers) > 1 and not topology.uniform and replicas is None:
             raise ConfigError(
                 f"topology.workers={list(topology.workers)}: devices that differ are planned in one level, or with "
@@ -157,6 +157,33 @@ class Planner:
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
         )
+
+
+def _required_replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:
+    """The replicas that each stage must have; None: any."""
+    given, straight = settings.replicas.counts, settings.planner.straight
+    if given is not None:
+        setting = f"partition.replicas={list(given)}"
+        if straight and max(given) > 1:
+            raise ConfigError(
+                f"planner.straight=true with {setting}: straight pipelines have no replicas; leave one of the two out"
+            )
+        if devices != sum(given):
+            raise ConfigError(
+                f"{setting}: they take {sum(given)} devices, and `topology` has {devices}; leave topology.devices and "
+                "topology.workers out, or give as many"
+            )
+        check_parts(given, layers)
+        return given
+    if not straight and settings.planner.objective != "memory":
+        return None
+    if devices > layers:
+        asked = "planner.straight=true" if straight else "planner.objective=memory"
+        raise ConfigError(
+            f"{asked} with {devices} devices: a straight pipeline has at most one for each layer, and the model has "
+            f"{layers}; fewer devices work"
+        )
+    return (1,) * devices
 
 
 @dataclass(frozen=True)

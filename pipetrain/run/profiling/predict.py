@@ -14,7 +14,7 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.planner.costs.prediction import PipelineProgram, Prediction, predict
-from pipetrain.planner.costs.topology import Topology, core_notes, with_cores
+from pipetrain.planner.costs.topology import Topology, core_notes, topology_of
 from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
@@ -73,7 +73,7 @@ class ProfiledRun:
             replicas = built.replicas.counts or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_rule(settings), profile)
-        cut = CutProfile(profile, stages, replicas, _topology(settings, profile, sum(replicas)))
+        cut = CutProfile(profile, stages, replicas, _checked_topology(settings, profile, sum(replicas)))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
 
@@ -85,11 +85,8 @@ class ProfiledRun:
         """
         for index, phase in enumerate(self.settings.phases):
             with phase.naming_errors():
-                rules = self._rules(phase)
-                yield (
-                    phase,
-                    predict(self.cut, self._program(rules), self.memory(index), self.settings.topology.latency_s),
-                )
+                program, latency_s = self._program(self._rules(phase)), self.settings.topology.latency_s
+                yield phase, predict(self.cut, program, self.memory(index), latency_s)
 
     def notes(self) -> list[str]:
         """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
@@ -163,19 +160,11 @@ def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[t
     return stages, settings.replicas.counts or (1,) * len(stages)
 
 
-def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:
-    """The devices of the section `topology`; as many as needed if it gives no number.
-
-    Raises:
-        ConfigError: there are fewer.
-    """
-    given = with_cores(settings, profile)
-    if given.workers is None and given.devices is None:
-        given = replace(given, devices=needed)
-    topology = Topology.of(given, profile.bytes_per_s)
+def _checked_topology(settings: Settings, profile: Profile, needed: int) -> Topology:
+    given, topology = settings.topology, topology_of(settings, profile, needed)
     if topology.num_devices < needed:
-        said = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
+        setting = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
         raise ConfigError(
-            f"{said}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
+            f"{setting}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
         )
     return topology
