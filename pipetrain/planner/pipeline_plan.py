@@ -16,9 +16,9 @@ class PlannedStage:
 
     Attributes:
         layers: indices into the profile.
-        replicas: how many devices take minibatches in turn.
-        time_s: seconds for each minibatch, replicas and their synchronization counted.
-        memory_bytes: the peak of one replica.
+        replicas: number of devices that take minibatches in turn.
+        time_s: seconds per minibatch, including the synchronization of replicas.
+        memory_bytes: peak of one replica.
     """
 
     layers: tuple[int, ...]
@@ -32,7 +32,6 @@ class PipelinePlan:
     """Stages in the order of the pipeline; the devices of each follow those of the previous stage.
 
     Attributes:
-        stages: each of them.
         time_per_minibatch_s: of the slowest stage or link, in seconds.
         single_device_time_s: of all layers on one device.
         data_parallel_time_s: of all layers on every device.
@@ -47,7 +46,7 @@ class PipelinePlan:
 
     @property
     def num_devices(self) -> int:
-        """The devices of all stages."""
+        """Number of devices of all stages."""
         return sum(stage.replicas for stage in self.stages)
 
     @property
@@ -57,7 +56,7 @@ class PipelinePlan:
 
     @property
     def in_flight(self) -> int:
-        """NOAM, the minibatches that keep every device busy (PipeDream § 3.2)."""
+        """NOAM, the number of minibatches that keep every device busy (PipeDream § 3.2)."""
         return -(-self.num_devices // self.stages[0].replicas)
 
     def to_json(self) -> dict[str, Any]:

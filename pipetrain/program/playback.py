@@ -107,7 +107,7 @@ def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operatio
 
 
 def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:
-    """For each stage the share of the whole time, first start to last end, in which it computes nothing."""
+    """Share of the whole time, first start to last end, in which each stage computes nothing."""
     end = max((slices[-1].end for slices in played if slices), default=0.0)
     if end <= 0:
         return [0.0 for _ in played]
@@ -139,10 +139,9 @@ def grid(
     guilty: tuple[int, int | None] | None = None,
     replicas: Replicas | None = None,
 ) -> str:
-    """The lists as a grid; where they deadlock, what ran until then, each guilty cell marked `!`.
+    """The lists as a grid; if they deadlock, the operations until then, each guilty cell marked `!`.
 
-    `guilty` is a worker and the place in its list that a check blames instead, if any; without `replicas` workers are
-    stages.
+    `guilty` is the worker and the place in its list that a check blames instead. Without `replicas` workers are stages.
 
     Two stages under `gpipe` with N = 2, one minibatch::
 

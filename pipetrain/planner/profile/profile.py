@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 from pipetrain.errors import ConfigError, is_whole
 
 
-def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]]) -> list[int]:
-    """The layers with all edges pointing forward; of those that could come next, the one of the smallest index.
+def topological_order(labels: Sequence[str], edges: Collection[tuple[int, int]]) -> list[int]:
+    """Indices of the layers with all edges pointing forward; of those that could come next, the smallest.
 
     Args:
-        labels: of the layers, for messages.
+        labels: of the layers.
         edges: (from, to), indices of layers.
 
     Raises:
@@ -26,8 +26,7 @@ def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]
     try:
         sorter.prepare()
     except CycleError as error:
-        names = list(labels)
-        raise ConfigError(f"a cycle of layers: {' -> '.join(names[layer] for layer in error.args[1])}") from None
+        raise ConfigError(f"a cycle of layers: {' -> '.join(labels[layer] for layer in error.args[1])}") from None
     order: list[int] = []
     ready: list[int] = []
     while sorter.is_active():
@@ -52,7 +51,7 @@ class SharedWeight:
 
     @classmethod
     def from_json(cls, content: Any, weight_bytes: Sequence[int]) -> Self:
-        """The entry of a profile whose layers have so many bytes of weights.
+        """The entry of a profile's file; `weight_bytes` are those of the profile's layers.
 
         Raises:
             ConfigError: it names no two layers, or more bytes than one of them has.
@@ -79,7 +78,7 @@ class SharedWeight:
 
 
 def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -> tuple[SharedWeight, ...]:
-    """The same weights once each layer is at another place; layers at one place are one."""
+    """Shared weights after each layer has moved to its place in `places`; layers at the same place become one."""
     others = (SharedWeight(tuple(sorted({places[i] for i in each.layers})), each.weight_bytes) for each in shared)
     return tuple(each for each in others if len(each.layers) > 1)
 
@@ -129,7 +128,7 @@ class _Amounts:
         """The entry with this content.
 
         Raises:
-            ConfigError: it has other numbers.
+            ConfigError: it has other fields, or something else than numbers.
         """
         names = list(cls.__annotations__)
         if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
@@ -156,7 +155,7 @@ class MessageCpuTime(_Amounts):
     """CPU time of one end of a message, in addition to the time on the link.
 
     Attributes:
-        seconds: for a message of any size.
+        seconds: of a message of any size.
         seconds_per_byte: in addition.
     """
 
@@ -182,7 +181,7 @@ class Profile:
         shared_weights: of several layers.
         reading: time to read the data; 0 if it was not measured.
         message_work: of one end of a message between two workers; 0 if it was not measured.
-        remembered: True if layers or link were measured by an earlier command; not part of the file.
+        remembered: True if an earlier command measured layers or link; not part of the file.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -201,7 +200,7 @@ class Profile:
         return set(self.edges) == {(i, i + 1) for i in range(len(self.layers) - 1)}
 
     def weight_bytes_of(self, layers: Collection[int]) -> int:
-        """Bytes of the weights of some layers together, those that they share once."""
+        """Bytes of the weights of some layers together; those that they share count once."""
         again = sum(each.counted_again(layers) for each in self.shared_weights)
         return sum(self.layers[layer].weight_bytes for layer in layers) - again
 

@@ -32,12 +32,12 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
 
 @dataclass(frozen=True)
 class FlatCosts(ABC):
-    """Costs of stages and links, of which a pipeline has as much as the largest.
+    """Costs of stages and links; that of a pipeline is the largest.
 
     Attributes:
-        states: where the model may be cut.
+        states: possible cuts of the model.
         topology: the devices.
-        memory: what a stage keeps; None: it fits whatever it keeps.
+        memory: of a stage; None: every stage fits.
     """
 
     states: AntichainStates
@@ -59,7 +59,7 @@ class FlatCosts(ABC):
         return not self.topology.uniform or (self.memory is not None and self.memory.flows)
 
     def _bytes(self, memory: MemoryModel, place: StagePlace) -> Table:
-        """Bytes of a stage; where all phases drain, replicas do not matter, and the last table serves for all."""
+        """Bytes of a stage; if all phases drain, replicas do not matter, and the last table serves for all."""
         if memory.flows:
             return memory_table(self.states, memory, place)
         key = StagePlace(place.r, place.behind)
@@ -118,9 +118,9 @@ class MemoryCosts(FlatCosts):
 class FlatSearch:
     """The best pipeline on all devices.
 
-    What a stage keeps under a memory limit depends on the stages after it in a pipeline that drains, else on the
-    devices after it. Where all stages have as many replicas, fewer microbatches may be in flight than among unlike
-    ones: those pipelines are searched for by themselves.
+    Under a memory limit, the memory of a stage depends on the stages after it in a pipeline that drains, otherwise on
+    the devices after it. With equal numbers of replicas fewer microbatches may be in flight than with different ones:
+    these pipelines are searched separately.
 
     Attributes:
         costs: of stages and links.
@@ -133,7 +133,7 @@ class FlatSearch:
     """Stages behind -> the costs from the first device on, the last that were needed, for devices that are alike."""
 
     def least(self) -> float:
-        """The largest cost of the best pipeline; infinite where none is possible."""
+        """Cost of the best pipeline; infinite if none is possible."""
         return min(program.least(0, self._last) for program, _ in self._programs)
 
     def stages(self) -> list[StageCandidate]:

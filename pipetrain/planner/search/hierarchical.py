@@ -34,16 +34,16 @@ class MemberPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class HierarchicalSearch:
-    """The best pipeline on all devices, with as many replicas of each stage as are best.
+    """The best pipeline on all devices, with the best number of replicas of each stage.
 
-    A level's members are the workers of a dynamic program (`BottleneckDP`), whose stages cost what the level below says
-    (PipeDream § 3.1). Under a memory limit a stage is taken to keep as much as in the deepest pipeline on its devices.
+    A level's members are the workers of a dynamic program (`BottleneckDP`); the level below gives the costs of its
+    stages (PipeDream § 3.1). Under a memory limit a stage counts as in the deepest pipeline on its devices.
 
     Attributes:
-        states: where the model may be cut.
+        states: possible cuts of the model.
         topology: the devices, which are alike.
         costs: of replicas and links.
-        memory: what a stage keeps; None: it fits whatever it keeps.
+        memory: of a stage; None: every stage fits.
     """
 
     states: AntichainStates
