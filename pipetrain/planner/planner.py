@@ -34,10 +34,6 @@ class Planner:
     """Plans pipelines for a profile.
 
     Attributes:
-        profile: measured costs of the layers.
-        topology: the devices.
-        costs: of replicas and links.
-        memory: of a stage.
         replicas: that each stage must have; None: any.
         balances_memory: True to minimize the share of the fullest device's memory first, and time second.
     """
@@ -192,8 +188,6 @@ class _MemoryNeed:
 
     Attributes:
         states: possible cuts of the model.
-        topology: the devices.
-        memory: of a stage.
         replicas: of each stage; None: any.
     """
 

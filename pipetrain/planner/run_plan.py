@@ -19,7 +19,6 @@ class StagePlan:
 
     Attributes:
         first, last: its layers, `last` exclusive.
-        labels: of its layers.
         parameters: number of weights; tied ones count once.
         estimated_seconds: of one forward, backward and update on one CPU core, including the method's own work:
             compares stages, predicts no run.
@@ -39,7 +38,6 @@ class Plan:
     """The stages of a run.
 
     Attributes:
-        rule: name of the rule that made them.
         copied_parameters: number of copies of tied weights in later stages.
         replicas: number of processes of each stage; None: one each.
     """

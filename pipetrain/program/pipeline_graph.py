@@ -25,7 +25,6 @@ class SteadyPipeline:
     Attributes:
         cycles: for each stage, the operations of each replica from one of its updates to the next
             (`ListSchedule.steady_cycle`).
-        times: of operations and messages.
         replicas: m of each stage.
         averaging: seconds in which the replicas of each stage average their gradients before an update.
         overlapped: True if averaging begins with the backwards that the update waits for, and not after them.

@@ -15,7 +15,6 @@ class RecomputeSegments:
 
     Attributes:
         firsts: the first stage of every segment, ascending from 0.
-        num_stages: D.
     """
 
     firsts: tuple[int, ...]

@@ -13,8 +13,6 @@ class StageTimes:
 
     Attributes:
         forward, recomputation, backward: of a microbatch, by stage; N times as long for a whole minibatch.
-        update: by stage.
-        num_microbatches: N.
         latency: of any message, by link; link r joins stages r and r + 1.
         transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch. The link
             carries no other message of that direction meanwhile.

@@ -45,8 +45,6 @@ class RoundRobin(ListSchedule):
     update alone.
 
     Attributes:
-        each: the schedule of a replica.
-        workers: the replicas of each stage.
         scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of stage 0.
     """
 

@@ -16,7 +16,6 @@ class TorchSchedule(Schedule):
     Attributes:
         library_name: its name for torch.distributed.pipelining.schedules.get_schedule_class.
         splits_backward: True if some backwards compute the gradients of inputs first, and those of weights later.
-        stages_per_rank: stages of a process.
     """
 
     family: ClassVar[Family] = Family.SYNCHRONOUS

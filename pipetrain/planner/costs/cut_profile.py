@@ -15,10 +15,8 @@ class CutProfile:
     """A partition of the profiled layers into stages, with the number of devices of each stage.
 
     Attributes:
-        profile: of the layers.
         stages: their indices, by stage.
         replicas: the devices of each stage, which take minibatches in turn; stages lie on the devices in order.
-        topology: of the devices.
     """
 
     profile: Profile

@@ -30,7 +30,6 @@ class StageSizes(Generic[Size]):
     """Sizes of a stage, in bytes.
 
     Attributes:
-        weights: of its weights.
         activations: kept by the forward of a whole minibatch for its backward.
         inputs: received from the previous stage for a whole minibatch.
     """
@@ -47,7 +46,6 @@ class StagePlace:
     Attributes:
         r: number of stages before it.
         behind: number of stages after it.
-        replicas: of the stage.
         workers_behind: replicas of the stages after it.
         even: True if all stages have the same number of replicas; False if that is not known yet.
     """
@@ -76,8 +74,6 @@ class MemoryRules:
     """Memory that schedule, method and optimizer need in a phase of a run.
 
     Attributes:
-        microbatches: N.
-        schedule: of the phase.
         versions: largest number of sets of weights that a stage in this place holds.
         states: tensors of each weight's size in addition: the optimizer's, and the method's statistic.
         recompute: True if only the inputs of a stage are kept.

@@ -20,7 +20,6 @@ class PipelineProgram:
 
     Attributes:
         cycles: of each stage, between two updates (`ListSchedule.steady_cycle`).
-        num_microbatches: N.
         update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
         segments: which stages recompute together; None if none recomputes.
         overlapped: True if replicas average their gradients while the backward runs.
@@ -39,7 +38,6 @@ class PredictedStage:
 
     Attributes:
         labels: of its first and last layer.
-        replicas: devices that take minibatches in turn.
         reading_s: seconds in which it reads data.
         idle: share of the time in which a device computes nothing.
         waiting: share of the time in which it neither computes nor reads data.
@@ -64,7 +62,6 @@ class Prediction:
     """A pipeline in its steady state.
 
     Attributes:
-        stages: in order.
         time_per_minibatch_s: seconds from one minibatch to the next.
         batch_size: samples of a minibatch; None if it is not known.
         link_busy: share of the time in which each link carries activations; the same for gradients.

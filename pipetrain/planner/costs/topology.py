@@ -87,7 +87,6 @@ class DeviceRow:
 
     Attributes:
         topology: the devices, at least as many as there are replicas.
-        replicas: of each stage.
     """
 
     topology: Topology

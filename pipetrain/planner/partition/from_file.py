@@ -18,11 +18,7 @@ from pipetrain.planner.profile.estimate import LayerCost, WeightPasses
 
 @dataclass(frozen=True)
 class PartitionFromPlan(PartitionRule):
-    """The stages of a plan.json.
-
-    Attributes:
-        path: of the file.
-    """
+    """The stages of a plan.json."""
 
     path: str
     name: ClassVar[str] = "file"

@@ -126,7 +126,6 @@ class Even(PartitionRule):
     """A number of stages whose slowest is as fast as possible by the estimated times; each has weights, if possible.
 
     Attributes:
-        stages: D.
         replicas: number of processes that share the minibatches of each stage, and so its time; (): one each.
     """
 

@@ -26,7 +26,6 @@ class AntichainStates:
     of n layers has n + 1. The layers between two states, one of which contains the other, can be a stage.
 
     Attributes:
-        profile: the graph.
         members: of each state its layers, as the bits of a number; every state comes after the states that it contains.
     """
 

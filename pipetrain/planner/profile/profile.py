@@ -92,10 +92,7 @@ class ProfiledLayer:
     """One layer's minibatch on one device.
 
     Attributes:
-        label: its name.
-        forward_s, backward_s: seconds.
         output_bytes: sent forward by a cut right after this layer; 0 if unknown.
-        weight_bytes: of its weights.
         activation_bytes: kept by its forward for its backward, without inputs that an earlier layer has counted.
         shared_bytes: of these inputs; a stage that begins with this layer keeps them, too.
     """

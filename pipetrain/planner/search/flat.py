@@ -36,7 +36,6 @@ class FlatCosts(ABC):
 
     Attributes:
         states: possible cuts of the model.
-        topology: the devices.
         memory: of a stage; None: every stage fits.
     """
 

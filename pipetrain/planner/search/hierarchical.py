@@ -42,7 +42,6 @@ class HierarchicalSearch:
     Attributes:
         states: possible cuts of the model.
         topology: the devices, which are alike.
-        costs: of replicas and links.
         memory: of a stage; None: every stage fits.
     """
 

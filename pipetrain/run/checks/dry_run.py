@@ -28,11 +28,9 @@ class DryRun:
     """The model's outputs for the first samples, as an evaluation computes them.
 
     Attributes:
-        outputs, targets: of two samples.
         indices: of the samples of the first minibatch.
         all_targets: of that minibatch.
         tokens: range of ids that the model has rows for; None if it looks none up.
-        inputs: of the two samples.
     """
 
     outputs: Tensors

@@ -39,7 +39,6 @@ class Measuring:
     Attributes:
         loss: computed with the last layer, as the last stage does.
         arithmetic: precision and memory format of the layers.
-        threads: of the process.
         num_microbatches: N; only the first is measured.
         repeats: timed passes, whose median counts.
         seed: key of all random draws.

@@ -37,7 +37,6 @@ class LinkSpeed:
     """Times of a message between two workers.
 
     Attributes:
-        bytes_per_s: from one to the other.
         message_work: of each end, on its core.
     """
 
@@ -63,9 +62,6 @@ def measured_link(device: str) -> LinkSpeed:
     A large one and a small one go back and forth, as activations and gradients do: over Gloo and the loopback interface
     on the CPU or if two workers would share a CUDA device, otherwise over NCCL from device to device. The time of the
     cores is measured on the CPU alone.
-
-    Args:
-        device: cpu or cuda.
 
     Raises:
         RunError: the workers do not finish in time, for example because they cannot connect.

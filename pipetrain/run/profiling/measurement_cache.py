@@ -21,7 +21,6 @@ class Measurement:
     """A measurement, identified by everything that it depends on.
 
     Attributes:
-        path: of its file.
         key: everything that it depends on, as JSON.
     """
 

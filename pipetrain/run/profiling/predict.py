@@ -39,13 +39,7 @@ _NO_LAYERS = (
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """Settings of a run with the profile of its model cut into stages.
-
-    Attributes:
-        settings: of the run.
-        cut: the stages.
-        segments: which of them recompute together; None if none does.
-    """
+    """Settings of a run with the profile of its model cut into stages."""
 
     settings: Settings
     cut: CutProfile
