@@ -15,7 +15,7 @@ from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.search.bottleneck import StageCandidate
-from pipetrain.planner.search.flat import FlatSearch, MemoryCosts, TimeCosts
+from pipetrain.planner.search.flat import FlatCosts, FlatSearch
 from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 _GIGA = 1e9
@@ -123,7 +123,7 @@ class Planner:
         """The devices; to balance memory, with so little of it that only balanced plans fit."""
         if not self.balances_memory:
             return self.topology
-        costs = MemoryCosts(self._states, self.topology, self.memory)
+        costs = FlatCosts(self._states, self.topology, self.memory)
         share = FlatSearch(costs, self.replicas).least() * (1 + _ROUNDING)
         if any(device.memory_bytes for device in self.topology.devices) and share > 1 + _ROUNDING:
             return self.topology
@@ -135,7 +135,7 @@ class Planner:
         memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
         search: FlatSearch | HierarchicalSearch
         if replicas is not None or len(topology.workers) == 1:
-            search = FlatSearch(TimeCosts(self._states, topology, memory, self.costs), replicas)
+            search = FlatSearch(FlatCosts(self._states, topology, memory, self.costs), replicas)
         else:
             search = HierarchicalSearch(self._states, topology, self.costs, memory)
         time = search.least()
@@ -202,7 +202,7 @@ class _MemoryNeed:
         replicas, devices = self.replicas, self.topology.num_devices
         if replicas is None and devices * len(self.states) > _QUICK and devices <= len(self.states.profile.layers):
             replicas = (1,) * devices
-        return FlatSearch(MemoryCosts(self.states, self.topology, self.memory), replicas).least()
+        return FlatSearch(FlatCosts(self.states, self.topology, self.memory), replicas).least()
 
     def advice(self) -> str:
         """Message with the amount by which the plan exceeds the devices, and the changes with which some plan fits."""

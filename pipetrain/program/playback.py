@@ -154,19 +154,9 @@ def grid(
         played = play(lists, unit_duration, replicas=workers)
     except DeadlockError as error:
         played, stuck = error.played, error.stuck
-    if guilty is None:
-        return _draw(played, stuck, None, workers)
-    r, index = guilty
-    unplayed = index is not None and index >= len(played[r])
-    return _draw(played, {r: lists[r][index]} if unplayed and index is not None else {}, guilty, workers)
-
-
-def _draw(
-    played: Sequence[Sequence[Slice]],
-    stuck: dict[int, Operation],
-    guilty: tuple[int, int | None] | None,
-    workers: Replicas,
-) -> str:
+    if guilty is not None:
+        worker, place = guilty
+        stuck = {worker: lists[worker][place]} if place is not None and place >= len(played[worker]) else {}
     rows = []
     for r, slices in enumerate(played):
         cells: list[str] = []

@@ -24,16 +24,6 @@ class Placement:
         """Stage r in process r."""
         return cls(tuple((r,) for r in range(D)))
 
-    @classmethod
-    def loop(cls, D: int, num_processes: int) -> "Placement":
-        """Stage r in process r mod `num_processes`: a microbatch passes every process several times."""
-        return cls(tuple(tuple(range(p, D, num_processes)) for p in range(num_processes)))
-
-    @classmethod
-    def v(cls, D: int) -> "Placement":
-        """Stages p and D - 1 - p in process p: a microbatch passes every process twice, in a V."""
-        return cls(tuple((p, D - 1 - p) for p in range(D // 2)))
-
     @property
     def num_processes(self) -> int:
         """Number of processes."""

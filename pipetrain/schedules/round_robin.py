@@ -88,11 +88,7 @@ class RoundRobin(ListSchedule):
 
     @property
     def _uneven(self) -> UnevenReplicas:
-        """The schedule of a replica where stages have unlike numbers of replicas.
-
-        Raises:
-            ConfigError: it does not run there.
-        """
+        """The schedule of a replica where stages have unlike numbers of replicas."""
         if not isinstance(self.each, UnevenReplicas):
             raise ConfigError(
                 f"partition.replicas: schedule={self.name} needs as many replicas of every stage; schedule=1f1b, "

@@ -50,7 +50,8 @@ class Interleaved(TorchSchedule):
 
     @override
     def placement(self, D: int) -> Placement:
-        return Placement.loop(D, D // self.stages_per_rank)
+        processes = D // self.stages_per_rank
+        return Placement(tuple(tuple(range(p, D, processes)) for p in range(processes)))
 
     @override
     def check(self, D: int, N: int) -> None:
@@ -89,7 +90,7 @@ class _V(TorchSchedule):
 
     @override
     def placement(self, D: int) -> Placement:
-        return Placement.v(D)
+        return Placement(tuple((p, D - 1 - p) for p in range(D // 2)))
 
 
 @dataclass(frozen=True)

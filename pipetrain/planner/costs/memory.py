@@ -88,11 +88,12 @@ class MemoryRules:
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The peak of a replica of a stage."""
         N, schedule = self.microbatches, self.schedule
-        behind = place.behind if self.drains else place.rounds_behind
+        # a drained pipeline's memory depends on its depth, not on its workers
+        behind = place.behind if schedule.synchronous else place.rounds_behind
         r, D = place.r, place.r + 1 + behind
         delay = schedule.delay(r, D, N)
         in_flight = schedule.in_flight(r, D, N) if isinstance(schedule, ListSchedule) else N
-        if isinstance(schedule, UnevenReplicas) and not (place.even or self.drains):
+        if isinstance(schedule, UnevenReplicas) and not (place.even or schedule.synchronous):
             with suppress(ConfigError):  # as configured it may need equal numbers of replicas
                 in_flight = schedule.uneven_in_flight(place.workers_behind + place.replicas - 1, place.replicas, N)
                 delay = (in_flight - 1) // N
@@ -102,11 +103,6 @@ class MemoryRules:
         if self.recompute:
             return weights + held * sizes.inputs + sizes.activations / N
         return weights + held * sizes.activations
-
-    @property
-    def drains(self) -> bool:
-        """True if the pipeline is empty after each minibatch; memory then depends on its depth, not on its workers."""
-        return self.schedule.synchronous
 
 
 @dataclass(frozen=True)
@@ -143,12 +139,12 @@ class MemoryModel:
     @property
     def drains(self) -> bool:
         """True if some phase drains after each minibatch."""
-        return any(rules.drains for rules in self.phases)
+        return any(rules.schedule.synchronous for rules in self.phases)
 
     @property
     def flows(self) -> bool:
         """True if some phase does not drain after each minibatch."""
-        return not all(rules.drains for rules in self.phases)
+        return not all(rules.schedule.synchronous for rules in self.phases)
 
     def recomputing(self) -> "MemoryModel":
         """Memory of the same run with recomputation."""

@@ -121,12 +121,9 @@ def stages_of_profile(rule: PartitionRule, profile: Profile) -> tuple[tuple[int,
 
 def _chain(profile: Profile) -> LayerChain:
     """A chain of layers without a forward; one that has weights is a bias of one number."""
-    layers: list[nn.Module] = [_Bias() if layer.weight_bytes else nn.Identity() for layer in profile.layers]
+    layers: list[nn.Module] = [
+        nn.ParameterList([nn.Parameter()]) if layer.weight_bytes else nn.Identity() for layer in profile.layers
+    ]
     counts = Counter(layer.label for layer in profile.layers)
     labels = [f"{each.label}#{i}" if counts[each.label] > 1 else each.label for i, each in enumerate(profile.layers)]
     return LayerChain(nn.Sequential(*layers), layers, labels)
-
-
-class _Bias(nn.ParameterList):
-    def __init__(self) -> None:
-        super().__init__([nn.Parameter()])

@@ -25,11 +25,6 @@ class PartitionFromPlan(PartitionRule):
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first.
-
-        Raises:
-            ConfigError: the file cannot be read, or is a plan for another model.
-        """
         self._check_model(chain.labels)
         cuts = [stage.layers[0] for stage in self.plan.stages[1:]]
         check_glued("path", self.path, cuts, chain, glued)

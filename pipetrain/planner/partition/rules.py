@@ -118,6 +118,9 @@ class PartitionRule(Protocol):
             costs: of its layers.
             passes: over the weights of each stage.
             glued: the pairs of layers that no cut may separate.
+
+        Raises:
+            ConfigError: the rule's settings do not fit this model, or a cut separates glued layers.
         """
 
 
@@ -135,11 +138,6 @@ class Even(PartitionRule):
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first; glued layers stay in one stage.
-
-        Raises:
-            ConfigError: `stages` is not between 1 and the number of layers that may be cut apart.
-        """
         check_whole("partition.stages", self.stages, least=1)
         most = len(unit_starts(len(chain), glued))
         if self.stages > most:
@@ -171,12 +169,6 @@ class Ppv(PartitionRule):
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first.
-
-        Raises:
-            ConfigError: the numbers do not rise within 1 and the number of weight layers less one, are not `stages`
-                less one, or separate glued layers.
-        """
         weighted = chain.weight_layers()
         _check("ppv", self.ppv, self.stages, count=len(weighted), noun="weight layer")
         cuts = [weighted[number - 1] + 1 for number in self.ppv]
@@ -194,12 +186,6 @@ class Explicit(PartitionRule):
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first.
-
-        Raises:
-            ConfigError: the indices do not rise within 1 and the number of layers less one, are not `stages` less one,
-                or separate glued layers.
-        """
         _check("boundaries", self.boundaries, self.stages, count=len(chain), noun="layer")
         check_glued("boundaries", list(self.boundaries), list(self.boundaries), chain, glued)
         return list(self.boundaries)

@@ -110,12 +110,7 @@ class AntichainStates:
         return self._at_cuts([source for source, _ in self.profile.edges], outputs)
 
     def _at_cuts(self, ends: Sequence[int], values: Sequence[float]) -> Vector:
-        """The sum, at each state, over the layers at one end of the edges that it cuts, each of them once.
-
-        Args:
-            ends: that layer of each edge.
-            values: of all layers.
-        """
+        """The sum, at each state, over the layers at one end of the edges that it cuts, each of them once."""
         if not ends:
             return np.zeros(len(self))
         order = np.argsort(ends, kind="stable")

@@ -131,14 +131,15 @@ def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost
         if computed:
             torch.autograd.backward(computed, [torch.empty_like(output) for output in computed])
     weights = list(layer.parameters())
+    weight_bytes = sum(weight.nbytes for weight in weights)
     cost = LayerCost(
         label=label,
         parameters=sum(weight.numel() for weight in weights),
         flops=counter.flops,
         bytes_moved=counter.read + counter.written,
-        output_bytes=sum(map(_bytes, outputs)),
-        memory_bytes=2 * sum(map(_bytes, weights)) + computed_bytes,
-        weight_bytes=sum(map(_bytes, weights)),
+        output_bytes=sum(output.nbytes for output in outputs),
+        memory_bytes=2 * weight_bytes + computed_bytes,
+        weight_bytes=weight_bytes,
     )
     return cost, outputs
 
@@ -165,8 +166,8 @@ class _Counter(TorchDispatchMode):
             products = inputs.shape[0] * inputs.shape[1] * (of_inputs.numel() + of_hidden.numel())
             self.flops += _FUSED_RECURRENT[packet] * 2 * products
         if not func.is_view and func not in _ALLOCATIONS:
-            self.read += sum(map(_bytes, _tensors((args, kwargs))))
-            self.written += sum(map(_bytes, _tensors(returned)))
+            self.read += _bytes((args, kwargs))
+            self.written += _bytes(returned)
         return returned
 
 
@@ -177,9 +178,5 @@ _FUSED_RECURRENT = {torch.ops.aten.mkldnn_rnn_layer: 1, torch.ops.aten.mkldnn_rn
 _ALLOCATIONS = {torch.ops.aten.empty_like.default, torch.ops.aten.empty.memory_format, torch.ops.aten.detach.default}
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _bytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))

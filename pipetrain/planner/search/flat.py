@@ -1,16 +1,14 @@
 """The search for the fastest pipeline, or the one that needs least memory, on devices in a row."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
 import numpy as np
-from typing_extensions import override
 
 from pipetrain.planner.costs.memory import MemoryModel, StagePlace, StageSizes
 from pipetrain.planner.costs.stage_costs import CostModel
-from pipetrain.planner.costs.topology import Device, DeviceRow, Topology
+from pipetrain.planner.costs.topology import DeviceRow, Topology
 from pipetrain.planner.profile.antichains import AntichainStates, Table, Vector
 from pipetrain.planner.search.bottleneck import (
     EQUAL,
@@ -31,26 +29,41 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
 
 
 @dataclass(frozen=True)
-class FlatCosts(ABC):
+class FlatCosts:
     """Costs of stages and links; that of a pipeline is the largest.
+
+    With a cost model they are seconds of a minibatch, infinite if a stage does not fit. Without one, they are the share
+    of its smallest device's memory that a stage keeps; bytes if memory is not limited.
 
     Attributes:
         states: possible cuts of the model.
         memory: of a stage; None: every stage fits.
+        model: of replicas and links.
     """
 
     states: AntichainStates
     topology: Topology
     memory: MemoryModel | None
+    model: CostModel | None = None
     _bytes_at: dict[StagePlace, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @abstractmethod
     def stage(self, place: StagePlace, first: int) -> Table:
         """Costs of a stage between two states on `place.replicas` devices from the first on; infinite if impossible."""
+        devices = [self.topology.device(first + each) for each in range(place.replicas)]
+        limit = min(device.memory_bytes or inf for device in devices)
+        if self.model is None:
+            assert self.memory is not None
+            room = min(device.memory_bytes or 1.0 for device in devices)
+            return np.where(self.states.follows, self._bytes(self.memory, place) / room, inf)
+        time = self._seconds / min(device.speed for device in devices)
+        if self.memory is not None and limit < inf:
+            time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
+        bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
+        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
 
-    @abstractmethod
     def link(self, bytes_per_s: float) -> Vector:
         """Costs of a link, by the state at which it cuts."""
+        return np.zeros(len(self.states)) if self.model is None else self.model.link_s(self.states, bytes_per_s)
 
     @property
     def depend_on_device(self) -> bool:
@@ -67,50 +80,9 @@ class FlatCosts(ABC):
             self._bytes_at[key] = memory_table(self.states, memory, key)
         return self._bytes_at[key]
 
-    def _devices(self, place: StagePlace, first: int) -> list[Device]:
-        return [self.topology.device(first + each) for each in range(place.replicas)]
-
-
-@dataclass(frozen=True)
-class TimeCosts(FlatCosts):
-    """Seconds of a minibatch; infinite where a stage does not fit."""
-
-    model: CostModel
-
-    @override
-    def stage(self, place: StagePlace, first: int) -> Table:
-        devices = self._devices(place, first)
-        time = self._seconds / min(device.speed for device in devices)
-        limit = min(device.memory_bytes or inf for device in devices)
-        if self.memory is not None and limit < inf:
-            time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
-        bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
-        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
-
-    @override
-    def link(self, bytes_per_s: float) -> Vector:
-        return self.model.link_s(self.states, bytes_per_s)
-
     @cached_property
     def _seconds(self) -> Table:
         return self.states.between(self.states.compute_s, inf)
-
-
-@dataclass(frozen=True)
-class MemoryCosts(FlatCosts):
-    """Share of its smallest device that a stage keeps; bytes where memory is not limited."""
-
-    memory: MemoryModel
-
-    @override
-    def stage(self, place: StagePlace, first: int) -> Table:
-        room = min(each.memory_bytes or 1.0 for each in self._devices(place, first))
-        share: Table = np.where(self.states.follows, self._bytes(self.memory, place) / room, np.inf)
-        return share
-
-    @override
-    def link(self, bytes_per_s: float) -> Vector:
-        return np.zeros(len(self.states))
 
 
 @dataclass(frozen=True)

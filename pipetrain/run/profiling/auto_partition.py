@@ -138,11 +138,7 @@ def _on_cuda(settings: Settings) -> bool:
 
 
 def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, straight: bool) -> PipelinePlan:
-    """The best pipeline on one of these numbers of devices; of equally good ones, that with fewest devices.
-
-    Raises:
-        ConfigError: the last one's, if none of them fits.
-    """
+    """The best pipeline on one of these numbers of devices; of equally good ones, that with fewest devices."""
     plans, problem = [], None
     for devices in counts:
         planned_for = settings

@@ -137,11 +137,7 @@ class ProfiledRun:
 
 
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """The layers of each stage, and its replicas, by partition.replicas or a plan.
-
-    Raises:
-        ConfigError: the rule cannot hold for these layers.
-    """
+    """The layers of each stage, and its replicas, by partition.replicas or a plan."""
     if isinstance(rule, FineGrained):
         raise ConfigError(_NO_LAYERS)
     if isinstance(rule, PartitionFromPlan) and list(rule.plan.labels) != [layer.label for layer in profile.layers]:

@@ -61,7 +61,10 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
     if settings.profile is not None:
         return _of_same_model(settings, read_profile(Path(settings.profile)), chain)
     minibatch, how = next(data.train.samples(0, 0, 1)), _measuring(settings, data)
-    measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **_switches(how)})
+    # switches only if they differ from torch's defaults: measurements from before there were any remain valid
+    tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
+    switches = tf32 | ({"deterministic": True} if how.deterministic else {})
+    measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **switches})
     profile, now = None, occasion()
     if settings.planner.cache == "use":
         with contextlib.suppress(ConfigError):
@@ -133,12 +136,6 @@ def _measured_again(settings: Settings) -> Any:
     return _measured(settings, data, chain, next(data.train.samples(0, 0, 1)), _measuring(settings, data)).to_json()
 
 
-def _switches(how: Measuring) -> dict[str, Any]:
-    """Switches that differ from torch's defaults, so that measurements from before there were any remain valid."""
-    tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
-    return {**tf32, **({"deterministic": True} if how.deterministic else {})}
-
-
 def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:
     with status("measuring how long data is read"):
         reading = measure_reading(data.train, how.repeats)
@@ -161,11 +158,7 @@ def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Mini
 
 
 def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[LinkSpeed, Mapping[str, Any], bool]:
-    """(speed of a link between two workers, time of the measurement, True if an earlier command made it).
-
-    Raises:
-        ConfigError: links are to be slowed down to an invalid bandwidth.
-    """
+    """(speed of a link between two workers, time of the measurement, True if an earlier command made it)."""
     devices = torch.cuda.device_count() if device == "cuda" else 0
     slowed = given_bytes_per_s()
     key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
