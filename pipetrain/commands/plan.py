@@ -88,7 +88,7 @@ def chosen_profile(settings: "Settings") -> "Profile":
     Raises:
         ConfigError: the file is no profile, or the model or its data cannot be built.
     """
-    from pipetrain.planner.profile.profile import read_profile
+    from pipetrain.planner.profile.profile_file import read_profile
 
     if settings.profile is not None:
         return read_profile(Path(settings.profile))

@@ -11,6 +11,7 @@ from pipetrain.program.recomputation import RecomputeSegments, steady_with_recom
 from pipetrain.program.validation import checked_lists
 from pipetrain.program.weight_reads import ReadContext, StageContext, closed_form_context, query_method
 from pipetrain.schedules import Kind, ListSchedule, Operation, Schedule
+from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import forward
 
 
@@ -66,9 +67,12 @@ class PipelineRules:
             )
 
     def _check_leads(self, segments: RecomputeSegments) -> None:
+        if self.list_schedule.synchronous:
+            return  # whenever a recomputation starts, it reads the minibatch's own version
+        whole = self.schedule.family is Family.WHOLE_BACKWARD  # recomputed just before its backward
         for r in range(self.num_stages):
             lead = segments.lead(r)
-            room = self.list_schedule.recompute_room(r, self.num_stages, self.num_microbatches)
+            room = 0 if whole else self.list_schedule.in_flight(r, self.num_stages, self.num_microbatches) - 1
             if lead > room:
                 raise ConfigError(
                     f"train.recompute_boundaries: stage {r} would start recomputing {lead} microbatch steps early, but "

@@ -39,28 +39,25 @@ def activation_growth(cut: CutProfile, other: CutProfile | None) -> list[Activat
     Raises:
         ValueError: a profile's batch size is not known.
     """
-    if cut.profile.batch_size is None or (other is not None and other.profile.batch_size is None):
-        raise ValueError("a profile without a batch size")
-    samples, kept = cut.profile.batch_size, cut.activation_bytes
-    origin = (
-        [(0, 0.0)] * len(kept)
-        if other is None
-        else [(other.profile.batch_size or 0, float(size)) for size in other.activation_bytes]
-    )
-    return [
-        ActivationGrowth.between(*sorted([first, (samples, float(size))]))
-        for first, size in zip(origin, kept, strict=True)
+    sizes = [
+        (each.profile.batch_size, list(map(float, each.activation_bytes))) for each in (cut, other) if each is not None
     ]
+    if other is None:
+        sizes.append((0, [0.0] * len(cut.stages)))
+    if any(samples is None for samples, _ in sizes):
+        raise ValueError("a profile without a batch size")
+    (few, small), (many, large) = sorted((samples or 0, kept) for samples, kept in sizes)
+    return [ActivationGrowth.between((few, a), (many, b)) for a, b in zip(small, large, strict=True)]
 
 
 def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_SAMPLES, share: float = 0.0) -> int:
-    """The largest multiple of `step`, up to `most`, that fits; 0 where none does.
+    """The largest multiple of `step`, up to `most`, that fits; 0 if none does.
 
     Args:
         fits: number of samples -> True if they fit; if so, fewer fit, too.
         step: microbatches, into which a minibatch is divided.
-        most: where the search ends.
-        share: of the largest by which the answer may be less.
+        most: upper limit of the search.
+        share: of the largest by which the result may be less.
     """
     low, high = 0, 1
     while high * step <= most and fits(high * step):
@@ -73,5 +70,5 @@ def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_S
 
 
 def overfull_stages(stage_bytes: Sequence[float], limits: Sequence[float]) -> list[int]:
-    """The stages that take more than their devices have."""
+    """The stages that need more memory than their devices have."""
     return [r for r, (needed, limit) in enumerate(zip(stage_bytes, limits, strict=True)) if needed > limit]

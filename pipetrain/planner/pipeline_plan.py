@@ -1,12 +1,11 @@
 """A planned pipeline: its stages, the replicas of each, and what they take; the content of plan.json."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.number_range import NOT_NEGATIVE
-from pipetrain.planner.profile.profile import Profile
 
 _TIMES = ("time_per_minibatch_s", "single_device_time_s", "data_parallel_time_s")
 
@@ -17,9 +16,9 @@ class PlannedStage:
 
     Attributes:
         layers: indices into the profile.
-        replicas: how many devices take minibatches in turn.
-        time_s: seconds for each minibatch, replicas and their synchronization counted.
-        memory_bytes: the peak of one replica.
+        replicas: number of devices that take minibatches in turn.
+        time_s: seconds per minibatch, including the synchronization of replicas.
+        memory_bytes: peak of one replica.
     """
 
     layers: tuple[int, ...]
@@ -33,7 +32,6 @@ class PipelinePlan:
     """Stages in the order of the pipeline; the devices of each follow those of the previous stage.
 
     Attributes:
-        stages: each of them.
         time_per_minibatch_s: of the slowest stage or link, in seconds.
         single_device_time_s: of all layers on one device.
         data_parallel_time_s: of all layers on every device.
@@ -48,7 +46,7 @@ class PipelinePlan:
 
     @property
     def num_devices(self) -> int:
-        """The devices of all stages."""
+        """Number of devices of all stages."""
         return sum(stage.replicas for stage in self.stages)
 
     @property
@@ -58,7 +56,7 @@ class PipelinePlan:
 
     @property
     def in_flight(self) -> int:
-        """NOAM, the minibatches that keep every device busy (PipeDream § 3.2)."""
+        """NOAM, the number of minibatches that keep every device busy (PipeDream § 3.2)."""
         return -(-self.num_devices // self.stages[0].replicas)
 
     def to_json(self) -> dict[str, Any]:
@@ -67,15 +65,7 @@ class PipelinePlan:
             **{name: getattr(self, name) for name in _TIMES},
             "replicas": self.replicas,
             "minibatches_in_flight": self.in_flight,
-            "stages": [
-                {
-                    "layers": list(stage.layers),
-                    "replicas": stage.replicas,
-                    "time_s": stage.time_s,
-                    "memory_bytes": stage.memory_bytes,
-                }
-                for stage in self.stages
-            ],
+            "stages": [{**asdict(stage), "layers": list(stage.layers)} for stage in self.stages],
             "labels": list(self.labels),
         }
 
@@ -111,18 +101,3 @@ def _amount(values: Mapping[str, Any], name: str, where: str) -> float:
     if (value := values.get(name)) not in NOT_NEGATIVE:
         raise ConfigError(f"{where} has {name}={value}: {NOT_NEGATIVE} is needed")
     return float(values[name])
-
-
-def sent_bytes(profile: Profile, plan: PipelinePlan) -> float:
-    """Bytes that all devices together send for each minibatch.
-
-    Over a cut go activations and their gradients; m replicas exchange 2(m - 1)/m of their weights for each minibatch,
-    each of them once for m.
-    """
-    total, front = 0.0, set[int]()
-    for stage in plan.stages:
-        total += 2 * (stage.replicas - 1) / stage.replicas * profile.weight_bytes_of(stage.layers)
-        front |= set(stage.layers)
-        leaving = {source for source, target in profile.edges if source in front and target not in front}
-        total += 2 * sum(profile.layers[layer].output_bytes for layer in leaving)
-    return total

@@ -9,23 +9,24 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
-from pipetrain.planner.costs.stage_costs import CostModel, cost_model
-from pipetrain.planner.costs.topology import Device, Topology, required_replicas, topology_of
+from pipetrain.planner.costs.stage_costs import CostModel
+from pipetrain.planner.costs.topology import Device, Topology, check_parts, topology_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.search.bottleneck import StageCandidate
-from pipetrain.planner.search.flat import FlatSearch, MemoryCosts, TimeCosts
+from pipetrain.planner.search.flat import FlatCosts, FlatSearch
 from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 _GIGA = 1e9
 _QUICK = 5000
-"""Devices times states; with more, only straight pipelines are looked at, as long as there are any."""
+"""Devices times states; with more, only straight pipelines are searched, if there are any."""
 _FRACTIONS = (2, 4, 8, 16, 32, 64)
 """Divisors of the minibatch, and multiples of the devices, that are tried if no pipeline fits."""
 _ROUNDING = 1e-9
 _MOST_WORK = 2.3e9
 """Comparisons that take some seconds."""
+_TRIED = "recomputation, nor a single weight version, nor smaller minibatches, nor more devices"
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,8 @@ class Planner:
     """Plans pipelines for a profile.
 
     Attributes:
-        profile: what each layer costs.
-        topology: the devices.
-        costs: of replicas and links.
-        memory: what a stage keeps.
         replicas: that each stage must have; None: any.
-        balances_memory: True if it is the one whose fullest device is least full, and only then fast.
+        balances_memory: True to minimize the share of the fullest device's memory first, and time second.
     """
 
     profile: Profile
@@ -55,9 +52,9 @@ class Planner:
         Raises:
             ConfigError: they contradict each other, or the model has too few layers.
         """
-        topology = topology_of(settings, profile)
-        by_memory = settings.planner.objective == "memory"
-        replicas = required_replicas(settings, topology.num_devices, len(profile.layers))
+        counts, by_memory = settings.replicas.counts, settings.planner.objective == "memory"
+        topology = topology_of(settings, profile, None if counts is None else sum(counts))
+        replicas = _required_replicas(settings, topology.num_devices, len(profile.layers))
         if len(topology.workers) > 1 and not topology.uniform and replicas is None:
             raise ConfigError(
                 f"topology.workers={list(topology.workers)}: devices that differ are planned in one level, or with "
@@ -69,7 +66,7 @@ class Planner:
                 "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
             )
         memory = MemoryModel.of(settings)
-        return cls(profile, topology, cost_model(settings.planner), memory, replicas, by_memory)
+        return cls(profile, topology, CostModel.of(settings.planner), memory, replicas, by_memory)
 
     def best(self) -> PipelinePlan:
         """The plan that was asked for.
@@ -80,7 +77,7 @@ class Planner:
         plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
             given = self.replicas if self.replicas and max(self.replicas) > 1 else None
-            raise ConfigError(out_of_memory_advice(self._states, self.topology, self.memory, given))
+            raise ConfigError(_MemoryNeed(self._states, self.topology, self.memory, given).advice())
         return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:
@@ -105,7 +102,7 @@ class Planner:
 
     @cached_property
     def _states(self) -> AntichainStates:
-        """Few enough for the tables of all levels but the outermost, which take time as the cube of their number."""
+        """Few enough for the tables of all levels but the outermost, whose time grows with the cube of their number."""
         pairs = sum(members * (members - 1) // 2 for members in self.topology.workers[:-1])
         states = AntichainStates.of(self.profile)
         flat = self.replicas is not None or not pairs
@@ -123,10 +120,10 @@ class Planner:
         return max(float(time), cut.cores_s)
 
     def _memory_balanced(self) -> Topology:
-        """The devices; where memory is balanced, with so little of it that only balanced plans fit."""
+        """The devices; to balance memory, with so little of it that only balanced plans fit."""
         if not self.balances_memory:
             return self.topology
-        costs = MemoryCosts(self._states, self.topology, self.memory)
+        costs = FlatCosts(self._states, self.topology, self.memory)
         share = FlatSearch(costs, self.replicas).least() * (1 + _ROUNDING)
         if any(device.memory_bytes for device in self.topology.devices) and share > 1 + _ROUNDING:
             return self.topology
@@ -138,7 +135,7 @@ class Planner:
         memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
         search: FlatSearch | HierarchicalSearch
         if replicas is not None or len(topology.workers) == 1:
-            search = FlatSearch(TimeCosts(self._states, topology, memory, self.costs), replicas)
+            search = FlatSearch(FlatCosts(self._states, topology, memory, self.costs), replicas)
         else:
             search = HierarchicalSearch(self._states, topology, self.costs, memory)
         time = search.least()
@@ -158,86 +155,109 @@ class Planner:
         )
 
 
-def out_of_memory_advice(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
-) -> str:
-    """Message with the amount by which the plan with least memory exceeds the devices, and what would fit.
+def _required_replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:
+    """The replicas that each stage must have; None: any."""
+    given, straight = settings.replicas.counts, settings.planner.straight
+    if given is not None:
+        setting = f"partition.replicas={list(given)}"
+        if straight and max(given) > 1:
+            raise ConfigError(
+                f"planner.straight=true with {setting}: straight pipelines have no replicas; leave one of the two out"
+            )
+        if devices != sum(given):
+            raise ConfigError(
+                f"{setting}: they take {sum(given)} devices, and `topology` has {devices}; leave topology.devices and "
+                "topology.workers out, or give as many"
+            )
+        check_parts(given, layers)
+        return given
+    if not straight and settings.planner.objective != "memory":
+        return None
+    if devices > layers:
+        asked = "planner.straight=true" if straight else "planner.objective=memory"
+        raise ConfigError(
+            f"{asked} with {devices} devices: a straight pipeline has at most one for each layer, and the model has "
+            f"{layers}; fewer devices work"
+        )
+    return (1,) * devices
 
-    Args:
-        states: where the model may be cut.
-        topology: the devices.
-        memory: what a stage keeps.
+
+@dataclass(frozen=True)
+class _MemoryNeed:
+    """Memory of the plan that needs least.
+
+    Attributes:
+        states: possible cuts of the model.
         replicas: of each stage; None: any.
     """
-    limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
-    setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
-    share = _least_share(states, topology, memory, replicas)
-    needed = f"the one that needs least takes {_share_text(share, limits)}"
-    if len(limits) == 1:
-        needed += f", {_share_text(share - 1, limits)} more than there is"
-    changes = list(_other_settings(states, topology, memory, replicas))
-    if not changes:
-        changes = list(_other_sizes(states, topology, memory, replicas))
-    advice = (
-        f"these would fit: {'; '.join(f'{change} ({_share_text(other, limits)})' for change, other in changes)}"
-        if changes
-        else "neither recomputation, nor a single weight version, nor smaller minibatches, nor more devices would fit"
-    )
-    return f"{setting}: no plan fits; {needed}; {advice}"
 
+    states: AntichainStates
+    topology: Topology
+    memory: MemoryModel
+    replicas: tuple[int, ...] | None
 
-def _other_settings(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
-) -> Iterator[tuple[str, float]]:
-    """(change, share of a device that it would take) of the smallest changes of settings with which some plan fits."""
-    recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
-    tried = {recompute: memory.recomputing(), one_version: memory.of_one_version()}
-    both = {f"{recompute} with {one_version}": memory.recomputing().of_one_version()}
-    for models in (tried, both):
-        shares = {change: _least_share(states, topology, model, replicas) for change, model in models.items()}
-        if min(shares.values()) <= 1:
-            yield from ((change, share) for change, share in shares.items() if share <= 1)
-            return
+    @property
+    def share(self) -> float:
+        """Share of its device that the fullest stage keeps in the plan that needs least memory."""
+        replicas, devices = self.replicas, self.topology.num_devices
+        if replicas is None and devices * len(self.states) > _QUICK and devices <= len(self.states.profile.layers):
+            replicas = (1,) * devices
+        return FlatSearch(FlatCosts(self.states, self.topology, self.memory), replicas).least()
 
+    def advice(self) -> str:
+        """Message with the amount by which the plan exceeds the devices, and the changes with which some plan fits."""
+        limits = sorted({self.topology.device(each).memory_bytes or 0.0 for each in range(self.topology.num_devices)})
 
-def _other_sizes(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
-) -> Iterator[tuple[str, float]]:
-    """The same of the largest smaller minibatch, and of the fewest more devices."""
-    for parts in _FRACTIONS:
-        layers = (
-            replace(
-                layer,
-                output_bytes=layer.output_bytes // parts,
-                activation_bytes=layer.activation_bytes // parts,
-                shared_bytes=layer.shared_bytes // parts,
-            )
-            for layer in states.profile.layers
+        def text(share: float) -> str:
+            if len(limits) > 1:
+                return f"{share:.3g} times what a device has"
+            return f"{share * limits[0] / _GIGA:.4g} GB"
+
+        share = self.share
+        excess = f", {text(share - 1)} more than there is" if len(limits) == 1 else ""
+        changes = list(self._other_settings()) or list(self._other_sizes())
+        works = "; ".join(f"{change} ({text(other)})" for change, other in changes)
+        return (
+            f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}: no plan fits; the one "
+            f"that needs least takes {text(share)}{excess}; "
+            + (f"these would fit: {works}" if works else f"neither {_TRIED} would fit")
         )
-        smaller = AntichainStates(replace(states.profile, layers=tuple(layers)), states.members)
-        if (share := _least_share(smaller, topology, memory, replicas)) <= 1:
-            yield f"a minibatch of 1/{parts} the size", share
-            break
-    for times in _FRACTIONS:
-        count = topology.num_devices * times
-        if replicas is not None or not topology.uniform or count > len(states.profile.layers):
-            return
-        more = Topology((count,), topology.bytes_per_s[:1], (topology.device(0),) * count)
-        if (share := _least_share(states, more, memory, None)) <= 1:
-            yield f"{count} devices", share
-            return
 
+    def _other_settings(self) -> Iterator[tuple[str, float]]:
+        """(change, share of a device that it would take) of the smallest changes of settings with which a plan fits."""
+        recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
+        recomputing = self.memory.recomputing()
+        for models in (
+            {recompute: recomputing, one_version: self.memory.of_one_version()},
+            {f"{recompute} with {one_version}": recomputing.of_one_version()},
+        ):
+            shares = {change: replace(self, memory=memory).share for change, memory in models.items()}
+            if min(shares.values()) <= 1:
+                yield from ((change, share) for change, share in shares.items() if share <= 1)
+                return
 
-def _least_share(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
-) -> float:
-    """Share of its device that the fullest stage keeps in the plan that needs least memory."""
-    devices = topology.num_devices
-    if replicas is None and devices * len(states) > _QUICK and devices <= len(states.profile.layers):
-        replicas = (1,) * devices
-    return FlatSearch(MemoryCosts(states, topology, memory), replicas).least()
-
-
-def _share_text(share: float, limits: list[float]) -> str:
-    """In gigabytes if all devices have the same memory, else as a multiple of a device's."""
-    return f"{share * limits[0] / _GIGA:.4g} GB" if len(limits) == 1 else f"{share:.3g} times what a device has"
+    def _other_sizes(self) -> Iterator[tuple[str, float]]:
+        """(change, share) of the largest smaller minibatch, and of the fewest more devices, with which a plan fits."""
+        profile, topology = self.states.profile, self.topology
+        for parts in _FRACTIONS:
+            layers = (
+                replace(
+                    layer,
+                    output_bytes=layer.output_bytes // parts,
+                    activation_bytes=layer.activation_bytes // parts,
+                    shared_bytes=layer.shared_bytes // parts,
+                )
+                for layer in profile.layers
+            )
+            smaller = AntichainStates(replace(profile, layers=tuple(layers)), self.states.members)
+            if (share := replace(self, states=smaller).share) <= 1:
+                yield f"a minibatch of 1/{parts} the size", share
+                break
+        for times in _FRACTIONS:
+            count = topology.num_devices * times
+            if self.replicas is not None or not topology.uniform or count > len(profile.layers):
+                return
+            more = Topology((count,), topology.bytes_per_s[:1], (topology.device(0),) * count)
+            if (share := replace(self, topology=more).share) <= 1:
+                yield f"{count} devices", share
+                return

@@ -19,10 +19,9 @@ class StagePlan:
 
     Attributes:
         first, last: its layers, `last` exclusive.
-        labels: theirs.
-        parameters: how many weights, tied ones once.
-        estimated_seconds: one forward, backward and update on one CPU core, with what the method adds: compare stages,
-            do not predict a run.
+        parameters: number of weights; tied ones count once.
+        estimated_seconds: of one forward, backward and update on one CPU core, including the method's own work:
+            compares stages, predicts no run.
         estimated_bytes: weights, gradients and activations of one version and one minibatch.
     """
 
@@ -39,9 +38,8 @@ class Plan:
     """The stages of a run.
 
     Attributes:
-        rule: the name of what made them.
-        copied_parameters: number of weights, in addition to the model's, for copies of tied ones in later stages.
-        replicas: how many processes hold each stage; None: one each.
+        copied_parameters: number of copies of tied weights in later stages.
+        replicas: number of processes of each stage; None: one each.
     """
 
     rule: str
@@ -51,7 +49,7 @@ class Plan:
 
     @property
     def stale_weight_share(self) -> float:
-        """The share of the weights that the stages before the last hold."""
+        """The share of the weights in all stages but the last."""
         return stale_weight_share([stage.parameters for stage in self.stages])
 
     def to_json(self) -> dict[str, Any]:
@@ -66,10 +64,10 @@ class Plan:
 
 
 def stale_weight_share(parameters: Sequence[int]) -> float:
-    """The share of the weights that all stages but the last hold: those that an asynchronous schedule delays.
+    """The share of the weights in all stages but the last, which an asynchronous schedule delays.
 
     Args:
-        parameters: how many each stage holds; the share of none at all is 0.
+        parameters: number of each stage; without any the share is 0.
     """
     return sum(parameters[:-1]) / max(1, sum(parameters))
 

@@ -9,9 +9,9 @@ class DrainInterval:
 
     Attributes:
         epoch: from 0.
-        first, last: minibatches of the epoch, the last exclusive.
+        first, last: minibatches of the epoch, `last` exclusive.
         start: minibatches of the run before `first`.
-        phase: the number of its phase.
+        phase: from 0.
     """
 
     epoch: int
@@ -26,10 +26,10 @@ class DrainInterval:
         return cls(epoch=0, first=0, last=minibatches, start=0)
 
     def ended_after(self, minibatches: int) -> "DrainInterval":
-        """The first so many minibatches of it, after which the pipeline was drained early."""
+        """The first `minibatches` of it, after which the pipeline was drained early."""
         return replace(self, last=self.first + minibatches)
 
     @property
     def minibatches(self) -> int:
-        """The number of minibatches."""
+        """Number of minibatches."""
         return self.last - self.first

@@ -19,16 +19,11 @@ Numbers: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 _ROUNDING = 1e-12
-"""A start is later by rounding alone where it is by less, relative to the spread of all starts."""
+"""Difference of two starts, relative to the spread of all starts, below which it is rounding."""
 
 
 class _Turning(NamedTuple):
-    """The cycle with the longest time per turn, if each event waits for one chosen predecessor.
-
-    Attributes:
-        period: time of one turn of it.
-        root: an event on it.
-    """
+    """Time per turn of the slowest cycle, if each event waits for one chosen predecessor, and an event on it."""
 
     period: float
     root: int
@@ -104,7 +99,7 @@ class EventGraph:
         return np.array(better)
 
     def _connected(self, policy: Indices) -> _Turning:
-        """The slowest cycle of a policy, which is changed so that every event waits for it in the end."""
+        """The slowest cycle of a policy; changes the policy so that every event waits for it in the end."""
         turning, reached = self._slowest_cycle(policy)
         if reached.all():
             return turning
@@ -117,7 +112,7 @@ class EventGraph:
         return turning
 
     def _slowest_cycle(self, policy: Indices) -> tuple[_Turning, NDArray[np.bool_]]:
-        """It, and which events wait for it in the end."""
+        """The slowest cycle of a policy, and a mask of the events that wait for it in the end."""
         cycle_of, on_cycle = _cycles(self.sources[policy])
         count = len(policy)
         own, edges = cycle_of[on_cycle], policy[on_cycle]
@@ -139,7 +134,7 @@ class EventGraph:
 
 
 def _cycles(ahead: Indices) -> tuple[Indices, NDArray[np.bool_]]:
-    """For each event the smallest of the cycle that following `ahead` ends in, and whether it is on a cycle itself."""
+    """For each event the smallest event of the cycle that `ahead` leads to, and a mask of the events on cycles."""
     far, smallest = ahead, np.minimum(np.arange(len(ahead)), ahead)
     for _ in range(len(ahead).bit_length()):
         smallest = np.minimum(smallest, smallest[far])

@@ -24,9 +24,8 @@ class PlannedOperation(NamedTuple):
     """An operation of a stage's list, and what it reads.
 
     Attributes:
-        operation: which.
-        read: the weights that it reads; of an update, the version that it changes.
-        activations: use of the activations that it computes, or that a backward consumes; an update has none.
+        read: the weights that it reads; for an update, the version that it changes.
+        activations: use of the activations that it computes, or that a backward consumes.
         releases: True if no later operation reads that version.
     """
 
@@ -54,7 +53,13 @@ def planned_operations(
         lead: microbatch steps between a recomputation and its backward.
         start: minibatches of the run before the list.
     """
-    contexts = _read_contexts(context, operations, _entries(first_stage), lead, start)
+    entries = {
+        (op.minibatch, op.microbatch or 0): newest
+        for listed in first_stage
+        for op, newest in zip(listed, _updates_before(listed), strict=True)
+        if op.kind is Kind.FORWARD
+    }
+    contexts = _read_contexts(context, operations, entries, lead, start)
     reads = list(_reads(policy, contexts))
     activations = _activations(operations, reads, context.num_microbatches)
     last_reader = {read.version: index for index, read in enumerate(reads)}
@@ -110,18 +115,15 @@ def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N
         for key in ((op.minibatch, j) for j in op.covers(N)):
             if op.kind is Kind.BACKWARD:
                 source = latest.pop(key)
-                made[index] = made[source] = _kept(reads[source], reads[index], adjacent=index == source + 1)
+                # transformed weights are computed again unless the backward follows at once
+                lasts = reads[index].transform is None or index == source + 1
+                kept = lasts and reads[source] == reads[index]
+                made[index] = made[source] = Activations.KEPT if kept else Activations.REBOUND
                 continue
             if op.kind is Kind.RECOMPUTATION:
                 made[latest[key]] = Activations.DROPPED
             latest[key] = index
     return made
-
-
-def _kept(forward: WeightRead, backward: WeightRead, *, adjacent: bool) -> Activations:
-    """Use of a forward's or recomputation's activations; transformed weights are computed again, not kept."""
-    lasts = adjacent or backward.transform is None
-    return Activations.KEPT if forward == backward and lasts else Activations.REBOUND
 
 
 def _updates_before(operations: Sequence[Operation]) -> list[int]:
@@ -130,12 +132,3 @@ def _updates_before(operations: Sequence[Operation]) -> list[int]:
         counts.append(updates)
         updates += op.kind is Kind.UPDATE
     return counts
-
-
-def _entries(first_stage: Sequence[Sequence[Operation]]) -> dict[tuple[int, int], int]:
-    return {
-        (op.minibatch, op.microbatch or 0): newest
-        for operations in first_stage
-        for op, newest in zip(operations, _updates_before(operations), strict=True)
-        if op.kind is Kind.FORWARD
-    }

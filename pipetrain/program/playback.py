@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipetrain.program.recomputation import RecomputeSegments, Routes
+from pipetrain.program.recomputation import RecomputeSegments, sender_of
 from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.replicas import Replicas
 
@@ -44,23 +44,23 @@ def play(
     occupation: Transfer = _no_time,
     replicas: Replicas | None = None,
 ) -> list[list[Slice]]:
-    """The slices of every worker when each operation starts as soon as its worker and its input are ready.
+    """Slices of every worker if each operation starts as soon as its worker and its input are ready.
 
     An update of a stage with replicas waits for the last backward of its round on each of them.
 
     Args:
         lists: of all workers.
         duration: of each operation.
-        segments: which stages recompute together; None if none does.
-        transfer: how long a message takes once it leaves; none keeps its sender busy.
-        occupation: how long it keeps the next one of its kind from leaving.
-        replicas: who the workers are; None: one of each stage.
+        segments: the stages that recompute together; None if none recomputes.
+        transfer: time of a message once it leaves; its sender is not busy meanwhile.
+        occupation: time for which it keeps the next message of its kind from leaving.
+        replicas: the workers; None: one for each stage.
 
     Raises:
         DeadlockError: some operation waits forever.
     """
     workers = replicas or Replicas.one_each(len(lists))
-    routes, rounds = Routes(len(workers.counts), segments), _Rounds(lists, workers)
+    ends_of_rounds = [_last_backwards(each) if workers.several else {} for each in lists]
     played: list[list[Slice]] = [[] for _ in lists]
     ends: dict[tuple[int, Operation], float] = {}
     free: dict[tuple[int, int, Kind], float] = {}
@@ -70,13 +70,15 @@ def play(
         for r, operations in enumerate(lists):
             while len(played[r]) < len(operations):
                 op = operations[len(played[r])]
-                stage, arrival = routes.sender(workers.stage_of(r), op), 0.0
-                if op.kind is Kind.UPDATE and (others := rounds.ends(r, op)):
+                stage, arrival = workers.stage_of(r), 0.0
+                if op.kind is Kind.UPDATE:
+                    replicas_of_stage = workers.workers_of(stage)
+                    others = [(w, ends_of_rounds[w][op]) for w in replicas_of_stage if op in ends_of_rounds[w]]
                     if any(other not in ends for other in others):
                         break
-                    arrival = max(ends[other] for other in others)
-                if stage is not None:
-                    sender = workers.worker(stage, op.minibatch)
+                    arrival = max((ends[other] for other in others), default=0.0)
+                if (source := sender_of(op, stage, len(workers.counts), segments)) is not None:
+                    sender = workers.worker(source, op.minibatch)
                     if (sender, op) not in ends:
                         break
                     leaves = max(ends[sender, op], free.get((sender, r, op.kind), 0.0))
@@ -92,21 +94,6 @@ def play(
     return played
 
 
-class _Rounds:
-    """Ends of the backwards of each round of replicas."""
-
-    def __init__(self, lists: Sequence[Sequence[Operation]], replicas: Replicas) -> None:
-        self._replicas = replicas
-        self._last_backwards = [_last_backwards(each) if replicas.several else {} for each in lists]
-
-    def ends(self, worker: int, update: Operation) -> list[tuple[int, Operation]]:
-        """(worker, its last backward of the round) of the other replicas of a worker's stage."""
-        stage = self._replicas.stage_of(worker)
-        others = self._replicas.workers_of(stage) if self._replicas.counts[stage] > 1 else ()
-        found = ((other, self._last_backwards[other].get(update)) for other in others if other != worker)
-        return [(other, backward) for other, backward in found if backward is not None]
-
-
 def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operation]:
     """Update -> the last backward of the round that it ends, for each round of a worker's list that has a backward."""
     found: dict[Operation, Operation] = {}
@@ -120,7 +107,7 @@ def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operatio
 
 
 def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:
-    """For each stage the share of the whole time, first start to last end, in which it computes nothing."""
+    """Share of the whole time, first start to last end, in which each stage computes nothing."""
     end = max((slices[-1].end for slices in played if slices), default=0.0)
     if end <= 0:
         return [0.0 for _ in played]
@@ -152,10 +139,9 @@ def grid(
     guilty: tuple[int, int | None] | None = None,
     replicas: Replicas | None = None,
 ) -> str:
-    """The lists as a grid; where they deadlock, what ran until then, each guilty cell marked `!`.
+    """The lists as a grid; if they deadlock, the operations until then, each guilty cell marked `!`.
 
-    `guilty` is a worker and the place in its list that a check blames instead, if any; without `replicas` workers are
-    stages.
+    `guilty` is the worker and the place in its list that a check blames instead. Without `replicas` workers are stages.
 
     Two stages under `gpipe` with N = 2, one minibatch::
 
@@ -168,19 +154,9 @@ def grid(
         played = play(lists, unit_duration, replicas=workers)
     except DeadlockError as error:
         played, stuck = error.played, error.stuck
-    if guilty is None:
-        return _draw(played, stuck, None, workers)
-    r, index = guilty
-    unplayed = index is not None and index >= len(played[r])
-    return _draw(played, {r: lists[r][index]} if unplayed and index is not None else {}, guilty, workers)
-
-
-def _draw(
-    played: Sequence[Sequence[Slice]],
-    stuck: dict[int, Operation],
-    guilty: tuple[int, int | None] | None,
-    workers: Replicas,
-) -> str:
+    if guilty is not None:
+        worker, place = guilty
+        stuck = {worker: lists[worker][place]} if place is not None and place >= len(played[worker]) else {}
     rows = []
     for r, slices in enumerate(played):
         cells: list[str] = []

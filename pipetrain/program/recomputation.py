@@ -1,6 +1,6 @@
 """Adds recomputation to operation lists: which forwards are repeated, when, and from whose stored input."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetrain.schedules.operation import Kind, Operation
@@ -15,7 +15,6 @@ class RecomputeSegments:
 
     Attributes:
         firsts: the first stage of every segment, ascending from 0.
-        num_stages: D.
     """
 
     firsts: tuple[int, ...]
@@ -42,20 +41,7 @@ class RecomputeSegments:
 
 def with_recomputation(operations: Sequence[Operation], lead: int) -> list[Operation]:
     """The list with an R for every B, `lead` backwards before it, or as soon after that as its F has ended."""
-    return list(_with_recomputation(operations, lead))
-
-
-def steady_with_recomputation(cycle: Sequence[Operation], lead: int) -> list[Operation]:
-    """The same of a steady cycle (`ListSchedule.steady_cycle`), in which an R may be of a later minibatch, too."""
-    turns = lead // sum(op.kind is Kind.BACKWARD for op in cycle) + 3
-    forwards = [op for op in cycle if op.kind is Kind.FORWARD]
-    begun = [op.moved(t - op.minibatch) for op in forwards for t in range(min(op.minibatch, turns))]
-    operations = with_recomputation([*begun, *(op.moved(t) for t in range(turns) for op in cycle)], lead)
-    first, second, *_ = (i for i, op in enumerate(operations) if op.kind is Kind.UPDATE)
-    return [op.moved(-1) for op in operations[first + 1 : second + 1]]
-
-
-def _with_recomputation(operations: Sequence[Operation], lead: int) -> Iterator[Operation]:
+    listed: list[Operation] = []
     backwards = [op for op in operations if op.kind is Kind.BACKWARD]
     started: set[tuple[int, int | None]] = set()
     done = repeated = 0
@@ -66,34 +52,33 @@ def _with_recomputation(operations: Sequence[Operation], lead: int) -> Iterator[
             for other in backwards[repeated : done + lead + 1]:
                 if (other.minibatch, other.microbatch) not in started:
                     break
-                yield other.like(Kind.RECOMPUTATION)
+                listed.append(other.like(Kind.RECOMPUTATION))
                 repeated += 1
             done += 1
-        yield op
+        listed.append(op)
+    return listed
 
 
-@dataclass(frozen=True)
-class Routes:
-    """The way of the messages between the stages of a pipeline.
+def steady_with_recomputation(cycle: Sequence[Operation], lead: int) -> list[Operation]:
+    """A steady cycle (`ListSchedule.steady_cycle`) with an R for every B; an R may be of a later minibatch, too."""
+    turns = lead // sum(op.kind is Kind.BACKWARD for op in cycle) + 3
+    forwards = [op for op in cycle if op.kind is Kind.FORWARD]
+    begun = [op.moved(t - op.minibatch) for op in forwards for t in range(min(op.minibatch, turns))]
+    operations = with_recomputation([*begun, *(op.moved(t) for t in range(turns) for op in cycle)], lead)
+    first, second, *_ = (i for i, op in enumerate(operations) if op.kind is Kind.UPDATE)
+    return [op.moved(-1) for op in operations[first + 1 : second + 1]]
 
-    Attributes:
-        num_stages: D.
-        segments: which stages recompute together, if any recompute.
+
+def sender_of(op: Operation, r: int, num_stages: int, segments: RecomputeSegments | None = None) -> int | None:
+    """The stage whose operation of the same name stage r waits for; None if it waits for none.
+
+    F needs the F of the same microbatch one stage before, B its B one stage later, and R the R of the stage before if
+    that stage is in the same segment.
     """
-
-    num_stages: int
-    segments: RecomputeSegments | None = None
-
-    def sender(self, r: int, op: Operation) -> int | None:
-        """The stage whose operation of the same name stage r waits for.
-
-        F needs the F of the same microbatch one stage before, B its B one stage later, and R the R of the stage
-        before where that is of the same segment.
-        """
-        if op.kind is Kind.FORWARD and r > 0:
-            return r - 1
-        if op.kind is Kind.BACKWARD and r < self.num_stages - 1:
-            return r + 1
-        if op.kind is Kind.RECOMPUTATION and self.segments is not None and not self.segments.begins(r):
-            return r - 1
-        return None
+    if op.kind is Kind.FORWARD and r > 0:
+        return r - 1
+    if op.kind is Kind.BACKWARD and r < num_stages - 1:
+        return r + 1
+    if op.kind is Kind.RECOMPUTATION and segments is not None and not segments.begins(r):
+        return r - 1
+    return None

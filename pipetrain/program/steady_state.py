@@ -14,15 +14,15 @@ class SharedCores:
     """Cores of a machine that several devices of a pipeline share, as processes on a CPU do.
 
     Attributes:
-        at_once: number of computations that the cores of a host carry out at full speed.
-        hosts: host of each device, numbered from 0.
+        at_once: number of computations that the cores of a host execute at full speed.
+        hosts: index of the host of each device.
     """
 
     at_once: float
     hosts: Sequence[int]
 
     def busy(self, of_devices: Iterable[float]) -> list[float]:
-        """Time in which the cores of each host carry out what its devices compute, given in seconds of one core."""
+        """Time in which the cores of each host do the work of its devices, given in seconds of one core."""
         busy = [0.0] * (max(self.hosts) + 1)
         for host, seconds in zip(self.hosts, of_devices, strict=True):
             busy[host] += seconds / self.at_once
@@ -34,10 +34,10 @@ class Steady:
     """The steady state between two drains.
 
     Attributes:
-        period: time from one minibatch to the next, on average; the same for all stages.
-        idle: the share of its time in which a stage's device computes nothing, by stage.
-        waiting: the share in which it reads no data either.
-        cores_busy: the share of the time of its cores in which they compute, by host; () where devices share none.
+        period: average time from one minibatch to the next; the same for all stages.
+        idle: share of the time in which each stage's device computes nothing.
+        waiting: share of the time in which it neither computes nor reads data.
+        cores_busy: share of the time in which the cores of each host compute; () if devices share none.
     """
 
     period: float
@@ -47,7 +47,7 @@ class Steady:
 
 
 def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> int:
-    """The most microbatches whose forward a stage has started and whose backward it has not finished."""
+    """Largest number of microbatches whose forward a stage has started and whose backward it has not finished."""
     held = peak = 0
     for op in operations:
         if op.kind is Kind.FORWARD:
@@ -64,25 +64,25 @@ def minibatches_held(schedule: ListSchedule, D: int, N: int) -> int:
 
 
 def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> Steady:
-    """The steady state of a pipeline that has filled, exactly, however long the fill takes.
+    """The exact steady state of a pipeline that has filled, however long the fill takes.
 
-    Shared cores are a bound: no minibatch takes less than they need for all that is computed and read for it.
+    Shared cores are a bound: no minibatch takes less than they need for all its computation and reading.
 
     Args:
-        pipeline: what its stages do.
+        pipeline: its operations and times.
         cores: that its devices share; None: each has its own.
 
     Raises:
         ValueError: its stages wait for each other.
     """
-    times, replicas = pipeline.times, pipeline.replication.replicas
+    times, replicas = pipeline.times, pipeline.replicas
     computing, reading = (
         [sum(seconds(r, op) for op in cycle) / replicas[r] for r, cycle in enumerate(pipeline.cycles)]
         for seconds in (times.duration, times.reading)
     )
     both = [sum(each) for each in zip(computing, reading, strict=True)]
     busy = [] if cores is None else cores.busy(each for each, m in zip(both, replicas, strict=True) for _ in range(m))
-    period = max(pipeline.events().period() / pipeline.replication.turn, *busy, 0.0)
+    period = max(pipeline.events().period() / pipeline.turn, *busy, 0.0)
     return Steady(
         period=period,
         idle=[max(0.0, 1.0 - each / period) for each in computing],
@@ -92,10 +92,10 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
 
 
 def between_updates(row: Sequence[Slice], first: int, last: int) -> tuple[float, float]:
-    """A worker from the update before minibatch `first` to that of `last` - 1: that time, and its idle share.
+    """(time, idle share) of a worker from the update before minibatch `first` to that of `last` - 1.
 
-    Where `first` is 0 it begins with the worker's first operation. Replicas update once in several minibatches: theirs
-    is the time of as many, by the rate of the rounds that these are in.
+    If `first` is 0 the time begins with the worker's first operation. Replicas update once in several minibatches:
+    their time is that of as many, by the rate of their rounds.
     """
     updates = [piece for piece in row if piece.operation.kind is Kind.UPDATE]
     before = [piece for piece in updates if piece.operation.minibatch < first]

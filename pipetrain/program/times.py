@@ -9,19 +9,16 @@ from pipetrain.schedules.replicas import Replicas
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Times in one unit, whichever it is.
+    """Times in any one unit.
 
     Attributes:
-        forward, recomputation, backward: of a microbatch, by stage. An operation of a whole minibatch takes N times
-            as long, as it computes as much.
-        update: by stage.
-        num_microbatches: N.
+        forward, recomputation, backward: of a microbatch, by stage; N times as long for a whole minibatch.
         latency: of any message, by link; link r joins stages r and r + 1.
-        transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's. So long
-            the link takes no other message of that direction.
-        replicas: of each stage; None: one of each. Replicas take equally long, and to average takes them no time.
-        inputs: in which the first stage reads the next minibatch's, after the last forward of a minibatch.
-        targets: in which the last stage reads the next minibatch's, after its update.
+        transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch. The link
+            carries no other message of that direction meanwhile.
+        replicas: of each stage; None: one of each. Replicas are equally fast, and average in no time.
+        inputs: time in which the first stage reads the next minibatch's inputs, after the last forward of a minibatch.
+        targets: time in which the last stage reads the next minibatch's targets, after its update.
     """
 
     forward: Sequence[float]
@@ -71,7 +68,7 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A stretch of time, in seconds; `start` on the host's monotonic clock, which all processes of a machine share."""
+    """A period in seconds; `start` is on the host's monotonic clock, which all processes of a machine share."""
 
     start: float
     seconds: float
@@ -79,7 +76,7 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A stretch of time that a stage spent handing over or waiting for a message; `what` is recv or send."""
+    """A period in which a stage sent or waited for a message; `what` is recv or send."""
 
     what: str
     of: Operation

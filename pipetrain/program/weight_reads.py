@@ -89,7 +89,6 @@ class ReadContext:
     """Knowledge of a stage when it starts a forward, recomputation or backward; all of it is known before the run.
 
     Attributes:
-        context: the stage's.
         operation: the operation about to start; its minibatch counts from the last drain.
         newest: updates that the stage has made since the last drain.
         entry: the newest version on stage 0 when this microbatch's forward started there.

@@ -9,14 +9,14 @@ from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.planner.run_plan import Plan
 from pipetrain.run.builders.machine import device_at
-from pipetrain.run.checks import data, model, pipeline
+from pipetrain.run.checks.data import check_data
+from pipetrain.run.checks.model import check_model
+from pipetrain.run.checks.pipeline import check_pipeline
 from pipetrain.run.components import build
 from pipetrain.run.job import Job
 from pipetrain.run.provenance import provenance
 from pipetrain.run.resume import check_start, find_start
 from pipetrain.tracking.run_directory import RunDirectory
-
-_CHECKS = (*model.CHECKS, *data.CHECKS, *pipeline.CHECKS)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
     lazy_compiler.install()
     found = find_start(settings, run)
     components = build(settings, found)
-    notes = [note for check in _CHECKS for note in check(settings, components)]
+    notes = [note for check in (check_model, check_data, check_pipeline) for note in check(settings, components)]
     start = check_start(settings, run, found, components.timetable, components.data.dataset, components.chain)
     placement = components.placement
     processes = 1 if components.finegrained else placement.num_processes

@@ -1,14 +1,13 @@
 """Base classes of schedules: pure functions from a stage's place in the pipeline to its finite list of operations."""
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.schedules.operation import Operation, backward, forward, update
+from pipetrain.schedules.operation import Operation, update
 from pipetrain.schedules.placement import Placement
 from pipetrain.schedules.replicas import Replicas
 
@@ -67,7 +66,8 @@ class Schedule(ABC):
 class ListSchedule(Schedule):
     """A schedule that gives every stage a list of operations, which the executors carry out.
 
-    A list covers the M minibatches between two drains.
+    A new one defines `name`, `family`, `in_flight` and `operations`; the other methods follow from these. A list covers
+    the M minibatches between two drains.
     """
 
     @abstractmethod
@@ -104,48 +104,8 @@ class ListSchedule(Schedule):
     def delay(self, r: int, D: int, N: int) -> int:
         return 0 if self.synchronous else -(-(self.in_flight(r, D, N) - 1) // N)
 
-    def recompute_room(self, r: int, D: int, N: int) -> float:
-        """Microbatch steps by which stage r may start a recomputation early, before the one just before its backward.
-
-        Any number under a synchronous schedule: whenever it starts, it reads the minibatch's own version.
-        """
-        return math.inf if self.synchronous else self.in_flight(r, D, N) - 1
-
-
-class ContinuousOneFOneB(ListSchedule):
-    """A schedule that fills once, then does a forward and a backward in turn: `in_flight` says all."""
-
-    @override
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """One warm-up, one steady state, one drain for all M minibatches."""
-        return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
-
-    @override
-    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
-        """In closed form: a forward and a backward for each of N microbatches, then the update."""
-        warm_up, cycle = self.in_flight(r, D, N) - 1, []
-        for j in range(N):
-            ahead, other = divmod(warm_up + j, N)
-            cycle += [forward(ahead, other), backward(0, j)]
-        return [*cycle, update(0)]
-
 
 def cycle_ending(operations: Sequence[Operation], t: int) -> list[Operation]:
     """Operations after the update of minibatch t - 1, up to the update of t; minibatches are counted from t."""
     begin, end = operations.index(update(t - 1)) + 1, operations.index(update(t)) + 1
     return [op.moved(-t) for op in operations[begin:end]]
-
-
-def one_forward_one_backward(warm_up: int, N: int, first: int, minibatches: int) -> Iterator[Operation]:
-    """`warm_up` forwards, then a forward and a backward in turn, then the backwards left; a U after every N-th.
-
-    Covers the microbatches of `minibatches` minibatches from minibatch `first` on.
-    """
-    total = minibatches * N
-    for k in range(total + warm_up):
-        if k < total:
-            yield forward(first + k // N, k % N)
-        if (done := k - warm_up) >= 0:
-            yield backward(first + done // N, done % N)
-            if done % N == N - 1:
-                yield update(first + done // N)

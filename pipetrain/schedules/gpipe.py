@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.schedules.base import Family, ListSchedule, one_forward_one_backward
+from pipetrain.schedules.alternation import one_forward_one_backward
+from pipetrain.schedules.base import Family, ListSchedule
 from pipetrain.schedules.operation import Operation
 
 

@@ -1,6 +1,5 @@
 """N forwards, one backward: the schedule of TiMePReSt."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,14 +36,8 @@ class NF1B(ListSchedule, UnevenReplicas):
         return D - 1 - r
 
     @override
-    def recompute_room(self, r: int, D: int, N: int) -> float:
-        """0: a minibatch goes backward as a whole, and is recomputed just before."""
-        return 0
-
-    @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """Warm-up of D-1-r minibatches, then a minibatch forward and one back in turn, then the drain."""
-        return list(self._operations(self.delay(r, D, N), N, M))
+        return self.operations_in_flight(self.in_flight(r, D, N), N, M)
 
     @override
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
@@ -52,23 +45,17 @@ class NF1B(ListSchedule, UnevenReplicas):
         return [*(forward(ahead, j) for j in range(N)), backward(0, None), update(0)]
 
     @override
-    def warmup_minibatches(self, behind: int, replicas: int) -> int:
-        """floor((W - 1) / R), as 1F1B."""
-        return behind // replicas
+    def uneven_in_flight(self, behind: int, replicas: int, N: int) -> int:
+        """floor((W - 1) / R) + 1 minibatches, as 1F1B."""
+        return (behind // replicas + 1) * N
 
     @override
-    def in_flight_with(self, warmup: int, N: int) -> int:
-        return (warmup + 1) * N
-
-    @override
-    def operations_with(self, warmup: int, N: int, M: int) -> list[Operation]:
-        return list(self._operations(warmup, N, M))
-
-    @staticmethod
-    def _operations(warm_up: int, N: int, M: int) -> Iterator[Operation]:
+    def operations_in_flight(self, in_flight: int, N: int, M: int) -> list[Operation]:
+        """A warm-up, then the forwards of a minibatch and a backward in turn, then the drain."""
+        warm_up, operations = in_flight // N - 1, list[Operation]()
         for t in range(M + warm_up):
             if t < M:
-                yield from (forward(t, j) for j in range(N))
+                operations += (forward(t, j) for j in range(N))
             if t >= warm_up:
-                yield backward(t - warm_up, None)
-                yield update(t - warm_up)
+                operations += backward(t - warm_up, None), update(t - warm_up)
+        return operations

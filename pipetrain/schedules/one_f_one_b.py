@@ -6,7 +6,8 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.schedules.base import ContinuousOneFOneB, Family, ListSchedule, one_forward_one_backward
+from pipetrain.schedules.alternation import ContinuousOneFOneB, one_forward_one_backward
+from pipetrain.schedules.base import Family, ListSchedule
 from pipetrain.schedules.operation import Operation
 from pipetrain.schedules.round_robin import UnevenReplicas
 
@@ -54,18 +55,14 @@ class OneFOneB(ContinuousOneFOneB, UnevenReplicas):
         return 1 + (depth - 1) * (D - 1 - r) // (D - 1) if D > 1 else 1
 
     @override
-    def check_uneven(self) -> None:
-        """Takes as many minibatches as keep all workers busy, and no other depth."""
+    def uneven_in_flight(self, behind: int, replicas: int, N: int) -> int:
+        """floor((W - 1) / R) minibatches and 1: the first stage admits ceil(W / R) per replica (PipeDream § 3.2)."""
         if self.depth is not None:
             raise ConfigError(
                 f"schedule.depth={self.depth}: with unlike numbers of replicas the first stage admits as many "
                 "minibatches as there are workers; leave schedule.depth out"
             )
-
-    @override
-    def warmup_minibatches(self, behind: int, replicas: int) -> int:
-        """floor((W - 1) / R), so that the first stage admits ceil(workers / R) for each replica (PipeDream § 3.2)."""
-        return behind // replicas
+        return behind // replicas * N + 1
 
 
 @dataclass(frozen=True)

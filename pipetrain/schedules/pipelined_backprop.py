@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.schedules.base import ContinuousOneFOneB, Family
+from pipetrain.schedules.alternation import ContinuousOneFOneB
+from pipetrain.schedules.base import Family
 from pipetrain.schedules.round_robin import UnevenReplicas
 
 
@@ -25,9 +26,9 @@ class PipelinedBackprop(ContinuousOneFOneB, UnevenReplicas):
         return 2 * (D - 1 - r) + 1
 
     @override
-    def warmup_minibatches(self, behind: int, replicas: int) -> int:
-        """2 floor((W - 1) / R): twice the value of 1F1B."""
-        return 2 * (behind // replicas)
+    def uneven_in_flight(self, behind: int, replicas: int, N: int) -> int:
+        """2 floor((W - 1) / R) minibatches, twice the value of 1F1B, and 1."""
+        return 2 * (behind // replicas) * N + 1
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,6 @@ class PipeMareSchedule(PipelinedBackprop):
         return super().in_flight(r, D, N) + 1
 
     @override
-    def warmup_minibatches(self, behind: int, replicas: int) -> int:
-        """floor((2(W - 1) + 1) / R)."""
-        return (2 * behind + 1) // replicas
+    def uneven_in_flight(self, behind: int, replicas: int, N: int) -> int:
+        """floor((2(W - 1) + 1) / R) minibatches, and 1."""
+        return (2 * behind + 1) // replicas * N + 1

@@ -24,19 +24,9 @@ class Placement:
         """Stage r in process r."""
         return cls(tuple((r,) for r in range(D)))
 
-    @classmethod
-    def loop(cls, D: int, num_processes: int) -> "Placement":
-        """Stage r in process r mod `num_processes`: a microbatch goes round."""
-        return cls(tuple(tuple(range(p, D, num_processes)) for p in range(num_processes)))
-
-    @classmethod
-    def v(cls, D: int) -> "Placement":
-        """Stages p and D - 1 - p in process p: a microbatch goes there and back."""
-        return cls(tuple((p, D - 1 - p) for p in range(D // 2)))
-
     @property
     def num_processes(self) -> int:
-        """The number of processes that the stages are in."""
+        """Number of processes."""
         return len(self.stages_of)
 
     def process_of(self, stage: int) -> int:
@@ -49,10 +39,7 @@ class Placement:
         return self.process_of(max(map(max, self.stages_of)))
 
     def in_order(self, values: Sequence[Sequence[T]]) -> list[T]:
-        """The values of all stages in order, from those that each process gives for its own stages.
-
-        Of a stage with replicas there is one for each.
-        """
+        """Values of all stages in order, one for each replica, from those of each process for its stages."""
         by_stage = [
             (r, value)
             for stages, of_process in zip(self.stages_of, values, strict=True)

@@ -1,13 +1,12 @@
 """A schedule on replicated stages: minibatches go to the replicas of a stage in turn (PipeDream's 1F1B-RR)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.schedules.base import Family, ListSchedule, cycle_ending, one_forward_one_backward
+from pipetrain.schedules.base import Family, ListSchedule, cycle_ending
 from pipetrain.schedules.operation import Kind, Operation, update
 from pipetrain.schedules.placement import Placement
 from pipetrain.schedules.replicas import Replicas
@@ -19,29 +18,22 @@ class UnevenReplicas(ABC):
     The workers of a stage then differ from those of a pipeline without replicas in the length of their warm-up alone.
     """
 
-    def check_uneven(self) -> None:  # noqa: B027  (most run with any)
-        """Checks that it runs with such replicas as it was built.
+    @abstractmethod
+    def uneven_in_flight(self, behind: int, replicas: int, N: int) -> int:
+        """Microbatches in flight on a worker; those behind the first minibatch's first are whole minibatches.
+
+        Args:
+            behind: W - 1, the workers from this stage to the last except one: without replicas D - 1 - r.
+            replicas: R, the workers of its stage.
+            N: microbatches of a minibatch.
 
         Raises:
-            ConfigError: it does not.
+            ConfigError: the schedule as configured needs the same number of replicas of every stage.
         """
 
     @abstractmethod
-    def warmup_minibatches(self, behind: int, replicas: int) -> int:
-        """Minibatches by which the forwards of a worker run ahead of its backwards.
-
-        Args:
-            behind: workers from this stage to the last, the worker aside: without replicas D - 1 - r.
-            replicas: workers of its stage.
-        """
-
-    def in_flight_with(self, warmup: int, N: int) -> int:
-        """Microbatches in flight on a worker with such a warm-up."""
-        return warmup * N + 1
-
-    def operations_with(self, warmup: int, N: int, M: int) -> list[Operation]:
-        """The list of such a worker for M minibatches."""
-        return list(one_forward_one_backward(warmup * N, N, 0, M))
+    def operations_in_flight(self, in_flight: int, N: int, M: int) -> list[Operation]:
+        """The list of a worker with so many microbatches in flight, for M minibatches."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +45,6 @@ class RoundRobin(ListSchedule):
     update alone.
 
     Attributes:
-        each: the schedule of a replica.
-        workers: the replicas of each stage.
         scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of stage 0.
     """
 
@@ -77,8 +67,7 @@ class RoundRobin(ListSchedule):
     @override
     def check(self, D: int, N: int) -> None:
         self.each.check(D, N)
-        if not self._keeps_lists:
-            self._uneven.check_uneven()
+        self.in_flight(0, D, N)
 
     @override
     def replicas(self, D: int) -> Replicas:
@@ -99,11 +88,7 @@ class RoundRobin(ListSchedule):
 
     @property
     def _uneven(self) -> UnevenReplicas:
-        """The schedule of a replica where stages have unlike numbers of replicas.
-
-        Raises:
-            ConfigError: it does not run there.
-        """
+        """The schedule of a replica where stages have unlike numbers of replicas."""
         if not isinstance(self.each, UnevenReplicas):
             raise ConfigError(
                 f"partition.replicas: schedule={self.name} needs as many replicas of every stage; schedule=1f1b, "
@@ -111,19 +96,16 @@ class RoundRobin(ListSchedule):
             )
         return self.each
 
-    def _warmup(self, r: int) -> int:
-        return self._uneven.warmup_minibatches(self.workers.behind(r), self.workers.counts[r])
-
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """Microbatches on each replica.
 
-        Where all stages have as many replicas, those of the schedule of a replica. Else whole minibatches are ahead,
-        as each goes to a separate worker.
+        If all stages have the same number of replicas, as many as without replicas. Otherwise whole minibatches are
+        ahead, as each goes to a separate worker.
         """
         if self._keeps_lists:
             return self.each.in_flight(r, D, N)
-        return self._uneven.in_flight_with(self._warmup(r), N)
+        return self._uneven.uneven_in_flight(self.workers.behind(r), self.workers.counts[r], N)
 
     @override
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
@@ -131,24 +113,25 @@ class RoundRobin(ListSchedule):
         own = self.workers.round_of(r, t)
         if self._keeps_lists:
             return self.each.newest_at_forward(r, D, N, own, j)
-        return max(0, own - self._warmup(r))
+        return max(0, own - self.delay(r, D, N))
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
-        return self.each.delay(r, D, N) if self._keeps_lists else self._warmup(r)
-
-    @override
-    def recompute_room(self, r: int, D: int, N: int) -> float:
-        """0: no recomputation across stages."""
-        return 0
+        return self.each.delay(r, D, N) if self._keeps_lists else (self.in_flight(r, D, N) - 1) // N
 
     @override
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
         """Operations of each replica from one update to the next; minibatches count only its own, one per round."""
         if self._keeps_lists:
             return self.each.steady_cycle(r, D, N)
-        t = self._warmup(r) + 1
-        return cycle_ending(self._uneven.operations_with(t - 1, N, 2 * t + 1), t)
+        t = self.delay(r, D, N) + 1
+        return cycle_ending(self._own_list(r, D, N, 2 * t + 1), t)
+
+    def _own_list(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """The list of a replica for M minibatches of its own, before these get their numbers in the whole pipeline."""
+        if self._keeps_lists:
+            return self.each.operations(r, D, N, M)
+        return self._uneven.operations_in_flight(self.in_flight(r, D, N), N, M)
 
     @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
@@ -157,16 +140,10 @@ class RoundRobin(ListSchedule):
 
     @override
     def of_worker(self, worker: int, D: int, N: int, M: int) -> list[Operation]:
-        return list(self._of_worker(worker, D, N, M))
-
-    def _of_worker(self, worker: int, D: int, N: int, M: int) -> Iterator[Operation]:
         r = self.workers.stage_of(worker)
         own, ends = self.workers.own(worker, M), self.workers.round_ends(r, M)
-        if self._keeps_lists:
-            listed = self.each.operations(r, D, N, len(own))
-        else:
-            listed = self._uneven.operations_with(self._warmup(r), N, len(own))
-        for op in listed:
-            ends_round = op.kind is Kind.UPDATE
-            yield update(ends[op.minibatch]) if ends_round else op.moved(own[op.minibatch] - op.minibatch)
-        yield from (update(end) for end in ends[len(own) :])
+        listed = [
+            update(ends[op.minibatch]) if op.kind is Kind.UPDATE else op.moved(own[op.minibatch] - op.minibatch)
+            for op in self._own_list(r, D, N, len(own))
+        ]
+        return listed + [update(end) for end in ends[len(own) :]]

@@ -1,6 +1,5 @@
-"""The synchronous schedules of torch.distributed.pipelining, which that library carries out: names and conditions."""
+"""Synchronous schedules that torch.distributed.pipelining executes: their names and conditions."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +11,11 @@ from pipetrain.schedules.placement import Placement
 
 
 class TorchSchedule(Schedule):
-    """A schedule without a list of ours; several stages live in each process.
+    """A schedule without operation lists here; several stages live in each process.
 
     Attributes:
-        library_name: what torch.distributed.pipelining.schedules.get_schedule_class calls it.
-        splits_backward: True if some backwards find the gradients of inputs first, and those of weights later.
-        stages_per_rank: stages of a process.
+        library_name: its name for torch.distributed.pipelining.schedules.get_schedule_class.
+        splits_backward: True if some backwards compute the gradients of inputs first, and those of weights later.
     """
 
     family: ClassVar[Family] = Family.SYNCHRONOUS
@@ -38,15 +36,6 @@ class TorchSchedule(Schedule):
                 f"partition.stages={D}: schedule={self.name} places {self.stages_per_rank} stages in each process; "
                 f"partition.stages={' or '.join(map(str, sorted(near)))} works"
             )
-        self.check_microbatches(D, N)
-
-    @abstractmethod
-    def check_microbatches(self, D: int, N: int) -> None:
-        """Checks that the library runs N microbatches on D stages.
-
-        Raises:
-            ConfigError: it would refuse them.
-        """
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
@@ -55,21 +44,19 @@ class TorchSchedule(Schedule):
 
 @dataclass(frozen=True)
 class Interleaved(TorchSchedule):
-    """Stage r in process r mod P: the first stage of each process, then the second of each, and so on.
-
-    Args:
-        stages_per_rank: stages of a process.
-    """
+    """Stage r in process r mod P: the first stage of each process, then the second of each, and so on."""
 
     stages_per_rank: int = 2
 
     @override
     def placement(self, D: int) -> Placement:
-        return Placement.loop(D, D // self.stages_per_rank)
+        processes = D // self.stages_per_rank
+        return Placement(tuple(tuple(range(p, D, processes)) for p in range(processes)))
 
     @override
-    def check_microbatches(self, D: int, N: int) -> None:
+    def check(self, D: int, N: int) -> None:
         """The library takes microbatches in max(1, N // P) rounds of equal size."""
+        super().check(D, N)
         processes = D // self.stages_per_rank
         if N % max(1, N // processes):
             raise ConfigError(
@@ -97,17 +84,13 @@ class InterleavedZeroBubble(Interleaved):
 
 
 class _V(TorchSchedule):
-    """Stages p and D - 1 - p in process p: a microbatch goes there and back."""
+    """Stages p and D - 1 - p in process p: a microbatch passes every process twice, in a V."""
 
     stages_per_rank: int = 2
 
     @override
     def placement(self, D: int) -> Placement:
-        return Placement.v(D)
-
-    @override
-    def check_microbatches(self, D: int, N: int) -> None:
-        """Accepts any number of microbatches."""
+        return Placement(tuple((p, D - 1 - p) for p in range(D // 2)))
 
 
 @dataclass(frozen=True)
@@ -126,8 +109,8 @@ class DualPipeV(_V):
     library_name: ClassVar[str] = "DualPipeV"
 
     @override
-    def check_microbatches(self, D: int, N: int) -> None:
-        """Refuses fewer microbatches than stages."""
+    def check(self, D: int, N: int) -> None:
+        super().check(D, N)
         if N < D:
             raise ConfigError(
                 f"train.microbatches={N} with partition.stages={D}: schedule={self.name} needs at least as many "

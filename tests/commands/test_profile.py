@@ -8,7 +8,8 @@ from support.cli import TINY, pipetrain
 
 from pipetrain import cli
 from pipetrain.commands import plan
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, read_profile
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile.profile_file import read_profile
 
 MEASURED = Profile((ProfiledLayer("fc", 0.001, 0.002, 4, 8, 16),), (), batch_size=8)
 

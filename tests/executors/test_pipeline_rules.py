@@ -1,6 +1,7 @@
 """A schedule and a method that go together, room for recomputation, and what ran held against their formulas."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 from support.methods import METHODS, MethodCase
@@ -24,16 +25,20 @@ from pipetrain.weights.transforms import Predicted
 
 
 @pytest.mark.parametrize(
-    ("schedule", "rooms"),
+    ("schedule", "method", "rooms"),
     [
-        (GPipe(), [math.inf] * 3),
-        (OneFOneB(), [2, 1, 0]),
-        (PipeMareSchedule(), [5, 3, 1]),
-        (NF1B(), [0, 0, 0]),
+        (GPipe(), Synchronous(), [math.inf] * 3),
+        (OneFOneB(), NaiveAsync(), [2, 1, 0]),
+        (PipeMareSchedule(), NaiveAsync(), [5, 3, 1]),
+        (NF1B(), TiMePReSt(), [0, 0, 0]),
     ],
 )
-def test_room_for_early_recomputation_follows_in_flight_count(schedule, rooms):
-    assert [schedule.recompute_room(r, 3, 2) for r in range(3)] == rooms
+def test_room_for_early_recomputation_follows_in_flight_count(schedule, method, rooms):
+    for segments in (RecomputeSegments((0,), 3), RecomputeSegments((0, 1), 3), RecomputeSegments((0, 2), 3)):
+        late = [r for r in range(3) if segments.lead(r) > rooms[r]]
+        refused = pytest.raises(ConfigError, match=rf"stage {late[0]} would") if late else nullcontext()
+        with refused:
+            PipelineRules(schedule, method, 3, 2, segments)
 
 
 @pytest.mark.parametrize(("schedule", "method"), [(OneFOneB(), NaiveAsync()), (NF1B(), TiMePReSt())])

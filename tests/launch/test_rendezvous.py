@@ -17,7 +17,7 @@ from torch.distributed import HashStore, TCPStore
 
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.launch.rendezvous import ProcessEnvironment, loopback_store, negotiate_start_name
-from pipetrain.schedules import Placement
+from pipetrain.schedules.torch_library import ZBVZeroBubble
 
 
 def names(store, ranks, num_processes=3):
@@ -46,7 +46,7 @@ def test_process_alone_names_its_start_itself():
 
 
 def test_process_with_the_last_stage_records_the_run():
-    cpu, placement = Transport(torch.device("cpu")), Placement.v(4)
+    cpu, placement = Transport(torch.device("cpu")), ZBVZeroBubble().placement(4)
     processes = [ProcessEnvironment(r, "start", cpu, placement) for r in range(2)]
     assert [process.stages for process in processes] == [(0, 3), (1, 2)]
     assert [process.has_last_stage for process in processes] == [True, False]

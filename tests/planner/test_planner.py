@@ -5,11 +5,11 @@ from dataclasses import replace
 from math import prod
 
 import pytest
+from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
 from support.plans import cells, chain, layer
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.pipeline_plan import sent_bytes
 from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
 from pipetrain.run.profiling.predict import ProfiledRun
@@ -27,6 +27,12 @@ def planner(profile, devices, *, planner=(), train=(), **topology):
     return Planner.of(profile, asked)
 
 
+def sent_bytes(planner, plan):
+    return Comparison(planner.profile, planner.topology, [ComparedPlan("best", plan, fits=True)], 1).sent_per_sample(
+        plan
+    )
+
+
 def layers(plan):
     return [len(stage.layers) for stage in plan.stages]
 
@@ -42,8 +48,8 @@ def test_plan_shows_time_of_one_device_and_data_parallelism():
 
 def test_plan_sends_activations_gradients_and_replica_weights():
     of_six = planner(HEAVY_END, 6)
-    assert sent_bytes(HEAVY_END, of_six.best()) == 2 * 1_000_000
-    assert sent_bytes(HEAVY_END, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
+    assert sent_bytes(of_six, of_six.best()) == 2 * 1_000_000
+    assert sent_bytes(of_six, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
 
 
 def test_planned_stage_keeps_versions_and_activations_in_flight():
@@ -85,9 +91,10 @@ def test_printed_recurrence_is_refused_on_shared_cores():
 def test_weight_shared_in_one_stage_counts_once():
     layer_of = layer(1.0, weight_bytes=1000)
     profile = replace(chain(*[layer_of] * 3), shared_weights=(SharedWeight((0, 2), 900),))
-    whole = planner(profile, 2).data_parallel()
+    of_two = planner(profile, 2)
+    whole = of_two.data_parallel()
     assert whole.stages[0].memory_bytes == 2 * 2100
-    assert sent_bytes(profile, whole) == 2100
+    assert sent_bytes(of_two, whole) == 2100
     plan = planner(profile, 2, planner={"straight": True}, memory_gigabytes=[3.0e-6, 1]).best()
     assert [stage.memory_bytes for stage in plan.stages] == [3 * 1000, 2 * 2000]
     alone = planner(profile, 1, memory_gigabytes=4.2e-6).best()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetrain.program.event_graph import EventGraph
-from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import play
 from pipetrain.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.program.steady_state import minibatches_held, steady_state
@@ -45,7 +45,7 @@ def test_end_stages_read_data_while_messages_are_under_way(schedule, inputs, tar
 def test_inputs_are_read_once_per_minibatch_by_each_replica():
     took = replace(times(1, 4, forward=0.25, backward=0.5), inputs=2.0)
     assert period(GPipe(), took, 1, 4) == pytest.approx(3.0 + 2.0)
-    assert period(OneFOneB(), replace(times(1, 1), inputs=1.0), 1, 1, Replication([2], [0.0])) == pytest.approx(4.0 / 2)
+    assert period(OneFOneB(), replace(times(1, 1), inputs=1.0), 1, 1, replicas=[2]) == pytest.approx(4.0 / 2)
 
 
 def times(D, N, forward=1.0, backward=2.0, update=0.0, latency=0.0, transmission=0.0):
@@ -54,11 +54,14 @@ def times(D, N, forward=1.0, backward=2.0, update=0.0, latency=0.0, transmission
     )
 
 
-def period(schedule, took, D, N, replication=None, segments=None):
+def period(schedule, took, D, N, segments=None, replicas=None, **averaging):
     cycles = [schedule.steady_cycle(r, D, N) for r in range(D)]
     if segments is not None:
         cycles = [steady_with_recomputation(cycle, segments.lead(r)) for r, cycle in enumerate(cycles)]
-    return steady_state(SteadyPipeline(cycles, took, replication or Replication.none(D), segments)).period
+    pipeline = SteadyPipeline(
+        cycles, took, replicas or [1] * D, segments=segments, **{"averaging": [0.0] * D, **averaging}
+    )
+    return steady_state(pipeline).period
 
 
 def played_period(schedule, took, D, N, segments=None, turns=60):
@@ -126,19 +129,21 @@ def test_slow_link_carries_one_message_at_a_time():
 
 
 def test_replicas_divide_stage_time_and_wait_for_average():
-    took, apart = times(1, 1), Replication([4], [2.0])
-    assert period(OneFOneB(), took, 1, 1, Replication([4], [0.0])) == pytest.approx(3 / 4)
-    assert period(OneFOneB(), took, 1, 1, apart) == pytest.approx((3 + 2) / 4)
-    assert period(OneFOneB(), took, 1, 1, Replication([4], [2.5], overlapped=True)) == pytest.approx((1 + 2.5) / 4)
+    took = times(1, 1)
+    assert period(OneFOneB(), took, 1, 1, replicas=[4]) == pytest.approx(3 / 4)
+    assert period(OneFOneB(), took, 1, 1, replicas=[4], averaging=[2.0]) == pytest.approx((3 + 2) / 4)
+    assert period(OneFOneB(), took, 1, 1, replicas=[4], averaging=[2.5], overlapped=True) == pytest.approx(
+        (1 + 2.5) / 4
+    )
 
 
 def test_nondividing_replicas_take_minibatches_in_turn():
     """Three and two devices, each twice and three times as fast together: 1 s a minibatch."""
     took = StageTimes([1.0, 0.5], [0, 0], [2.0, 1.5], [0, 0], 1, [0.0], [0.0])
     deep = [[Operation.parse(word) for word in text.split()] for text in ("F4.0 B0.0 U0", "F3.0 B0.0 U0")]
-    replication = Replication([3, 2], [0.0, 0.0])
-    found = steady_state(SteadyPipeline(deep, took, replication))
-    assert replication.turn == 6
+    pipeline = SteadyPipeline(deep, took, [3, 2], [0.0, 0.0])
+    found = steady_state(pipeline)
+    assert pipeline.turn == 6
     assert found.period == pytest.approx(1.0)
     assert found.idle == pytest.approx([0.0, 0.0])
 
@@ -146,7 +151,7 @@ def test_nondividing_replicas_take_minibatches_in_turn():
 def test_stages_that_wait_for_each_other_are_told():
     cycles = [[Operation.parse(word) for word in text.split()] for text in ("B0.0 F0.0 U0", "F0.0 B0.0 U0")]
     with pytest.raises(ValueError, match="wait for each other"):
-        SteadyPipeline(cycles, times(2, 1), Replication.none(2)).events().period()
+        SteadyPipeline(cycles, times(2, 1), [1, 1], [0.0, 0.0]).events().period()
 
 
 @pytest.mark.slow

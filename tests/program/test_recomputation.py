@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.program.recomputation import RecomputeSegments, Routes, with_recomputation
+from pipetrain.program.recomputation import RecomputeSegments, sender_of, with_recomputation
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
@@ -72,5 +72,5 @@ def test_recomputation_keeps_order_of_other_operations(schedule, D, N, lead):
     ],
 )
 def test_inputs_come_from_neighbors_and_recomputed_from_segment(word, senders):
-    routes = Routes(4, RecomputeSegments((0, 2), 4))
-    assert [routes.sender(r, Operation.parse(word)) for r in range(4)] == senders
+    segments = RecomputeSegments((0, 2), 4)
+    assert [sender_of(Operation.parse(word), r, 4, segments) for r in range(4)] == senders

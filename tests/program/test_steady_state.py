@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import Slice
 from pipetrain.program.steady_state import SharedCores, between_updates, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.times import StageTimes
@@ -23,7 +23,7 @@ def times(D, N, forward=1.0, backward=1.0, update=0.0, latency=0.0, transmission
 
 def steady(schedule, D, N, cores=None, **given):
     cycles = [schedule.steady_cycle(r, D, N) for r in range(D)]
-    return steady_state(SteadyPipeline(cycles, times(D, N, **given), Replication.none(D)), cores)
+    return steady_state(SteadyPipeline(cycles, times(D, N, **given), [1] * D, [0.0] * D), cores)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_reading_of_data_takes_a_core_and_is_not_computing():
 
 
 def test_replicas_gain_nothing_from_cores_that_they_share():
-    piped = SteadyPipeline([OneFOneB().steady_cycle(0, 1, 1)], times(1, 1, backward=2.0), Replication([3], [0.5]))
+    piped = SteadyPipeline([OneFOneB().steady_cycle(0, 1, 1)], times(1, 1, backward=2.0), [3], [0.5])
     assert steady_state(piped).period == pytest.approx((3 + 0.5) / 3)
     assert steady_state(piped, SharedCores(1, [0, 0, 0])).period == pytest.approx(3.0)
 

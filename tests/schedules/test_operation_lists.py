@@ -1,12 +1,18 @@
 """Properties of every schedule's lists over many (r, D, N, M), against the formulas of the specification."""
 
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
+from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.validation import checked_lists
+from pipetrain.schedules.base import Family, ListSchedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
@@ -14,10 +20,21 @@ from pipetrain.schedules.operation import Kind
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
 
-SYNCHRONOUS = [Sequential(), GPipe(), OneFOneBFlush()]
-DEPTHS = [OneFOneB(), OneFOneB(depth=1), OneFOneB(depth=2), OneFOneB(depth=5), OneFOneB(depth=21)]
-CONTINUOUS = [*DEPTHS, OneFOneB2BW(), PipelinedBackprop(), PipeMareSchedule()]
-SCHEDULES = [*SYNCHRONOUS, *CONTINUOUS, NF1B()]
+CONF = Path(__file__).parents[2] / "conf" / "schedule"
+
+
+def choices():
+    """The schedules of conf/schedule that have lists, and `1f1b` at further depths."""
+    for path in sorted({*CONF.glob("*.yaml")} - {CONF / "custom.yaml"}):
+        built = Target.of("schedule", dict(OmegaConf.load(path))).build()
+        if isinstance(built, ListSchedule):
+            yield built
+    yield from (OneFOneB(depth=2), OneFOneB(depth=5), OneFOneB(depth=21))
+
+
+SCHEDULES = list(choices())
+SYNCHRONOUS = [each for each in SCHEDULES if each.synchronous]
+CONTINUOUS = [each for each in SCHEDULES if each.family in (Family.CONTINUOUS, Family.DOUBLE_BUFFERED)]
 QUICK = settings(max_examples=60, deadline=None)
 
 schedules = st.sampled_from(SCHEDULES)
@@ -28,9 +45,13 @@ minibatches = st.integers(1, 4)
 
 @st.composite
 def cases(draw, which=SCHEDULES, most=(16, 16, 4)):
-    """(schedule, D, N, M), where the schedule takes so few microbatches."""
+    """(schedule, D, N, M); one that refuses the drawn D and N has more microbatches, or else one stage."""
     schedule, (D, N, M) = draw(st.sampled_from(which)), (draw(st.integers(1, limit)) for limit in most)
-    return schedule, D, max(N, D) if isinstance(schedule, OneFOneB2BW) else N, M
+    for sizes in ((D, N), (D, max(D, N))):
+        with suppress(ConfigError):
+            schedule.check(*sizes)
+            return schedule, *sizes, M
+    return schedule, 1, N, M
 
 
 @st.composite
@@ -69,8 +90,10 @@ def in_flight_of_the_table(schedule, r, D, N):
         return 2 * (D - 1 - r) + 2
     if isinstance(schedule, PipelinedBackprop):
         return 2 * (D - 1 - r) + 1
-    depth = D if schedule.depth is None else schedule.depth
-    return 1 + ((depth - 1) * (D - 1 - r)) // (D - 1) if D > 1 else 1
+    if isinstance(schedule, OneFOneB):
+        depth = D if schedule.depth is None else schedule.depth
+        return 1 + ((depth - 1) * (D - 1 - r)) // (D - 1) if D > 1 else 1
+    return schedule.in_flight(r, D, N)  # a schedule with a formula of its own, which its own test checks
 
 
 def held_after_each(operations, N):

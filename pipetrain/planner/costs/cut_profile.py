@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.memory import StageSizes
-from pipetrain.planner.costs.topology import Device, DeviceRow, Topology
+from pipetrain.planner.costs.topology import DeviceRow, Topology
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.program.steady_state import SharedCores
 
@@ -15,10 +15,8 @@ class CutProfile:
     """A partition of the profiled layers into stages, with the number of devices of each stage.
 
     Attributes:
-        profile: of the layers.
         stages: their indices, by stage.
         replicas: the devices of each stage, which take minibatches in turn; stages lie on the devices in order.
-        topology: of the devices.
     """
 
     profile: Profile
@@ -51,18 +49,12 @@ class CutProfile:
 
     @property
     def activation_bytes(self) -> list[int]:
-        """Bytes that a minibatch's forward keeps in each stage, what has arrived from the stages before included."""
-        made = self._sums(lambda layer: layer.activation_bytes)
-        return [round(own + arrived) for own, arrived in zip(made, self._arrived_bytes, strict=True)]
-
-    @property
-    def _arrived_bytes(self) -> list[int]:
-        """Bytes that each stage keeps of outputs of layers in earlier stages."""
+        """Bytes that a minibatch's forward keeps in each stage, inputs from earlier stages included."""
+        kept = self._sums(lambda layer: layer.activation_bytes)
         stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
-        kept = [0] * len(self.stages)
         for layer in {target for source, target in self.profile.edges if stage_of[source] < stage_of[target]}:
             kept[stage_of[layer]] += self.profile.layers[layer].shared_bytes
-        return kept
+        return list(map(round, kept))
 
     @property
     def sent_bytes(self) -> list[int]:
@@ -85,41 +77,30 @@ class CutProfile:
         return [StageSizes(*map(float, each)) for each in sizes]
 
     @property
-    def link_bytes_per_s(self) -> list[float]:
-        """The bandwidth of each link; with replicas that between the devices farthest from each other."""
-        return self._row.link_bytes_per_s
-
-    @property
     def averaging_s(self) -> list[float]:
         """Seconds in which the replicas of each stage average their gradients, by a ring on each level."""
-        each = zip(self.weight_bytes, self.replicas, strict=True)
-        return [
-            2 * sum((part - 1) / part / speed for part, speed in self._rings(replicas)) * size
-            for size, replicas in each
-        ]
+        seconds = []
+        for size, replicas in zip(self.weight_bytes, self.replicas, strict=True):
+            exchanged = 0.0
+            for members, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
+                part = min(replicas, members)
+                exchanged += (part - 1) / part / speed
+                replicas = -(-replicas // part)
+            seconds.append(2 * exchanged * size)
+        return seconds
 
     @property
-    def averaged_bytes(self) -> list[float]:
-        """Bytes that the replicas of each stage send in total, per minibatch, to average their gradients."""
-        return [2 * (m - 1) / m * size for m, size in zip(self.replicas, self.weight_bytes, strict=True)]
+    def total_sent_bytes(self) -> float:
+        """Bytes that all devices send per minibatch: activations, their gradients, and the gradients of weights.
 
-    def _rings(self, replicas: int) -> list[tuple[int, float]]:
-        """(members, bytes/s) of the ring on each level that a stage spans."""
-        rings = []
-        for members, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
-            part = min(replicas, members)
-            rings.append((part, speed))
-            replicas = -(-replicas // part)
-        return rings
-
-    @property
-    def devices(self) -> list[list[Device]]:
-        """Devices of each stage."""
-        return self._row.devices
+        m replicas of a stage exchange 2(m - 1)/m of its weights' bytes for each minibatch, each of them once for m.
+        """
+        exchanged = zip(self.replicas, self.weight_bytes, strict=True)
+        return 2 * sum(self.sent_bytes) + sum(2 * (m - 1) / m * size for m, size in exchanged)
 
     @property
     def shared_cores(self) -> SharedCores | None:
-        """The cores that its devices share, if they share any; each computes with the threads of the profile.
+        """The cores that its devices share; None if they share none. Each computes with the profile's threads.
 
         Raises:
             ConfigError: the profile is one of GPUs.
@@ -136,9 +117,9 @@ class CutProfile:
         return SharedCores(cores / self.profile.threads, [worker // members for worker in range(sum(self.replicas))])
 
     def message_work_s(self, num_microbatches: int) -> list[float]:
-        """Seconds of its core in which a stage takes and sends the messages of a microbatch in one direction.
+        """Seconds in which the core of a stage receives and sends the messages of a microbatch in one direction.
 
-        Devices of their own have cores to spare for that, so there it is 0.
+        0 if the topology has no shared cores: other cores then do this.
         """
         if self.topology.cores is None:
             return [0.0] * len(self.stages)
@@ -147,9 +128,9 @@ class CutProfile:
 
     @property
     def cores_s(self) -> float:
-        """Seconds for which a minibatch keeps the cores of the busiest machine, its messages aside.
+        """Seconds for which a minibatch occupies the cores of the busiest machine, without its messages.
 
-        0 where devices share none.
+        0 if devices share no cores.
 
         Raises:
             ConfigError: the profile is one of GPUs.
@@ -160,12 +141,12 @@ class CutProfile:
         return max(cores.busy(sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas)))
 
     @property
-    def _row(self) -> DeviceRow:
+    def row(self) -> DeviceRow:
+        """The devices of each stage, and the links between them."""
         return DeviceRow(self.topology, self.replicas)
 
     def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
-        """The slowest replica decides."""
-        speeds = [min(device.speed for device in devices) for devices in self.devices]
+        speeds = [min(device.speed for device in devices) for devices in self.row.devices]  # the slowest replica's
         return [total / speed for total, speed in zip(self._sums(time), speeds, strict=True)]
 
     def _sums(self, of: Callable[[ProfiledLayer], float]) -> list[float]:

@@ -1,12 +1,12 @@
 """The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
@@ -30,9 +30,8 @@ class StageSizes(Generic[Size]):
     """Sizes of a stage, in bytes.
 
     Attributes:
-        weights: of its weights.
-        activations: what the forward of a whole minibatch keeps for its backward.
-        inputs: what a whole minibatch brings it from the stage before.
+        activations: kept by the forward of a whole minibatch for its backward.
+        inputs: received from the previous stage for a whole minibatch.
     """
 
     weights: Size
@@ -45,11 +44,10 @@ class StagePlace:
     """Place of a stage in its pipeline.
 
     Attributes:
-        r: how many stages are in front of it.
-        behind: how many stages follow.
-        replicas: of the stage.
-        workers_behind: replicas of the stages that follow.
-        even: True if all stages have as many replicas; False if that is not known yet.
+        r: number of stages before it.
+        behind: number of stages after it.
+        workers_behind: replicas of the stages after it.
+        even: True if all stages have the same number of replicas; False if that is not known yet.
     """
 
     r: int
@@ -76,10 +74,8 @@ class MemoryRules:
     """Memory that schedule, method and optimizer need in a phase of a run.
 
     Attributes:
-        microbatches: N.
-        schedule: says what is in flight.
-        versions: sets of weights that a stage in this place holds at most.
-        states: further tensors of a weight's size: the optimizer's, and the method's statistic.
+        versions: largest number of sets of weights that a stage in this place holds.
+        states: tensors of each weight's size in addition: the optimizer's, and the method's statistic.
         recompute: True if only the inputs of a stage are kept.
     """
 
@@ -92,14 +88,15 @@ class MemoryRules:
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The peak of a replica of a stage."""
         N, schedule = self.microbatches, self.schedule
-        behind = place.behind if self.drains else place.rounds_behind
+        # a drained pipeline's memory depends on its depth, not on its workers
+        behind = place.behind if schedule.synchronous else place.rounds_behind
         r, D = place.r, place.r + 1 + behind
-        if not (place.even or self.drains) and self._runs_uneven(schedule):
-            delay = schedule.warmup_minibatches(place.workers_behind + place.replicas - 1, place.replicas)
-            in_flight = schedule.in_flight_with(delay, N)
-        else:
-            delay = schedule.delay(r, D, N)
-            in_flight = schedule.in_flight(r, D, N) if isinstance(schedule, ListSchedule) else N
+        delay = schedule.delay(r, D, N)
+        in_flight = schedule.in_flight(r, D, N) if isinstance(schedule, ListSchedule) else N
+        if isinstance(schedule, UnevenReplicas) and not (place.even or schedule.synchronous):
+            with suppress(ConfigError):  # as configured it may need equal numbers of replicas
+                in_flight = schedule.uneven_in_flight(place.workers_behind + place.replicas - 1, place.replicas, N)
+                delay = (in_flight - 1) // N
         held = in_flight / N
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
         weights = (self.versions(context) + 1 + self.states) * sizes.weights
@@ -107,31 +104,10 @@ class MemoryRules:
             return weights + held * sizes.inputs + sizes.activations / N
         return weights + held * sizes.activations
 
-    @property
-    def drains(self) -> bool:
-        """True if the pipeline is empty after each minibatch; memory then depends on its depth, not on its workers."""
-        return self.schedule.synchronous
-
-    def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
-        """The peak of a replica of each stage."""
-        places = zip(StagePlace.row(replicas), sizes, strict=True)
-        return [round(self.stage_bytes(place, each)) for place, each in places]
-
-    @staticmethod
-    def _runs_uneven(schedule: Schedule) -> TypeGuard[UnevenReplicas]:
-        """True if replicas of stages that have unlike numbers of them run ahead by lengths of their own."""
-        if not isinstance(schedule, UnevenReplicas):
-            return False
-        try:
-            schedule.check_uneven()
-        except ConfigError:
-            return False
-        return True
-
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """The same of a whole run, each of whose phases must fit."""
+    """Memory that a run needs, each of whose phases must fit."""
 
     phases: tuple[MemoryRules, ...]
 
@@ -142,8 +118,11 @@ class MemoryModel:
         Raises:
             ConfigError: a schedule or a method cannot be built.
         """
-        optimizer = optimizer_states(settings.optimizer.target)
-        return cls(tuple(_rules(phase, optimizer, settings) for phase in settings.phases))
+        optimizer = settings.optimizer.target
+        name = optimizer.path.rpartition(".")[2]
+        states = 0 if name == "SGD" else _STATES.get(name, _UNKNOWN)
+        states += sum(bool(optimizer.options.get(option)) for option in _MORE_STATES)
+        return cls(tuple(_rules(phase, states, settings) for phase in settings.phases))
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The largest peak of a replica of a stage in any phase."""
@@ -154,37 +133,30 @@ class MemoryModel:
 
     def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
         """Peak bytes of a replica of each stage, over all phases."""
-        by_phase = (rules.pipeline_bytes(replicas, sizes) for rules in self.phases)
-        return [max(peaks) for peaks in zip(*by_phase, strict=True)]
+        places = zip(StagePlace.row(replicas), sizes, strict=True)
+        return [round(self.stage_bytes(place, each)) for place, each in places]
 
     @property
     def drains(self) -> bool:
         """True if some phase drains after each minibatch."""
-        return any(rules.drains for rules in self.phases)
+        return any(rules.schedule.synchronous for rules in self.phases)
 
     @property
     def flows(self) -> bool:
         """True if some phase does not drain after each minibatch."""
-        return not all(rules.drains for rules in self.phases)
+        return not all(rules.schedule.synchronous for rules in self.phases)
 
     def recomputing(self) -> "MemoryModel":
-        """The same run with recomputation."""
+        """Memory of the same run with recomputation."""
         return MemoryModel(tuple(replace(rules, recompute=True) for rules in self.phases))
 
     def of_one_version(self) -> "MemoryModel":
-        """The same run under a method that keeps one weight version."""
-        return MemoryModel(tuple(replace(rules, versions=_one_version) for rules in self.phases))
-
-
-def optimizer_states(optimizer: Target) -> int:
-    """Tensors of a weight's size that the optimizer keeps for each weight."""
-    name = optimizer.path.rpartition(".")[2]
-    more = sum(bool(optimizer.options.get(option)) for option in _MORE_STATES)
-    return more + (0 if name == "SGD" else _STATES.get(name, _UNKNOWN))
+        """Memory of the same run under a method that keeps one weight version."""
+        return MemoryModel(tuple(replace(rules, versions=lambda _context: 1) for rules in self.phases))
 
 
 class _Method(Protocol):
-    """The part of a `pipetrain.Method` that is asked here; `pipetrain.methods` is above the planner."""
+    """The part of a `pipetrain.Method` that is needed here; `pipetrain.methods` is above the planner."""
 
     simulated_only: bool
 
@@ -193,7 +165,7 @@ class _Method(Protocol):
     def statistic(self, context: StageContext, weights: Mapping[str, Any]) -> Any: ...
 
 
-def _rules(phase: PhaseSettings, optimizer: int, settings: Settings) -> MemoryRules:
+def _rules(phase: PhaseSettings, optimizer_states: int, settings: Settings) -> MemoryRules:
     schedule: Schedule = phase.schedule.build()
     method: _Method = phase.method.build()
     if not hasattr(method, "weight_versions"):
@@ -203,16 +175,8 @@ def _rules(phase: PhaseSettings, optimizer: int, settings: Settings) -> MemoryRu
         microbatches=N,
         schedule=schedule,
         # what no pipeline of processes could do is planned as if it stashed what is in flight
-        versions=_stashed if method.simulated_only else method.weight_versions,
+        versions=(lambda context: context.delay + 1) if method.simulated_only else method.weight_versions,
         # a statistic is taken to keep one tensor for each weight, as `UpdateAverage` does
-        states=optimizer + int(method.statistic(StageContext.under(schedule, 0, 2, N), {}) is not None),
+        states=optimizer_states + int(method.statistic(StageContext.under(schedule, 0, 2, N), {}) is not None),
         recompute=settings.train.recompute or settings.train.recompute_boundaries is not None,
     )
-
-
-def _stashed(context: StageContext) -> int:
-    return context.delay + 1
-
-
-def _one_version(_context: StageContext) -> int:
-    return 1

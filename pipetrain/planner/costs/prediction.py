@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetrain.planner.costs.cut_profile import CutProfile
-from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.steady_state import steady_state
 from pipetrain.program.times import StageTimes
@@ -20,7 +20,6 @@ class PipelineProgram:
 
     Attributes:
         cycles: of each stage, between two updates (`ListSchedule.steady_cycle`).
-        num_microbatches: N.
         update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
         segments: which stages recompute together; None if none recomputes.
         overlapped: True if replicas average their gradients while the backward runs.
@@ -39,13 +38,10 @@ class PredictedStage:
 
     Attributes:
         labels: of its first and last layer.
-        num_layers: how many there are.
-        replicas: devices that take minibatches in turn.
-        forward_s, recompute_s, backward_s, update_s: seconds.
         reading_s: seconds in which it reads data.
-        idle: the share of its time in which a device computes nothing.
-        waiting: the share in which it reads no data either.
-        memory_bytes: the peak of one device; None if it is not known.
+        idle: share of the time in which a device computes nothing.
+        waiting: share of the time in which it neither computes nor reads data.
+        memory_bytes: peak of one device; None if unknown.
     """
 
     labels: tuple[str, str]
@@ -66,12 +62,11 @@ class Prediction:
     """A pipeline in its steady state.
 
     Attributes:
-        stages: in order.
         time_per_minibatch_s: seconds from one minibatch to the next.
         batch_size: samples of a minibatch; None if it is not known.
-        link_busy: the share of its time in which a link carries activations, by link; as much for gradients.
-        sent_bytes: what all devices send for a minibatch.
-        cores_busy: the share of the time of its cores in which they compute, by host; () where devices share none.
+        link_busy: share of the time in which each link carries activations; the same for gradients.
+        sent_bytes: bytes that all devices send for a minibatch.
+        cores_busy: share of the time in which the cores of each host compute; () if devices share none.
     """
 
     stages: tuple[PredictedStage, ...]
@@ -103,7 +98,7 @@ class Prediction:
         link = max(range(len(self.link_busy)), key=self.link_busy.__getitem__, default=None)
         if link is not None and self.link_busy[link] >= _BOUND:
             return f"link {link}-{link + 1}"
-        return "the way there and back"
+        return "the round trip"
 
 
 def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | None], latency_s: float) -> Prediction:
@@ -119,9 +114,14 @@ def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | No
         ConfigError: its devices share cores, and have none.
     """
     times = _times(cut, program, latency_s)
-    replication = Replication(cut.replicas, cut.averaging_s, program.overlapped)
-    steady = steady_state(SteadyPipeline(program.cycles, times, replication, program.segments), cut.shared_cores)
-    recompute_s = [_recomputation(times, r, cycle) for r, cycle in enumerate(program.cycles)]
+    pipeline = SteadyPipeline(
+        program.cycles, times, cut.replicas, cut.averaging_s, program.overlapped, program.segments
+    )
+    steady = steady_state(pipeline, cut.shared_cores)
+    recompute_s = [
+        sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
+        for r, cycle in enumerate(program.cycles)
+    ]
     took = zip(cut.forward_s, recompute_s, cut.backward_s, program.update_s, cut.reading_s, strict=True)
     seen = zip(steady.idle, steady.waiting, memory, strict=True)
     labels = [layer.label for layer in cut.profile.layers]
@@ -129,7 +129,7 @@ def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | No
         PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *seconds, *shares)
         for layers, replicas, seconds, shares in zip(cut.stages, cut.replicas, took, seen, strict=True)
     ]
-    sent = zip(cut.sent_bytes, cut.link_bytes_per_s, strict=True)
+    sent = zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)
     # between m and k replicas messages pass on so many links at a time
     wide = [min(pair) for pair in zip(cut.replicas, cut.replicas[1:], strict=False)]
     return Prediction(
@@ -137,13 +137,9 @@ def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | No
         time_per_minibatch_s=steady.period,
         batch_size=cut.profile.batch_size,
         link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(sent, wide, strict=True)),
-        sent_bytes=2 * sum(cut.sent_bytes) + sum(cut.averaged_bytes),
+        sent_bytes=cut.total_sent_bytes,
         cores_busy=steady.cores_busy,
     )
-
-
-def _recomputation(times: StageTimes, r: int, cycle: Sequence[Operation]) -> float:
-    return sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
 
 
 def _times(cut: CutProfile, program: PipelineProgram, latency_s: float) -> StageTimes:
@@ -157,7 +153,7 @@ def _times(cut: CutProfile, program: PipelineProgram, latency_s: float) -> Stage
         update=program.update_s,
         num_microbatches=n,
         latency=[latency_s] * len(cut.sent_bytes),
-        transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.link_bytes_per_s, strict=True)],
+        transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)],
         inputs=cut.profile.reading.inputs_s,
         targets=cut.profile.reading.targets_s,
     )

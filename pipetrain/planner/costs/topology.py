@@ -1,6 +1,6 @@
 """The devices that a pipeline is planned for: how many, how connected, and what each of them can do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -23,8 +23,8 @@ class Device:
     """One device.
 
     Attributes:
-        speed: how many times as fast as the profiled one.
-        memory_bytes: what it has; None: not limited.
+        speed: relative to the profiled device.
+        memory_bytes: None: not limited.
     """
 
     speed: float = 1.0
@@ -36,10 +36,9 @@ class Topology:
     """Devices in levels (PipeDream § 3.1, fig. 7).
 
     Attributes:
-        workers: how many members of the level below make one of each level, innermost first: (8, 2) are two machines
-            of eight devices.
+        workers: number of members of each level, innermost first: (8, 2) are two machines of eight devices.
         bytes_per_s: of each level, between two of its members.
-        devices: each of them, in order; () where all are as the profiled one.
+        devices: all of them, in order; () if all equal the profiled one.
         cores: that the workers of one innermost level share; None: each worker has its own device.
     """
 
@@ -50,14 +49,10 @@ class Topology:
 
     @classmethod
     def of(cls, settings: TopologyConfig, measured: float | None = None) -> Self:
-        """The topology of the section `topology`.
-
-        Args:
-            settings: the section.
-            measured: bytes/s between two workers by the profile; None: unknown.
+        """The topology of the section `topology`; `measured` are the bytes/s between two workers, None if unknown.
 
         Raises:
-            ConfigError: a number is out of its range, or two of them speak of different devices.
+            ConfigError: a number is out of range, or two of them contradict each other.
         """
         workers = _workers(settings)
         bandwidths = _bandwidths(settings, workers, measured)
@@ -65,7 +60,7 @@ class Topology:
 
     @property
     def num_devices(self) -> int:
-        """The product of the levels."""
+        """Number of devices: the product of the levels."""
         return prod(self.workers)
 
     @property
@@ -92,7 +87,6 @@ class DeviceRow:
 
     Attributes:
         topology: the devices, at least as many as there are replicas.
-        replicas: of each stage.
     """
 
     topology: Topology
@@ -108,24 +102,11 @@ class DeviceRow:
         """Devices of each stage."""
         return [[self.topology.device(each) for each in range(*bounds)] for bounds in self.bounds]
 
-    def bytes_per_s(self, r: int) -> float:
-        """Bytes/s between the replicas of a stage that are farthest from each other."""
-        first, end = self.bounds[r]
-        return self.topology.bandwidth_between(first, end - 1)
-
     @cached_property
     def link_bytes_per_s(self) -> list[float]:
         """Bytes/s of the link after each stage but the last, between the devices farthest from each other."""
         ends = pairwise(self.bounds)
         return [self.topology.bandwidth_between(first, end - 1) for (first, _), (_, end) in ends]
-
-
-def even_rows(topology: Topology, most: int) -> Iterator[DeviceRow]:
-    """Rows of at most `most` stages over all devices in which all stages have the same number of replicas."""
-    devices = topology.num_devices
-    for stages in range(1, min(devices, most) + 1):
-        if devices % stages == 0:
-            yield DeviceRow(topology, (devices // stages,) * stages)
 
 
 def _workers(settings: TopologyConfig) -> tuple[int, ...]:
@@ -169,7 +150,7 @@ def _devices(settings: TopologyConfig, count: int) -> tuple[Device, ...]:
 
 
 def _of_each(setting: str, given: Any, count: int) -> list[float] | None:
-    """A number for each device; one stands for all."""
+    """A number for each device; a single one is for all."""
     if given is None:
         return None
     numbers = given if isinstance(given, list) else [given] * count
@@ -180,37 +161,11 @@ def _of_each(setting: str, given: Any, count: int) -> list[float] | None:
     return [float(each) for each in numbers]
 
 
-def required_replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:
-    """The replicas that each stage must have; None: any.
-
-    Args:
-        settings: of a run.
-        devices: that are planned for.
-        layers: of the model.
-
-    Raises:
-        ConfigError: the model has too few layers for so many stages.
-    """
-    given = settings.replicas.counts
-    if given is not None:
-        check_parts(given, layers)
-        return given
-    if not settings.planner.straight and settings.planner.objective != "memory":
-        return None
-    if devices > layers:
-        asked = "planner.straight=true" if settings.planner.straight else "planner.objective=memory"
-        raise ConfigError(
-            f"{asked} with {devices} devices: a straight pipeline has at most one for each layer, and the model has "
-            f"{layers}; fewer devices work"
-        )
-    return (1,) * devices
-
-
 def check_parts(replicas: Sequence[int], parts: int) -> None:
-    """Checks the replicas of each stage against the number of parts that the model can be cut into.
+    """Checks that there are no more stages than parts into which the model can be cut.
 
     Raises:
-        ConfigError: they are of more stages.
+        ConfigError: there are.
     """
     if len(replicas) > parts:
         raise ConfigError(
@@ -220,7 +175,7 @@ def check_parts(replicas: Sequence[int], parts: int) -> None:
 
 
 def with_cores(settings: Settings, profile: Profile) -> TopologyConfig:
-    """The section `topology`; where it describes no devices, they are processes that share the cores of the profile."""
+    """The section `topology`; if it describes no devices, they are processes that share the cores of the profile."""
     given = settings.topology
     described = any(each is not None for each in (given.devices, given.workers, given.gigabytes_per_s, given.speeds))
     if described or given.cores is not None or settings.planner.cost_model == "pipedream_paper":
@@ -231,8 +186,8 @@ def with_cores(settings: Settings, profile: Profile) -> TopologyConfig:
 def core_notes(settings: Settings, profile: Profile, devices: int) -> list[str]:
     """Notes on the assumption made for processes that outnumber the CPU's cores, and the setting that changes it."""
     cores, threads = profile.cores, profile.threads
-    told = settings.topology.cores is not None or settings.planner.cost_model == "pipedream_paper"
-    if cores is None or devices * threads <= cores or told:
+    chosen = settings.topology.cores is not None or settings.planner.cost_model == "pipedream_paper"
+    if cores is None or devices * threads <= cores or chosen:
         return []
     shared = f"{cores} core{'s' if cores > 1 else ''}"
     if with_cores(settings, profile).cores is None:
@@ -243,30 +198,18 @@ def core_notes(settings: Settings, profile: Profile, devices: int) -> list[str]:
     return [f"assumed: {processes} share {shared}; topology.devices={devices} gives each a device of its own"]
 
 
-def topology_of(settings: Settings, profile: Profile) -> Topology:
-    """The devices of the section `topology`, or where it names none, one for each of partition.replicas.
+def topology_of(settings: Settings, profile: Profile, devices: int | None = None) -> Topology:
+    """The devices of the section `topology`, with the bandwidth and the cores that the profile measured.
 
     Args:
         settings: of a run.
-        profile: what is planned for, with the bandwidth and the cores that were measured.
+        profile: of the model.
+        devices: their number, if the section gives none; None: as `Topology.of`.
 
     Raises:
-        ConfigError: they are not as many as the replicas, or a number is wrong.
+        ConfigError: see `Topology.of`.
     """
-    given, replicas, measured = with_cores(settings, profile), settings.replicas.counts, profile.bytes_per_s
-    if replicas is None:
-        return Topology.of(given, measured)
-    if settings.planner.straight and max(replicas) > 1:
-        raise ConfigError(
-            f"planner.straight=true with partition.replicas={list(replicas)}: straight pipelines have no replicas; "
-            "leave one of the two out"
-        )
-    if given.devices is None and given.workers is None:
-        given = replace(given, devices=sum(replicas))
-    topology = Topology.of(given, measured)
-    if topology.num_devices != sum(replicas):
-        raise ConfigError(
-            f"partition.replicas={list(replicas)}: they take {sum(replicas)} devices, and `topology` has "
-            f"{topology.num_devices}; leave topology.devices and topology.workers out, or give as many"
-        )
-    return topology
+    given = with_cores(settings, profile)
+    if devices is not None and given.devices is None and given.workers is None:
+        given = replace(given, devices=devices)
+    return Topology.of(given, profile.bytes_per_s)

@@ -22,11 +22,11 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class AutoPartition:
-    """Request for a number of stages, cut where a pipeline is fastest by a profile; the cuts are not known yet.
+    """Request for the cuts with which a pipeline is fastest by a profile.
 
     Attributes:
-        stages: None: as many as are fastest.
-        replicated: True if stages may have replicas; there are then as many as are fastest.
+        stages: None: the fastest number.
+        replicated: True if stages may have replicas; their numbers are then planned, too.
 
     Raises:
         ConfigError: `stages` is not a whole number of at least 1, or is given together with `replicated`.
@@ -49,12 +49,11 @@ class AutoPartition:
 
 @dataclass(frozen=True)
 class PlannedPartition(PartitionRule):
-    """The cuts that were found, and what each stage took by the profile.
+    """The planned cuts, and the profiled times of the stages.
 
     Attributes:
         boundaries: the first layer of every stage but the first.
         seconds: of each stage, forward and backward.
-        replicas: of each stage.
     """
 
     boundaries: Sequence[int]
@@ -104,31 +103,27 @@ def stages_of_profile(rule: PartitionRule, profile: Profile) -> tuple[tuple[int,
     Raises:
         ConfigError: the rule cannot hold for these layers.
     """
-    costs = [_cost(layer) for layer in profile.layers]
+    costs = [
+        LayerCost(
+            label=layer.label,
+            parameters=layer.weight_bytes,
+            flops=round(layer.compute_s * FLOPS_PER_SECOND),
+            bytes_moved=0,
+            output_bytes=layer.output_bytes,
+            memory_bytes=layer.weight_bytes + layer.activation_bytes,
+            weight_bytes=layer.weight_bytes,
+        )
+        for layer in profile.layers
+    ]
     ends = [0, *rule.cuts(_chain(profile), costs, no_passes, []), len(costs)]
     return tuple(tuple(range(first, last)) for first, last in pairwise(ends))
 
 
-def _cost(layer: ProfiledLayer) -> LayerCost:
-    return LayerCost(
-        label=layer.label,
-        parameters=layer.weight_bytes,
-        flops=round(layer.compute_s * FLOPS_PER_SECOND),
-        bytes_moved=0,
-        output_bytes=layer.output_bytes,
-        memory_bytes=layer.weight_bytes + layer.activation_bytes,
-        weight_bytes=layer.weight_bytes,
-    )
-
-
 def _chain(profile: Profile) -> LayerChain:
-    """Layers without a forward; one that has weights is a bias of one number."""
-    layers: list[nn.Module] = [_Bias() if layer.weight_bytes else nn.Identity() for layer in profile.layers]
+    """A chain of layers without a forward; one that has weights is a bias of one number."""
+    layers: list[nn.Module] = [
+        nn.ParameterList([nn.Parameter()]) if layer.weight_bytes else nn.Identity() for layer in profile.layers
+    ]
     counts = Counter(layer.label for layer in profile.layers)
     labels = [f"{each.label}#{i}" if counts[each.label] > 1 else each.label for i, each in enumerate(profile.layers)]
     return LayerChain(nn.Sequential(*layers), layers, labels)
-
-
-class _Bias(nn.ParameterList):
-    def __init__(self) -> None:
-        super().__init__([nn.Parameter()])

@@ -19,8 +19,8 @@ class ParameterGroup:
     """A weight and its bias, and the buffers of the module that holds them or of those that follow without weights.
 
     Attributes:
-        label: the name of its weight in the whole model.
-        layer: the chain's layer that it is part of.
+        label: name of its weight in the whole model.
+        layer: index of the chain's layer.
         parameters, buffers: name in a module that holds the layers as `layers` -> name in the whole model.
     """
 
@@ -56,7 +56,7 @@ def weight_units(chain: LayerChain) -> list[ParameterGroup]:
 
 
 def _pairs(module: nn.Module, seen: set[int]) -> list[list[str]]:
-    """The module's own parameters not yet seen, a weight and the bias of the like name together."""
+    """Names of the module's own parameters not yet seen, each weight together with its bias."""
     pairs: dict[str, list[str]] = {}
     for name, parameter in module._parameters.items():
         if parameter is not None and id(parameter) not in seen:
@@ -94,7 +94,7 @@ def stages_of_layers(units: Sequence[ParameterGroup], bounds: Sequence[tuple[int
 
 
 def check_tied_units(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> None:
-    """Checks that no layer uses a weight of another stage: an asynchronous pipeline could not, whose copies differ.
+    """Checks that no layer uses a weight of another stage, as copies differ in an asynchronous pipeline.
 
     A layer without its own units is placed with the unit before it.
 
@@ -118,7 +118,7 @@ class FineGrained:
     """A number of stages of single weights; simulated only.
 
     Attributes:
-        stages: D, also above the number of units: the stages without any then only add delay.
+        stages: D; if above the number of units, stages without any add only delay.
     """
 
     stages: int

@@ -18,25 +18,15 @@ from pipetrain.planner.profile.estimate import LayerCost, WeightPasses
 
 @dataclass(frozen=True)
 class PartitionFromPlan(PartitionRule):
-    """The stages of a plan.json.
-
-    Attributes:
-        path: of the file.
-    """
+    """The stages of a plan.json."""
 
     path: str
     name: ClassVar[str] = "file"
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first.
-
-        Raises:
-            ConfigError: the file cannot be read, or is a plan for another model.
-        """
-        plan = self.plan
-        check_model(plan, chain.labels, self.where)
-        cuts = [stage.layers[0] for stage in plan.stages[1:]]
+        self._check_model(chain.labels)
+        cuts = [stage.layers[0] for stage in self.plan.stages[1:]]
         check_glued("path", self.path, cuts, chain, glued)
         return cuts
 
@@ -47,7 +37,14 @@ class PartitionFromPlan(PartitionRule):
         Raises:
             ConfigError: there is no such file, or it holds none.
         """
-        return read_plan(Path(self.path))
+        try:
+            return PipelinePlan.from_json(json.loads(Path(self.path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise ConfigError(f"{self.where}: cannot be read: {error.strerror}; `pipetrain plan` writes one") from None
+        except ValueError as error:
+            raise ConfigError(f"{self.where}: no JSON: {error}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{self.where}: {error}") from None
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -59,36 +56,12 @@ class PartitionFromPlan(PartitionRule):
         """Name of the plan in messages."""
         return f"partition.path={self.path}"
 
-
-def read_plan(path: Path) -> PipelinePlan:
-    """The plan in a file of `pipetrain plan`.
-
-    Raises:
-        ConfigError: there is no such file, or it holds none.
-    """
-    where = f"partition.path={path}"
-    try:
-        return PipelinePlan.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot be read: {error.strerror}; `pipetrain plan` writes one") from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: no JSON: {error}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def check_model(plan: PipelinePlan, labels: Sequence[str], where: str) -> None:
-    """Checks that the plan is one of a chain of these layers.
-
-    Raises:
-        ConfigError: it is for another model.
-    """
-    if len(plan.labels) != len(labels):
-        raise ConfigError(
-            f"{where}: a plan for another model, of {len(plan.labels)} layers; this one has {len(labels)}"
-        )
-    for i, (planned, label) in enumerate(zip(plan.labels, labels, strict=True)):
-        if planned != label:
-            raise ConfigError(f"{where}: a plan for another model; its layer {i} is {planned}, this one's {label}")
-    if [layer for stage in plan.stages for layer in stage.layers] != list(range(len(labels))):
-        raise ConfigError(f"{where}: its stages are not consecutive layers, from the first to the last")
+    def _check_model(self, labels: Sequence[str]) -> None:
+        where, planned = f"{self.where}: a plan for another model", self.plan.labels
+        if len(planned) != len(labels):
+            raise ConfigError(f"{where}, of {len(planned)} layers; this one has {len(labels)}")
+        for i, (theirs, ours) in enumerate(zip(planned, labels, strict=True)):
+            if theirs != ours:
+                raise ConfigError(f"{where}; its layer {i} is {theirs}, this one's {ours}")
+        if [layer for stage in self.plan.stages for layer in stage.layers] != list(range(len(labels))):
+            raise ConfigError(f"{self.where}: its stages are not consecutive layers, from the first to the last")

@@ -23,7 +23,7 @@ def balanced_cuts(
     versions and activations, get the fewest layers.
 
     Args:
-        costs: for each stage, what each layer costs there.
+        costs: [stage][layer].
         glued: pairs of layers that no cut separates.
         weighted: of each layer, True if it has weights: every stage gets such a layer, if there is such a split.
 
@@ -56,8 +56,8 @@ class _Split:
     """Units to be split.
 
     Attributes:
-        prefix: for each stage, the cost of the units before each end of one.
-        held: how many things that every stage must have are in the units before each end.
+        prefix: [stage][end], the cost of the units before each end.
+        held: [end], the number of layers before it of which every stage must have one.
     """
 
     prefix: Sequence[Sequence[float]]
@@ -77,7 +77,7 @@ class _Split:
         return cuts
 
     def _bottlenecks(self) -> list[list[float]]:
-        """For every stage and unit, the smallest limit under which the stages from it on take the units from it on."""
+        """[stage][unit], the smallest possible bottleneck of this and later stages on this and later units."""
         stages, count = len(self.prefix), len(self.prefix[0])
         best = [[math.inf] * count for _ in range(stages)]
         for stage in reversed(range(stages)):
@@ -90,7 +90,7 @@ class _Split:
         return best
 
     def _parts(self, stage: int, unit: int) -> Iterator[tuple[int, float]]:
-        """(end, cost) of what the stage may take from the unit on, the last stage all of it."""
+        """(end, cost) of the parts that a stage may take from a unit on; the last stage takes all."""
         costs, last = self.prefix[stage], len(self.prefix) - 1
         final = len(costs) - 1
         for end in range(final if stage == last else unit + 1, final - last + stage + 1):
@@ -118,6 +118,9 @@ class PartitionRule(Protocol):
             costs: of its layers.
             passes: over the weights of each stage.
             glued: the pairs of layers that no cut may separate.
+
+        Raises:
+            ConfigError: the rule's settings do not fit this model, or a cut separates glued layers.
         """
 
 
@@ -126,8 +129,7 @@ class Even(PartitionRule):
     """A number of stages whose slowest is as fast as possible by the estimated times; each has weights, if possible.
 
     Attributes:
-        stages: D.
-        replicas: how many processes share the minibatches of each stage, and so its time; none: one each.
+        replicas: number of processes that share the minibatches of each stage, and so its time; (): one each.
     """
 
     stages: int
@@ -136,11 +138,6 @@ class Even(PartitionRule):
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first; glued layers stay in one stage.
-
-        Raises:
-            ConfigError: `stages` is not between 1 and the number of layers that may be cut apart.
-        """
         check_whole("partition.stages", self.stages, least=1)
         most = len(unit_starts(len(chain), glued))
         if self.stages > most:
@@ -172,12 +169,6 @@ class Ppv(PartitionRule):
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first.
-
-        Raises:
-            ConfigError: the numbers do not rise within 1 and one less than the model's weight layers, there is not one
-                less than `stages`, or a cut parts glued layers.
-        """
         weighted = chain.weight_layers()
         _check("ppv", self.ppv, self.stages, count=len(weighted), noun="weight layer")
         cuts = [weighted[number - 1] + 1 for number in self.ppv]
@@ -195,23 +186,13 @@ class Explicit(PartitionRule):
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first.
-
-        Raises:
-            ConfigError: the indices do not rise within 1 and the number of layers less one, there is not one less than
-                `stages`, or a cut parts glued layers.
-        """
         _check("boundaries", self.boundaries, self.stages, count=len(chain), noun="layer")
         check_glued("boundaries", list(self.boundaries), list(self.boundaries), chain, glued)
         return list(self.boundaries)
 
 
 def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
-    """Checks that a list of cuts rises within 1 and `count` - 1 and makes `stages` stages.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Checks that a list of cuts rises within 1 and `count` - 1 and makes `stages` stages."""
     if not isinstance(cuts, list | tuple) or not all(map(is_whole, cuts)):
         raise ConfigError(f"partition.{setting}={cuts}: a list of whole numbers is needed, such as [1]")
     assignment = f"partition.{setting}={list(cuts)}"
@@ -226,7 +207,7 @@ def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
 
 
 def check_glued(setting: str, value: object, cuts: list[int], chain: LayerChain, glued: Pairs) -> None:
-    """Checks that no cut of a setting's value parts layers that belong together.
+    """Checks that no cut of a setting's value separates layers that must be in one stage.
 
     Raises:
         ConfigError: one does.

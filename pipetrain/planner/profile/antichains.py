@@ -1,9 +1,9 @@
 """The places where a layer graph can be cut: sets of layers that can be computed before all others."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import accumulate, pairwise
 from operator import and_, or_
 from typing import Any
 
@@ -15,7 +15,7 @@ Vector = np.ndarray[Any, np.dtype[np.float64]]
 Table = np.ndarray[Any, np.dtype[np.float64]]
 _ROUNDING = 1e-9
 MOST_STATES = 1500
-"""More make a search slow. Of a graph that has more, the branches that lie side by side are then cut in one order."""
+"""Upper limit, as more make a search slow. In a graph with more, parallel branches are cut in one order only."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class AntichainStates:
     of n layers has n + 1. The layers between two states, one of which contains the other, can be a stage.
 
     Attributes:
-        profile: the graph.
         members: of each state its layers, as the bits of a number; every state comes after the states that it contains.
     """
 
@@ -36,13 +35,13 @@ class AntichainStates:
     @classmethod
     def of(cls, profile: Profile, most: int = MOST_STATES) -> "AntichainStates":
         """The states of a profile's graph; where there are more than `most`, fewer of them."""
-        return cls(profile, tuple(_states(_Order.of(profile), most)))
+        return cls(profile, tuple(_states(*_before_and_after(profile), most)))
 
     def __len__(self) -> int:
         return len(self.members)
 
     def subsampled(self, most: int) -> "AntichainStates":
-        """No more than `most` of them: some evenly spread over the computation, then those whose cuts send least."""
+        """At most `most` of them: some evenly spread over the computation, then those whose cuts send least."""
         if len(self) <= most:
             return self
         order = np.argsort(self.compute_s, kind="stable")
@@ -60,18 +59,14 @@ class AntichainStates:
         """At [a, b], True if the layers of state a are a proper subset of the layers of state b."""
         count = len(self)
         table = np.triu(np.ones((count, count), dtype=bool), 1)
-        if not self._is_line:
+        if any(earlier & ~later for earlier, later in pairwise(self.members)):  # not a line
             for b, later in enumerate(self.members):
                 table[:b, b] = [not earlier & ~later for earlier in self.members[:b]]
         return table
 
-    @property
-    def _is_line(self) -> bool:
-        return all(not earlier & ~later for earlier, later in itertools.pairwise(self.members))
-
     @cached_property
     def compute_s(self) -> Vector:
-        """Seconds of the layers in front of each state, forward and backward, and of the data that their ends read."""
+        """Seconds of the layers before each state, forward and backward, and of the data that their ends read."""
         seconds, reading = self._sums([layer.compute_s for layer in self.profile.layers]), self.profile.reading
         seconds[1:] += reading.inputs_s
         seconds[-1] += reading.targets_s
@@ -79,7 +74,7 @@ class AntichainStates:
 
     @cached_property
     def weight_bytes(self) -> Vector:
-        """Bytes of their weights, those that layers share counted at each."""
+        """Bytes of the weights before each state; those that layers share count at each of these."""
         return self._sums([layer.weight_bytes for layer in self.profile.layers])
 
     def between(self, sums: Vector, impossible: float = 0.0) -> Table:
@@ -97,7 +92,7 @@ class AntichainStates:
 
     @cached_property
     def activation_bytes(self) -> Vector:
-        """Bytes that their forwards keep."""
+        """Bytes that the forwards of the layers before each state keep."""
         return self._sums([layer.activation_bytes for layer in self.profile.layers])
 
     @cached_property
@@ -115,12 +110,7 @@ class AntichainStates:
         return self._at_cuts([source for source, _ in self.profile.edges], outputs)
 
     def _at_cuts(self, ends: Sequence[int], values: Sequence[float]) -> Vector:
-        """The sum, at each state, over the layers at one end of the edges that it cuts, each of them once.
-
-        Args:
-            ends: that layer of each edge.
-            values: of all layers.
-        """
+        """The sum, at each state, over the layers at one end of the edges that it cuts, each of them once."""
         if not ends:
             return np.zeros(len(self))
         order = np.argsort(ends, kind="stable")
@@ -135,10 +125,13 @@ class AntichainStates:
     def antichain_bytes(self) -> Vector:
         """Bytes that PipeDream's optimizer counts for a cut: outputs of the antichain, and of layers in front of it.
 
-        These are the layers that not every member of the antichain comes after, and those that feed, beside what is in
-        front of a member, something else.
+        These are the layers that not every member of the antichain comes after, and those that also feed a layer that
+        is not before a member.
         """
-        before, consumers = self._before, self._consumers
+        before, _ = _before_and_after(self.profile)
+        consumers = [0] * len(self.profile.layers)
+        for source, target in self.profile.edges:
+            consumers[source] |= 1 << target
         beside = [
             sum(1 << i for i in _bits(past) if consumers[i] & ~(past | 1 << layer)) for layer, past in enumerate(before)
         ]
@@ -162,41 +155,23 @@ class AntichainStates:
         rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets]
         return np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
 
-    @cached_property
-    def _consumers(self) -> list[int]:
-        consumers = [0] * len(self.profile.layers)
-        for source, target in self.profile.edges:
-            consumers[source] |= 1 << target
-        return consumers
 
-    @cached_property
-    def _before(self) -> Sequence[int]:
-        return _Order.of(self.profile).before
-
-
-@dataclass(frozen=True)
-class _Order:
+def _before_and_after(profile: Profile) -> tuple[list[int], list[int]]:
     """For each layer of a graph, bit sets of the layers that must be computed before it and after it."""
-
-    before: Sequence[int]
-    after: Sequence[int]
-
-    @classmethod
-    def of(cls, profile: Profile) -> "_Order":
-        count = len(profile.layers)
-        before, after = [0] * count, [0] * count
-        for source, target in sorted(profile.edges, key=lambda edge: edge[1]):
-            before[target] |= before[source] | 1 << source
-        for source, target in sorted(profile.edges, reverse=True):
-            after[source] |= after[target] | 1 << target
-        return cls(before, after)
+    count = len(profile.layers)
+    before, after = [0] * count, [0] * count
+    for source, target in sorted(profile.edges, key=lambda edge: edge[1]):
+        before[target] |= before[source] | 1 << source
+    for source, target in sorted(profile.edges, reverse=True):
+        after[source] |= after[target] | 1 << target
+    return before, after
 
 
-def _states(order: _Order, most: int) -> Iterator[int]:
-    """All states if they are few enough, else those of the narrowest regions, and a line through the other regions."""
-    regions = list(_regions(order))
-    found = [list(_closed(order, region, base, most)) for region, base in regions]
-    lines = [_line(region, base) for region, base in regions]
+def _states(before: Sequence[int], after: Sequence[int], most: int) -> Iterator[int]:
+    """All states if they are few enough, otherwise those of the narrowest regions, and a line through the others."""
+    regions = list(_regions(before, after))
+    found = [list(_closed(before, region, base, most)) for region, base in regions]
+    lines = [list(accumulate((1 << layer for layer in region), or_, initial=base))[1:] for region, base in regions]
     total = sum(map(len, found))
     for index in sorted(range(len(found)), key=lambda i: (-len(found[i]), i)):
         if total <= most:
@@ -208,37 +183,32 @@ def _states(order: _Order, most: int) -> Iterator[int]:
         yield from sorted(states, key=lambda state: (state.bit_count(), state))
 
 
-def _regions(order: _Order) -> Iterator[tuple[range, int]]:
-    """(layers, base): those between two layers that all others are in front of or behind, the first of these included.
+def _regions(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[range, int]]:
+    """(layers, base): a range of layers up to the next layer that is before or after every other one.
 
-    The base is what is in front of them all.
+    The base is the set of all layers before the range.
     """
-    everything = (1 << len(order.before)) - 1
+    everything = (1 << len(before)) - 1
     first = 0
-    for layer in range(1, len(order.before)):
-        if order.before[layer] | order.after[layer] | 1 << layer == everything:
+    for layer in range(1, len(before)):
+        if before[layer] | after[layer] | 1 << layer == everything:
             yield range(first, layer), (1 << first) - 1
             first = layer
-    yield range(first, len(order.before)), (1 << first) - 1
+    yield range(first, len(before)), (1 << first) - 1
 
 
-def _closed(order: _Order, region: Sequence[int], base: int, most: int) -> set[int]:
-    """Every state that adds layers of the region to the base; breaks off after more than `most`."""
+def _closed(before: Sequence[int], region: Sequence[int], base: int, most: int) -> set[int]:
+    """Every state that adds layers of the region to the base; stops after more than `most`."""
     seen = {base}
     pending = [base]
     while pending and len(seen) <= most + 1:
         state = pending.pop()
         for layer in region:
             larger = state | 1 << layer
-            if larger not in seen and not order.before[layer] & ~state:
+            if larger not in seen and not before[layer] & ~state:
                 seen.add(larger)
                 pending.append(larger)
     return seen - {base}
-
-
-def _line(region: Sequence[int], base: int) -> list[int]:
-    """The states that add the layers of the region one by one."""
-    return [base := base | 1 << layer for layer in region]
 
 
 def _bits(number: int) -> Iterator[int]:

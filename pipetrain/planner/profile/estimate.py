@@ -40,13 +40,11 @@ class LayerCost:
     """The estimate for one layer and one microbatch, forward and backward together.
 
     Attributes:
-        label: the layer's.
-        parameters: how many weights.
+        parameters: number of weights.
         flops: floating-point operations.
         bytes_moved: read and written by every operator that is not a view.
-        output_bytes: what a cut after this layer sends for each microbatch.
+        output_bytes: sent by a cut after this layer for each microbatch.
         memory_bytes: of weights, their gradients, and everything that the forward computes.
-        weight_bytes: of weights.
     """
 
     label: str
@@ -59,20 +57,20 @@ class LayerCost:
 
     @property
     def cost(self) -> float:
-        """The estimated time of one forward and backward, in seconds on one CPU core."""
+        """Estimated seconds of one forward and backward on one CPU core."""
         return self.flops / FLOPS_PER_SECOND + self.bytes_moved / BYTES_PER_SECOND
 
     def at(self, weight_passes: float) -> float:
-        """The same where each weight is read or written so many times more at each minibatch."""
+        """Estimated seconds if each weight is read or written so many times in addition."""
         return self.cost + weight_passes * self.weight_bytes / WEIGHT_BYTES_PER_SECOND
 
 
 def layer_costs(chain: LayerChain, example: Sequence[Tensor]) -> list[LayerCost]:
     """The estimate of every layer for an input like `example`, the tensors of one microbatch.
 
-    The layers run on copies that have shapes and no data: weights, buffers and random numbers are left alone. A model
-    that needs real data, as one does that branches on values, runs once on a real copy. Layers that draw random numbers
-    draw the same ones each time, as what they compute may depend on them.
+    The layers run on copies that have shapes and no data: weights, buffers and random numbers stay as they are. A model
+    that needs real data, such as one that branches on values, runs once on a real copy. Random draws are the same each
+    time, as the computation may depend on them.
 
     Raises:
         ConfigError: a layer does not run on what it is given.
@@ -80,7 +78,7 @@ def layer_costs(chain: LayerChain, example: Sequence[Tensor]) -> list[LayerCost]
     with torch.random.fork_rng(devices=[]):
         try:
             with _same_draws():
-                return _run(_copy(chain, _without_data), [_without_data(tensor) for tensor in example])
+                return _run(_copy(chain, lambda tensor: tensor.to("meta")), [tensor.to("meta") for tensor in example])
         except ConfigError:
             with _same_draws():
                 return _run(_copy(chain, torch.clone), list(example))
@@ -91,10 +89,6 @@ def _same_draws() -> Iterator[None]:
     torch.default_generator.manual_seed(0)
     with python_draws(0):
         yield
-
-
-def _without_data(tensor: Tensor) -> Tensor:
-    return tensor.to("meta")
 
 
 def _copy(chain: LayerChain, convert: Callable[[Tensor], Tensor]) -> LayerChain:
@@ -137,14 +131,15 @@ def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost
         if computed:
             torch.autograd.backward(computed, [torch.empty_like(output) for output in computed])
     weights = list(layer.parameters())
+    weight_bytes = sum(weight.nbytes for weight in weights)
     cost = LayerCost(
         label=label,
         parameters=sum(weight.numel() for weight in weights),
         flops=counter.flops,
         bytes_moved=counter.read + counter.written,
-        output_bytes=sum(map(_bytes, outputs)),
-        memory_bytes=2 * sum(map(_bytes, weights)) + computed_bytes,
-        weight_bytes=sum(map(_bytes, weights)),
+        output_bytes=sum(output.nbytes for output in outputs),
+        memory_bytes=2 * weight_bytes + computed_bytes,
+        weight_bytes=weight_bytes,
     )
     return cost, outputs
 
@@ -166,10 +161,13 @@ class _Counter(TorchDispatchMode):
         if packet in flop_registry:
             self.flops += flop_registry[packet](*args, **kwargs, out_val=returned)
         elif packet in _FUSED_RECURRENT:
-            self.flops += _FUSED_RECURRENT[packet] * _recurrent_flops(*args[:3])
-        if not _moves_nothing(func):
-            self.read += sum(map(_bytes, _tensors((args, kwargs))))
-            self.written += sum(map(_bytes, _tensors(returned)))
+            # (positions, samples, features), and the weights of all gates for inputs and for hidden states
+            inputs, of_inputs, of_hidden = args[:3]
+            products = inputs.shape[0] * inputs.shape[1] * (of_inputs.numel() + of_hidden.numel())
+            self.flops += _FUSED_RECURRENT[packet] * 2 * products
+        if not func.is_view and func not in _ALLOCATIONS:
+            self.read += _bytes((args, kwargs))
+            self.written += _bytes(returned)
         return returned
 
 
@@ -177,21 +175,8 @@ _FUSED_RECURRENT = {torch.ops.aten.mkldnn_rnn_layer: 1, torch.ops.aten.mkldnn_rn
 """Fused LSTM operators that torch's registry of FLOPs lacks -> their FLOPs as a multiple of the forward's."""
 
 
-def _recurrent_flops(inputs: Tensor, of_inputs: Tensor, of_hidden: Tensor) -> int:
-    """FLOPs of a forward over `inputs` (positions, samples, features) with the weights of all gates concatenated."""
-    return 2 * inputs.shape[0] * inputs.shape[1] * (of_inputs.numel() + of_hidden.numel())
-
-
 _ALLOCATIONS = {torch.ops.aten.empty_like.default, torch.ops.aten.empty.memory_format, torch.ops.aten.detach.default}
 
 
-def _moves_nothing(func: Any) -> bool:
-    return func.is_view or func in _ALLOCATIONS
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _bytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))

@@ -1,23 +1,20 @@
 """Measured training cost of each layer of a model: the basis of plans and predictions."""
 
 import heapq
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pipetrain.errors import ConfigError, is_whole
-from pipetrain.planner.profile import graph_txt
 
 
-def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]]) -> list[int]:
-    """The layers with all edges pointing forward; of those that could come next, the one of the smallest index.
+def topological_order(labels: Sequence[str], edges: Collection[tuple[int, int]]) -> list[int]:
+    """Indices of the layers with all edges pointing forward; of those that could come next, the smallest.
 
     Args:
-        labels: of the layers, for messages.
+        labels: of the layers.
         edges: (from, to), indices of layers.
 
     Raises:
@@ -29,8 +26,7 @@ def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]
     try:
         sorter.prepare()
     except CycleError as error:
-        names = list(labels)
-        raise ConfigError(f"a cycle of layers: {' -> '.join(names[layer] for layer in error.args[1])}") from None
+        raise ConfigError(f"a cycle of layers: {' -> '.join(labels[layer] for layer in error.args[1])}") from None
     order: list[int] = []
     ready: list[int] = []
     while sorter.is_active():
@@ -45,21 +41,17 @@ def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]
 class SharedWeight:
     """Weights that the same set of layers shares.
 
-        Attributes:
-            layers: their indices, ascending, two at least; the weights of each contain it.
-    weight_bytes: total bytes of the weights that exactly these layers share.
+    Attributes:
+        layers: their indices, ascending, two or more.
+        weight_bytes: total bytes of the weights that exactly these layers share; each layer counts them as its own.
     """
 
     layers: tuple[int, ...]
     weight_bytes: int
 
-    def to_json(self) -> dict[str, Any]:
-        """An entry of a profile's file."""
-        return {"layers": list(self.layers), "weight_bytes": self.weight_bytes}
-
     @classmethod
     def from_json(cls, content: Any, weight_bytes: Sequence[int]) -> Self:
-        """The entry of a profile whose layers have so many bytes of weights.
+        """The entry of a profile's file; `weight_bytes` are those of the profile's layers.
 
         Raises:
             ConfigError: it names no two layers, or more bytes than one of them has.
@@ -86,7 +78,7 @@ class SharedWeight:
 
 
 def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -> tuple[SharedWeight, ...]:
-    """The same weights once each layer is at another place; layers at one place are one."""
+    """Shared weights after each layer has moved to its place in `places`; layers at the same place become one."""
     others = (SharedWeight(tuple(sorted({places[i] for i in each.layers})), each.weight_bytes) for each in shared)
     return tuple(each for each in others if len(each.layers) > 1)
 
@@ -100,12 +92,9 @@ class ProfiledLayer:
     """One layer's minibatch on one device.
 
     Attributes:
-        label: its name.
-        forward_s, backward_s: seconds.
-        output_bytes: what a cut right after this layer sends forward; 0 where it is not known.
-        weight_bytes: of its weights.
-        activation_bytes: what its forward keeps for its backward, its inputs aside that a layer before it has counted.
-        shared_bytes: of those inputs; a stage that begins with this layer keeps them, too.
+        output_bytes: sent forward by a cut right after this layer; 0 if unknown.
+        activation_bytes: kept by its forward for its backward, without inputs that an earlier layer has counted.
+        shared_bytes: of these inputs; a stage that begins with this layer keeps them, too.
     """
 
     label: str
@@ -118,7 +107,7 @@ class ProfiledLayer:
 
     @property
     def compute_s(self) -> float:
-        """The seconds of its forward and backward."""
+        """Seconds of its forward and backward."""
         return self.forward_s + self.backward_s
 
 
@@ -136,7 +125,7 @@ class _Amounts:
         """The entry with this content.
 
         Raises:
-            ConfigError: it has other numbers.
+            ConfigError: it has other fields, or something else than numbers.
         """
         names = list(cls.__annotations__)
         if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
@@ -163,7 +152,7 @@ class MessageCpuTime(_Amounts):
     """CPU time of one end of a message, in addition to the time on the link.
 
     Attributes:
-        seconds: for a message of any size.
+        seconds: of a message of any size.
         seconds_per_byte: in addition.
     """
 
@@ -183,13 +172,13 @@ class Profile:
     Attributes:
         layers: in an order in which they can be computed.
         edges: (from, to), indices of layers; those of a chain are (0, 1), (1, 2), ...
-        batch_size: samples of the minibatch; None if it is not known.
+        batch_size: samples of the minibatch; None if unknown.
         bytes_per_s: between two workers; None if it was not measured.
-        provenance: what was measured, where and when.
-        shared_weights: those that several layers have, each of which counts them as its own.
-        reading: of the data; none where it was not measured.
-        message_work: of an end of a message between two workers; none where it was not measured.
-        remembered: True if layers or link were measured by an earlier command; not part of the file.
+        provenance: subject, place and time of the measurement.
+        shared_weights: of several layers.
+        reading: time to read the data; 0 if it was not measured.
+        message_work: of one end of a message between two workers; 0 if it was not measured.
+        remembered: True if an earlier command measured layers or link; not part of the file.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -208,13 +197,13 @@ class Profile:
         return set(self.edges) == {(i, i + 1) for i in range(len(self.layers) - 1)}
 
     def weight_bytes_of(self, layers: Collection[int]) -> int:
-        """Bytes of the weights of some layers together, those that they share once."""
+        """Bytes of the weights of some layers together; those that they share count once."""
         again = sum(each.counted_again(layers) for each in self.shared_weights)
         return sum(self.layers[layer].weight_bytes for layer in layers) - again
 
     @property
     def single_device_s(self) -> float:
-        """The seconds of a minibatch on one device, its data included."""
+        """Seconds of a minibatch on one device, including its data."""
         return sum(layer.compute_s for layer in self.layers) + self.reading.inputs_s + self.reading.targets_s
 
     @property
@@ -240,8 +229,8 @@ class Profile:
     @property
     def notes(self) -> list[str]:
         """Notes on the numbers: when they were measured, and how to measure them again."""
-        anew = f"; {HOW_TO_REFRESH}" if self.remembered else ""
-        return [self.occasion + anew] if self.occasion else []
+        hint = f"; {HOW_TO_REFRESH}" if self.remembered else ""
+        return [self.occasion + hint] if self.occasion else []
 
     @property
     def weight_bytes(self) -> int:
@@ -258,7 +247,7 @@ class Profile:
             "provenance": dict(self.provenance),
             "layers": [asdict(layer) for layer in self.layers],
             "edges": [list(edge) for edge in self.edges],
-            "shared_weights": [each.to_json() for each in self.shared_weights],
+            "shared_weights": [{**asdict(each), "layers": list(each.layers)} for each in self.shared_weights],
         }
 
     @classmethod
@@ -312,42 +301,6 @@ class Profile:
             edges=tuple(sorted({(place[a], place[b]) for a, b in self.edges})),
             shared_weights=renumber_shared(self.shared_weights, place),
         )
-
-
-def read_profile(path: Path) -> Profile:
-    """The profile in a file of `pipetrain profile`, or in one of PipeDream's `graph.txt`.
-
-    Raises:
-        ConfigError: there is no such file, or it holds neither.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigError(f"profile={path}: cannot be read: {reason}; `pipetrain profile` writes one") from None
-    try:
-        return Profile.from_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else _of_graph(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"profile={path}: line {error.lineno}: no JSON: {error.msg}") from None
-    except ConfigError as error:
-        raise ConfigError(f"profile={path}: {error}") from None
-
-
-def _of_graph(text: str) -> Profile:
-    graph = graph_txt.parse(text)
-    index = {name: i for i, name in enumerate(graph.nodes)}
-    layers = [
-        ProfiledLayer(
-            label=node.label,
-            forward_s=node.forward_ms / 1000,
-            backward_s=node.backward_ms / 1000,
-            output_bytes=round(node.output_bytes),
-            weight_bytes=round(node.weight_bytes),
-            activation_bytes=round(node.output_bytes),
-        )
-        for node in graph.nodes.values()
-    ]
-    return Profile(tuple(layers), tuple((index[a], index[b]) for a, b in graph.edges)).ordered()
 
 
 def _layer(index: int, values: Any) -> ProfiledLayer:

@@ -1,19 +1,17 @@
 """Dynamic programs that minimize the largest cost in a sequence of stages, vectorized over states."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from typing_extensions import override
 
 from pipetrain.planner.profile.antichains import Table, Vector
 
 _BLOCK = 1 << 15
 """Numbers that are compared at a time: as many as the processor's cache holds."""
 EQUAL = 1e-12
-"""Two costs that differ by rounding alone differ by less, relatively."""
+"""Relative difference below which two costs are equal except for rounding."""
 
 
 class StageCandidate(NamedTuple):
@@ -31,21 +29,9 @@ def preference(parts: Sequence[StageCandidate]) -> list[tuple[int, int]]:
     return [(-part.replicas, part.last) for part in parts]
 
 
-class Bottleneck(ABC):
-    """The best sequence of stages on workers in a row, all of which are used."""
-
-    @abstractmethod
-    def least(self, first: int, last: int) -> float:
-        """The smallest largest cost of stages between two states."""
-
-    @abstractmethod
-    def parts(self, first: int, last: int) -> list[StageCandidate]:
-        """The stages of a best sequence between two states, the preferred one of equals."""
-
-
 @dataclass(frozen=True)
-class BottleneckDP(Bottleneck):
-    """Stages whose costs do not depend on how many stages follow.
+class BottleneckDP:
+    """The best sequence of stages on all workers of a row, whose costs do not depend on how many stages follow.
 
     Attributes:
         stages: worker -> costs of the stages that begin with it, infinite if impossible, as [count - 1, first state,
@@ -57,35 +43,33 @@ class BottleneckDP(Bottleneck):
     links: Sequence[Vector]
     _costs_to: dict[int, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @override
     def least(self, first: int, last: int) -> float:
+        """Minimal bottleneck cost of stages between two states."""
         return float(self._costs(last)[0, first])
 
     def table(self) -> Table:
-        """At [first state, last state], the smallest largest cost of stages between the two."""
+        """At [first state, last state], the minimal bottleneck cost of stages between the two."""
         costs: Table = self._all_costs(range(len(self.links[0])))[0]
         return costs.T
 
-    @override
     def parts(self, first: int, last: int) -> list[StageCandidate]:
-        return list(self._parts(first, last))
-
-    def _parts(self, state: int, last: int) -> Iterator[StageCandidate]:
+        """The stages of a best sequence between two states, the preferred one of equals."""
         rest = _linked(self._costs(last), self.links)
-        worker = 0
+        parts: list[StageCandidate] = []
+        worker, state = 0, first
         while worker < len(self.links):
-            part = _next_part(self.stages(worker), rest, worker, state)
-            yield part
+            parts.append(part := _next_part(self.stages(worker), rest, worker, state))
             worker, state = worker + part.replicas, part.last
+        return parts
 
     def _costs(self, last: int) -> Table:
-        """At [worker, state], the smallest largest cost of stages from there to the last state."""
+        """At [worker, state], the minimal bottleneck cost of stages from there to the last state."""
         if last not in self._costs_to:
             self._costs_to[last] = self._all_costs([last])[:, 0, : last + 1]
         return self._costs_to[last]
 
     def _all_costs(self, lasts: Sequence[int]) -> Table:
-        """At [worker, index of the last state, state], the smallest largest cost of stages between the two states."""
+        """At [worker, index of the last state, state], the minimal bottleneck cost of stages between the two states."""
         workers, count = len(self.links), len(self.links[0])
         best = np.full((workers + 1, len(lasts), count), np.inf)
         best[workers, range(len(lasts)), lasts] = 0.0
@@ -98,8 +82,8 @@ class BottleneckDP(Bottleneck):
 
 
 @dataclass(frozen=True)
-class BottleneckDPByDepth(Bottleneck):
-    """Stages whose costs depend on how many stages follow: the number of stages is one more index.
+class BottleneckDPByDepth:
+    """The best sequence of stages whose costs depend on how many stages follow: their number is one more index.
 
     Attributes:
         stages: worker, number of stages that follow -> costs as those of `BottleneckDP`.
@@ -110,41 +94,39 @@ class BottleneckDPByDepth(Bottleneck):
     links: Sequence[Vector]
     _costs_to: dict[int, list[Table]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @override
     def least(self, first: int, last: int) -> float:
+        """Minimal bottleneck cost of stages between two states."""
         return min(float(table[0, first]) for table in self._costs(last))
 
-    @override
     def parts(self, first: int, last: int) -> list[StageCandidate]:
+        """The stages of a best sequence between two states, the preferred one of equals."""
         most = self.least(first, last) * (1 + EQUAL)
         depths = [depth for depth, table in enumerate(self._costs(last), 1) if table[0, first] <= most]
-        return min((list(self._of_depth(depth, first, last)) for depth in depths), key=preference)
+        return min((self._of_depth(depth, first, last) for depth in depths), key=preference)
 
-    def _of_depth(self, depth: int, state: int, last: int) -> Iterator[StageCandidate]:
-        worker = 0
+    def _of_depth(self, depth: int, first: int, last: int) -> list[StageCandidate]:
         rests = [self._end(last), *(_linked(table, self.links) for table in self._costs(last)[: depth - 1])]
+        parts: list[StageCandidate] = []
+        worker, state = 0, first
         for behind, rest in reversed(list(enumerate(rests))):
-            part = _next_part(self.stages(worker, behind), rest, worker, state)
-            yield part
+            parts.append(part := _next_part(self.stages(worker, behind), rest, worker, state))
             worker, state = worker + part.replicas, part.last
+        return parts
 
     def _costs(self, last: int) -> list[Table]:
         """By number of stages, from 1: at [worker, state], the minimal bottleneck of that many up to the last state."""
         if last not in self._costs_to:
-            self._costs_to[last] = list(self._all_costs(last))
+            self._costs_to[last] = tables = list[Table]()
+            rest = self._end(last)
+            for behind in range(min(len(self.links), last)):
+                tables.append(best := np.full_like(rest, np.inf))
+                for worker in range(len(self.links) - behind):
+                    best[worker] = self._best(worker, behind, rest, last)
+                rest = _linked(best, self.links)
         return self._costs_to[last]
 
-    def _all_costs(self, last: int) -> Iterator[Table]:
-        rest = self._end(last)
-        for behind in range(min(len(self.links), last)):
-            best = np.full_like(rest, np.inf)
-            for worker in range(len(self.links) - behind):
-                best[worker] = self._best(worker, behind, rest, last)
-            yield best
-            rest = _linked(best, self.links)
-
     def _best(self, worker: int, behind: int, rest: Table, last: int) -> Vector:
-        """The smallest largest cost of stages that begin with a worker, from each state."""
+        """Minimal bottleneck cost of stages that begin with a worker, from each state."""
         after = rest[worker + 1 :]
         possible = np.flatnonzero(np.isfinite(after).any(axis=1))
         if not possible.size:
@@ -194,30 +176,13 @@ def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
         lasts: the last states.
     """
     best: Table = np.full(behind.shape[1:], np.inf)
-    for begin, end in _blocks(max(lasts) + 1, len(stages)):
+    count, end = max(lasts) + 1, 0
+    while end < count:  # rows of the upper triangle, as many as the cache holds
+        begin, end = end, min(count, end + max(1, _BLOCK // (len(stages) * (count - end))))
         rows = stages[:, begin:end, begin:]
         for index, last in enumerate(lasts):
             if last > begin:
-                best[index, begin:end] = _smallest(rows, behind[:, index, begin : last + 1])
+                after = behind[:, index, begin : last + 1]
+                compared = np.maximum(rows[:, :, : after.shape[1]], after[:, np.newaxis])
+                best[index, begin:end] = np.minimum.reduce(np.minimum.reduce(compared, axis=2), axis=0)
     return best
-
-
-def _smallest(rows: Table, behind: Table) -> Vector:
-    """For each row, the minimum over states of the maximum of a stage up to the state and the stages after it.
-
-    Args:
-        rows: [count - 1, row, state].
-        behind: [count - 1, state], of the first states.
-    """
-    compared = np.maximum(rows[:, :, : behind.shape[1]], behind[:, np.newaxis])
-    smallest: Vector = np.minimum.reduce(np.minimum.reduce(compared, axis=2), axis=0)  # quicker than `min`
-    return smallest
-
-
-def _blocks(count: int, depth: int) -> Iterator[tuple[int, int]]:
-    """Rows (begin, end) of an upper triangle that are compared together."""
-    begin = 0
-    while begin < count:
-        end = min(count, begin + max(1, _BLOCK // (depth * (count - begin))))
-        yield begin, end
-        begin = end

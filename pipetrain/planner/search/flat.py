@@ -1,20 +1,17 @@
 """The search for the fastest pipeline, or the one that needs least memory, on devices in a row."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
 import numpy as np
-from typing_extensions import override
 
 from pipetrain.planner.costs.memory import MemoryModel, StagePlace, StageSizes
 from pipetrain.planner.costs.stage_costs import CostModel
-from pipetrain.planner.costs.topology import Device, DeviceRow, Topology, even_rows
+from pipetrain.planner.costs.topology import DeviceRow, Topology
 from pipetrain.planner.profile.antichains import AntichainStates, Table, Vector
 from pipetrain.planner.search.bottleneck import (
     EQUAL,
-    Bottleneck,
     BottleneckDP,
     BottleneckDPByDepth,
     StageCandidate,
@@ -32,27 +29,41 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
 
 
 @dataclass(frozen=True)
-class FlatCosts(ABC):
-    """Costs of stages and links, of which a pipeline has as much as the largest.
+class FlatCosts:
+    """Costs of stages and links; that of a pipeline is the largest.
+
+    With a cost model they are seconds of a minibatch, infinite if a stage does not fit. Without one, they are the share
+    of its smallest device's memory that a stage keeps; bytes if memory is not limited.
 
     Attributes:
-        states: where the model may be cut.
-        topology: the devices.
-        memory: what a stage keeps; None: it fits whatever it keeps.
+        states: possible cuts of the model.
+        memory: of a stage; None: every stage fits.
+        model: of replicas and links.
     """
 
     states: AntichainStates
     topology: Topology
     memory: MemoryModel | None
+    model: CostModel | None = None
     _bytes_at: dict[StagePlace, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @abstractmethod
     def stage(self, place: StagePlace, first: int) -> Table:
         """Costs of a stage between two states on `place.replicas` devices from the first on; infinite if impossible."""
+        devices = [self.topology.device(first + each) for each in range(place.replicas)]
+        limit = min(device.memory_bytes or inf for device in devices)
+        if self.model is None:
+            assert self.memory is not None
+            room = min(device.memory_bytes or 1.0 for device in devices)
+            return np.where(self.states.follows, self._bytes(self.memory, place) / room, inf)
+        time = self._seconds / min(device.speed for device in devices)
+        if self.memory is not None and limit < inf:
+            time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
+        bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
+        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
 
-    @abstractmethod
     def link(self, bytes_per_s: float) -> Vector:
         """Costs of a link, by the state at which it cuts."""
+        return np.zeros(len(self.states)) if self.model is None else self.model.link_s(self.states, bytes_per_s)
 
     @property
     def depend_on_device(self) -> bool:
@@ -60,7 +71,7 @@ class FlatCosts(ABC):
         return not self.topology.uniform or (self.memory is not None and self.memory.flows)
 
     def _bytes(self, memory: MemoryModel, place: StagePlace) -> Table:
-        """Bytes of a stage; where all phases drain, replicas do not matter, and the last table serves for all."""
+        """Bytes of a stage; if all phases drain, replicas do not matter, and the last table serves for all."""
         if memory.flows:
             return memory_table(self.states, memory, place)
         key = StagePlace(place.r, place.behind)
@@ -69,59 +80,18 @@ class FlatCosts(ABC):
             self._bytes_at[key] = memory_table(self.states, memory, key)
         return self._bytes_at[key]
 
-    def _devices(self, place: StagePlace, first: int) -> list[Device]:
-        return [self.topology.device(first + each) for each in range(place.replicas)]
-
-
-@dataclass(frozen=True)
-class TimeCosts(FlatCosts):
-    """Seconds of a minibatch; infinite where a stage does not fit."""
-
-    model: CostModel
-
-    @override
-    def stage(self, place: StagePlace, first: int) -> Table:
-        devices = self._devices(place, first)
-        time = self._seconds / min(device.speed for device in devices)
-        limit = min(device.memory_bytes or inf for device in devices)
-        if self.memory is not None and limit < inf:
-            time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
-        bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
-        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
-
-    @override
-    def link(self, bytes_per_s: float) -> Vector:
-        return self.model.link_s(self.states, bytes_per_s)
-
     @cached_property
     def _seconds(self) -> Table:
         return self.states.between(self.states.compute_s, inf)
 
 
 @dataclass(frozen=True)
-class MemoryCosts(FlatCosts):
-    """Share of its smallest device that a stage keeps; bytes where memory is not limited."""
-
-    memory: MemoryModel
-
-    @override
-    def stage(self, place: StagePlace, first: int) -> Table:
-        room = min(each.memory_bytes or 1.0 for each in self._devices(place, first))
-        share: Table = np.where(self.states.follows, self._bytes(self.memory, place) / room, np.inf)
-        return share
-
-    @override
-    def link(self, bytes_per_s: float) -> Vector:
-        return np.zeros(len(self.states))
-
-
-@dataclass(frozen=True)
 class FlatSearch:
     """The best pipeline on all devices.
 
-    What a stage keeps under a memory limit depends on the stages after it in a pipeline that drains, else on the
-    devices after it. Where all stages have as many replicas, fewer microbatches may be in flight than among unlike
-    ones: those pipelines are searched for by themselves.
+    Under a memory limit, the memory of a stage depends on the stages after it in a pipeline that drains, otherwise on
+    the devices after it. With equal numbers of replicas fewer microbatches may be in flight than with different ones:
+    these pipelines are searched separately.
 
     Attributes:
         costs: of stages and links.
@@ -134,13 +104,20 @@ class FlatSearch:
     """Stages behind -> the costs from the first device on, the last that were needed, for devices that are alike."""
 
     def least(self) -> float:
-        """The largest cost of the best pipeline; infinite where none is possible."""
-        return min(program.least(0, self._last) for program in self._programs)
+        """Cost of the best pipeline; infinite if none is possible."""
+        return min(program.least(0, self._last) for program, _ in self._programs)
 
     def stages(self) -> list[StageCandidate]:
         """The stages of the best pipeline, the preferred one of equals."""
         most = self.least() * (1 + EQUAL)
-        best = (program.parts(0, self._last) for program in self._programs if program.least(0, self._last) <= most)
+        best = []
+        for program, row in self._programs:
+            if program.least(0, self._last) <= most:
+                parts = program.parts(0, self._last)
+                if row is not None:  # its workers are stages
+                    placed = zip(parts, row.bounds, strict=True)
+                    parts = [part._replace(worker=a, replicas=b - a) for part, (a, b) in placed]
+                best.append(parts)
         return min(best, key=preference)
 
     @property
@@ -148,19 +125,26 @@ class FlatSearch:
         return len(self.costs.states) - 1
 
     @cached_property
-    def _programs(self) -> list[Bottleneck]:
+    def _programs(self) -> list[tuple[BottleneckDP | BottleneckDPByDepth, DeviceRow | None]]:
+        """Dynamic programs over devices, or, with fixed replicas on a row of devices, over stages."""
         memory, topology = self.costs.memory, self.costs.topology
         if self.replicas is not None:
-            return [_FixedReplicas(self.costs, DeviceRow(topology, self.replicas))]
-        link = self.costs.link(topology.bytes_per_s[0])
-        links = [link] * topology.num_devices
+            return [self._fixed(DeviceRow(topology, self.replicas))]
+        devices = topology.num_devices
+        links = [self.costs.link(topology.bytes_per_s[0])] * devices
         if memory is None:
-            return [BottleneckDP(self._on, links)]
-        rows = even_rows(topology, self._last)
-        return [
-            BottleneckDPByDepth(self._on, links) if memory.drains else BottleneckDP(self._on, links),
-            *(_FixedReplicas(self.costs, row) for row in rows),
-        ]
+            return [(BottleneckDP(self._on, links), None)]
+        free = BottleneckDPByDepth(self._on, links) if memory.drains else BottleneckDP(self._on, links)
+        even = (count for count in range(1, min(devices, self._last) + 1) if devices % count == 0)
+        rows = (DeviceRow(topology, (devices // count,) * count) for count in even)
+        return [(free, None), *map(self._fixed, rows)]
+
+    def _fixed(self, row: DeviceRow) -> tuple[BottleneckDP, DeviceRow]:
+        places = list(zip(StagePlace.row(row.replicas), (first for first, _ in row.bounds), strict=True))
+        before_first: Vector = np.zeros(len(self.costs.states))
+        links = {bandwidth: self.costs.link(bandwidth) for bandwidth in row.link_bytes_per_s}
+        cuts = [before_first, *(links[bandwidth] for bandwidth in row.link_bytes_per_s)]
+        return BottleneckDP(lambda r: self.costs.stage(*places[r])[np.newaxis], cuts), row
 
     def _on(self, device: int, behind: int = 0) -> Table:
         """Costs of stages that begin with a device, on one and more, and that at least so many stages follow."""
@@ -180,26 +164,3 @@ class FlatSearch:
         for count in range(1, after - behind + 1):
             table[count - 1] = self.costs.stage(StagePlace(r, behind, count, after - count), device)
         return table
-
-
-class _FixedReplicas(Bottleneck):
-    """Stages whose replicas are given: the workers of the dynamic program are the stages."""
-
-    def __init__(self, costs: FlatCosts, row: DeviceRow) -> None:
-        places = list(zip(StagePlace.row(row.replicas), (first for first, _ in row.bounds), strict=True))
-        links = {bandwidth: costs.link(bandwidth) for bandwidth in row.link_bytes_per_s}
-        before_first: list[Vector] = [np.zeros(len(costs.states))]
-        self._row = row
-        self._program = BottleneckDP(
-            lambda r: costs.stage(*places[r])[np.newaxis],
-            before_first + [links[bandwidth] for bandwidth in row.link_bytes_per_s],
-        )
-
-    @override
-    def least(self, first: int, last: int) -> float:
-        return self._program.least(first, last)
-
-    @override
-    def parts(self, first: int, last: int) -> list[StageCandidate]:
-        parts = zip(self._program.parts(first, last), self._row.bounds, self._row.replicas, strict=True)
-        return [part._replace(worker=device, replicas=count) for part, (device, _), count in parts]

@@ -21,9 +21,9 @@ class MemberPlace(NamedTuple):
 
     Attributes:
         device: the first.
-        copies: how many of it take minibatches in turn.
-        after: the devices of the stages after it.
-        stages_after: how many stages these are, at most.
+        copies: number of replicas that take minibatches in turn.
+        after: number of devices of the stages after it.
+        stages_after: largest number of stages after it.
     """
 
     device: int = 0
@@ -34,16 +34,15 @@ class MemberPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class HierarchicalSearch:
-    """The best pipeline on all devices, with as many replicas of each stage as are best.
+    """The best pipeline on all devices, with the best number of replicas of each stage.
 
-    A level's members are the workers of a dynamic program (`BottleneckDP`), whose stages cost what the level below says
-    (PipeDream § 3.1). Under a memory limit a stage is taken to keep as much as in the deepest pipeline on its devices.
+    A level's members are the workers of a dynamic program (`BottleneckDP`); the level below gives the costs of its
+    stages (PipeDream § 3.1). Under a memory limit a stage counts as in the deepest pipeline on its devices.
 
     Attributes:
-        states: where the model may be cut.
+        states: possible cuts of the model.
         topology: the devices, which are alike.
-        costs: of replicas and links.
-        memory: what a stage keeps; None: it fits whatever it keeps.
+        memory: of a stage; None: every stage fits.
     """
 
     states: AntichainStates
@@ -58,36 +57,27 @@ class HierarchicalSearch:
 
     def stages(self) -> list[StageCandidate]:
         """The stages of the best pipeline."""
-        return list(self._expand(self._levels, 0, len(self.states) - 1, MemberPlace()))
-
-    @property
-    def _levels(self) -> int:
-        return len(self.topology.workers)
+        return list(self._expand(len(self.topology.workers), 0, len(self.states) - 1, MemberPlace()))
 
     @cached_property
     def _top(self) -> BottleneckDP:
-        return self._level(self._levels, MemberPlace())
+        return self._level(len(self.topology.workers), MemberPlace())
 
     def _expand(
         self, level: int, first: int, last: int, place: MemberPlace, counts: tuple[int, ...] = ()
     ) -> Iterator[StageCandidate]:
         """The stages between two states on a member of a level, of which there are `counts` on the levels above."""
-        workers = self._top if level == self._levels else self._level(level, place)
+        workers = self._top if level == len(self.topology.workers) else self._level(level, place)
         for part in workers.parts(first, last):
             inner, each = self._inner(level, place, part.worker, part.replicas), (part.replicas, *counts)
             if level == 1:
                 time = float(self._compute(inner)[part.first, part.last])
-                cost = self._synchronized(time, part, each)
-                yield StageCandidate(part.first, part.last, inner.device, inner.copies, cost)
+                weights = float(self.states.stage_weight_bytes[part.first, part.last])
+                for count, bandwidth in zip(each, self.topology.bytes_per_s, strict=False):
+                    time = float(self.costs.replicated(time, weights, count, bandwidth))
+                yield StageCandidate(part.first, part.last, inner.device, inner.copies, time)
             else:
                 yield from self._expand(level - 1, part.first, part.last, inner, each)
-
-    def _synchronized(self, time: float, part: StageCandidate, counts: tuple[int, ...]) -> float:
-        """The seconds of a stage whose replicas, so many on each level, exchange weights over its links."""
-        weights = float(self.states.stage_weight_bytes[part.first, part.last])
-        for count, bandwidth in zip(counts, self.topology.bytes_per_s, strict=False):
-            time = self.costs.replicated(time, weights, count, bandwidth)
-        return float(time)
 
     def _level(self, level: int, place: MemberPlace) -> BottleneckDP:
         """The dynamic program of a level whose members are at `place`."""
@@ -96,7 +86,7 @@ class HierarchicalSearch:
         if self.memory is None:
             shared = self._replicated(level, place, 0)
             return BottleneckDP(lambda worker: shared[: members - worker], links)
-        if level == self._levels:
+        if level == len(self.topology.workers):
             return BottleneckDP(lambda worker: self._replicated(level, place, worker), links)
         each = [self._replicated(level, place, worker) for worker in range(members)]
         return BottleneckDP(each.__getitem__, links)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.topology import Topology
-from pipetrain.planner.pipeline_plan import PipelinePlan, sent_bytes
+from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
 from pipetrain.report.text_table import both_ends, rate_of, shortened, size_of, text_table, unit_of
@@ -66,7 +67,8 @@ class Comparison:
 
     def sent_per_sample(self, plan: PipelinePlan) -> float:
         """Bytes that all devices together send for each sample."""
-        return sent_bytes(self.profile, plan) / self.batch_size
+        stages, replicas = tuple(s.layers for s in plan.stages), tuple(s.replicas for s in plan.stages)
+        return CutProfile(self.profile, stages, replicas, self.topology).total_sent_bytes / self.batch_size
 
     def _row(self, row: ComparedPlan) -> list[str]:
         plan = row.plan

@@ -210,7 +210,7 @@ def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[ActivationGrowth])
     `growth` is that of the activations of each stage with the batch.
     """
     n = run.settings.train.microbatches
-    limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.devices]
+    limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.row.devices]
 
     def stage_bytes(samples: int) -> list[int]:
         return run.memory(phase, samples, [each.at(samples) for each in growth])

@@ -9,7 +9,7 @@ from functools import cached_property
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import Slice, grid, idle_shares, play
 from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.times import StageTimes
@@ -175,9 +175,9 @@ class PhaseTimeline:
     @cached_property
     def _steady(self) -> Steady:
         rules = self.phase.rules
-        cycles = [rules.steady_cycle(r) for r in range(rules.num_stages)]
-        replication = Replication(rules.replicas.counts, [0.0] * rules.num_stages)
-        return steady_state(SteadyPipeline(cycles, self._times, replication, rules.segments))
+        stages, counts = rules.num_stages, rules.replicas.counts
+        cycles = [rules.steady_cycle(r) for r in range(stages)]
+        return steady_state(SteadyPipeline(cycles, self._times, counts, [0.0] * stages, segments=rules.segments))
 
     def _peaks(self) -> list[int]:
         rules = self.phase.rules

@@ -17,8 +17,8 @@ from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartitio
 from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
 from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.partition.rules import Even, PartitionRule
+from pipetrain.program.custom_schedule import check_custom_schedule
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.program.validation import check_custom_schedule
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import ListSchedule, Replicas, Schedule
 from pipetrain.schedules.round_robin import RoundRobin

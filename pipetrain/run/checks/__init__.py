@@ -1,1 +1,1 @@
-"""Checks of a run whose objects could all be built; each returns notes for the user, or raises ConfigError."""
+"""Checks of a run whose objects could all be built; they yield notes for the user, or raise ConfigError."""

@@ -28,11 +28,9 @@ class DryRun:
     """The model's outputs for the first samples, as an evaluation computes them.
 
     Attributes:
-        outputs, targets: of two samples.
-        indices: which samples the first minibatch has.
+        indices: of the samples of the first minibatch.
         all_targets: of that minibatch.
-        tokens: that the model knows; None if it looks none up.
-        inputs: of the two samples.
+        tokens: range of ids that the model has rows for; None if it looks none up.
     """
 
     outputs: Tensors
@@ -44,10 +42,10 @@ class DryRun:
 
 
 def training_dry_run(data: Data, chain: LayerChain, arithmetic: ComputeOptions = _PLAIN) -> DryRun:
-    """Reads the first minibatch, and evaluates the model on its first samples.
+    """The first minibatch, and the model's outputs for its first samples.
 
     Raises:
-        ConfigError: a layer cannot compute in the precision asked for, or looks up an id that is in no table.
+        ConfigError: a layer cannot compute in this precision, or looks up an id without a row in its table.
     """
     inputs, targets = next(data.train.samples(0, 0, 1))
     indices, vocabulary = data.train.minibatches(0)[0], getattr(data.dataset, "vocabulary_size", None)
@@ -58,7 +56,7 @@ def training_dry_run(data: Data, chain: LayerChain, arithmetic: ComputeOptions =
 
 
 def evaluation_dry_run(data: Data, chain: LayerChain, of_training: DryRun, arithmetic: ComputeOptions) -> DryRun | None:
-    """The same for samples of the evaluation set; None if they are of the form of those of the training set.
+    """A dry run with samples of the evaluation set; None if they have the form of those of the training set.
 
     Raises:
         ConfigError: the model cannot compute them.
@@ -85,7 +83,7 @@ def _forms(tensors: Tensors) -> list[object]:
 
 
 def types_and_shapes(tensors: Tensors) -> str:
-    """The types and shapes of the tensors, for an error."""
+    """Types and shapes of the tensors, for an error."""
     return ", ".join(f"{str(each.dtype).removeprefix('torch.')} {tuple(each.shape)}" for each in tensors)
 
 
@@ -116,13 +114,13 @@ _LOOKUPS = (functional.embedding, functional.embedding_bag)
 
 
 class EmbeddingIndexCheck(TorchFunctionMode):
-    """Looks at each lookup while it is on.
+    """Checks each lookup in an embedding table while it is active.
 
     Args:
         chain: the model.
         inputs: of its first layer.
-        indices: which samples of the training set they are.
-        vocabulary: tokens that the data object says there are.
+        indices: of their samples in the training set.
+        vocabulary: number of tokens that the data object declares; None if it declares none.
     """
 
     def __init__(self, chain: LayerChain, inputs: Tensors, indices: Sequence[int], vocabulary: int | None) -> None:
@@ -133,7 +131,7 @@ class EmbeddingIndexCheck(TorchFunctionMode):
 
     @property
     def tokens(self) -> TokenRange | None:
-        """The ids that the inputs may have that are looked up as they are; None if none is."""
+        """Range of ids of the inputs that are themselves looked up; None if there are none."""
         alone = len(self._rows) == 1  # with several, it is unknown which of them has the data set's tokens
         return TokenRange("train", dict(self._rows), self._vocabulary if alone else None) if self._rows else None
 

@@ -29,17 +29,21 @@ _PLAIN = ComputeOptions()
 def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions = _PLAIN) -> list[str]:
     """The layers whose backward reads a tensor computed from weights in the forward, such as weight_norm's.
 
-    Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
-    the forward saved it. Each layer is run three times to find them: a saved tensor that is the same for other inputs
-    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing is known. Casts
-    of weights that the arithmetic makes are none of them, as they are made again for the backward.
+    If a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
+    the forward saved it. Each layer runs three times: a saved tensor that is the same for other inputs but not for
+    other weights depends on the weights alone. Nothing is known if inputs cannot be changed. Casts of weights that the
+    arithmetic makes do not count, as they are made again for the backward.
 
     Raises:
         ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
     """
     probe = copy.deepcopy(chain)
     first = tuple(tensor[:_SAMPLES].clone() for tensor in inputs)
-    second = tuple(_other_samples(tensor) for tensor in inputs)
+    # for integers, which may be indices, the last sample over and over
+    second = tuple(
+        torch.randn_like(a) if tensor.is_floating_point() else tensor[-1:].expand_as(a).clone()
+        for a, tensor in zip(first, inputs, strict=True)
+    )
     derived = []
     for label, layer in zip(probe.labels, probe.layers, strict=True):
         _refuse_max_norm(label, layer)
@@ -61,7 +65,7 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
 
 
 def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
-    """Looks for layers that would not compute the same again, as they count their forwards.
+    """Checks that no layer counts its forwards, and so computes something else in a recomputation.
 
     Raises:
         ConfigError: a forward changes something that Python keeps, and does so each time.
@@ -85,7 +89,7 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
 
 
 def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
-    """Trains on a single sample, which batch norm refuses where it has one value per channel.
+    """Trains on a single sample, which batch norm refuses if it has one value per channel.
 
     Raises:
         ConfigError: a layer cannot.
@@ -106,14 +110,8 @@ def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
             tensors = result if isinstance(result, tuple) else (result,)
 
 
-def _other_samples(tensor: Tensor) -> Tensor:
-    """Other inputs of the first layer: for integers, which may be indices, the last sample over and over."""
-    samples = tensor[:_SAMPLES]
-    return torch.randn_like(samples) if tensor.is_floating_point() else tensor[-1:].expand_as(samples).clone()
-
-
 def _unlike(first: Tensor, second: Tensor) -> Tensor:
-    """`second`, or if it equals `first` other numbers, where any numbers do."""
+    """`second`; random numbers if it equals `first` and is floating-point."""
     if not second.is_floating_point() or not _same(first, second):
         return second
     return torch.randn_like(second).requires_grad_(second.requires_grad)
@@ -136,7 +134,7 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
         return tensor
 
     torch.default_generator.manual_seed(0)
-    hooks = torch.autograd.graph.saved_tensors_hooks(pack, _identity)
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with torch.enable_grad(), hooks, casts, arithmetic.computing(inputs[0].device):
         result = functional_call(layer, leaves, inputs)
     outputs = result if isinstance(result, tuple) else (result,)
@@ -147,23 +145,23 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
 
 @contextmanager
 def _beginning_with(layer: nn.Module, state: float) -> Iterator[None]:
-    """Has recurrent modules that are given no state begin with this one in place of zeros.
+    """Makes recurrent modules that receive no state begin with this one instead of zeros.
 
-    What they compute of zeros and their weights is the same for all inputs, and an activation nevertheless.
+    Results of zeros and their weights are the same for all inputs, and activations nevertheless.
     """
+
+    def forward_of(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with _ZerosAs(state):
+            return original(*args, **kwargs)
+
     recurrent = [module for module in layer.modules() if isinstance(module, nn.RNNBase | nn.RNNCellBase)]
     try:
         for module in recurrent:
-            module.forward = partial(_with_zeros_as, state, module.forward)
+            module.forward = partial(forward_of, module.forward)
         yield
     finally:
         for module in recurrent:
             del module.forward
-
-
-def _with_zeros_as(value: float, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with _ZerosAs(value):
-        return forward(*args, **kwargs)
 
 
 class _ZerosAs(TorchFunctionMode):
@@ -179,35 +177,25 @@ class _ZerosAs(TorchFunctionMode):
         return made.fill_(self._value) if func is torch.zeros else made
 
 
-def _identity(tensor: Tensor) -> Tensor:
-    return tensor
-
-
 def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
 def _refuse_hidden_parameters(label: str, outputs: Tensors, leaves: list[Tensor]) -> None:
     registered = {id(leaf) for leaf in leaves}
-    for node in _graph(outputs):
+    waiting, seen = [output.grad_fn for output in outputs if output.grad_fn is not None], set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        waiting += [parent for parent, _ in node.next_functions if parent is not None]
         variable = getattr(node, "variable", None)
         if isinstance(variable, Tensor) and id(variable) not in registered:
             raise ConfigError(
                 f"model: layer {label} uses a parameter of shape {tuple(variable.shape)} that none of its modules "
                 "registers; assign it as an attribute of the module that uses it"
             )
-
-
-def _graph(outputs: Tensors) -> list[Node]:
-    nodes, waiting = [], [output.grad_fn for output in outputs if output.grad_fn is not None]
-    seen = set()
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            nodes.append(node)
-            waiting += [parent for parent, _ in node.next_functions if parent is not None]
-    return nodes
 
 
 def _refuse_max_norm(label: str, layer: nn.Module) -> None:
@@ -223,61 +211,47 @@ _TOLERANCE = 0.05
 """Relative: where a cast is left out, the numbers are only more precise."""
 
 
-def check_cut_trains_alike(chain: LayerChain, inputs: Inputs, output: str | None, seed: int) -> None:
-    """Trains the layers and the whole module on the first samples, for outputs, gradients and buffers of equal bits.
+def check_cut(
+    chain: LayerChain, inputs: Inputs, output: str | None, seed: int, arithmetic: ComputeOptions = _PLAIN
+) -> None:
+    """Compares layers that were cut along a graph with the whole module, on the first samples.
+
+    In training their outputs, gradients and buffers have equal bits; in the precision of the run, the same outputs.
 
     Args:
         chain: the model, `recorded`; left as it is.
         inputs: of a few samples.
-        output: the entry of what the module returns that goes to the loss; None: see `chain_of`.
+        output: entry of the module's result that goes to the loss; None: see `chain_of`.
         seed: of the run.
+        arithmetic: of the run.
 
     Raises:
         ConfigError: they differ.
     """
     # as with the recording itself, modules of torch that nothing else needs
-    from pipetrain.models.graph.equivalence import trains_like_eager
+    from pipetrain.models.graph.equivalence import matches_eager, trains_like_eager
     from pipetrain.models.graph.example import Example
 
-    if trains_like_eager(chain, Example.of(inputs), output, seed):
+    example, name = Example.of(inputs), type(chain.module).__name__
+    if not trains_like_eager(chain, example, output, seed):
+        raise ConfigError(
+            f"model: {name} cannot be cut into stages: in training, its layers give different outputs or gradients "
+            "than its own forward, for example because its first call differs; return an nn.Sequential whose children "
+            "are the layers, or a pipetrain.LayerChain(module, layers)"
+        )
+    if not arithmetic.mixed:
         return
-    raise ConfigError(
-        f"model: {type(chain.module).__name__} cannot be cut into stages: in training, its layers give different "
-        "outputs or gradients than its own forward, for example because its first call differs; "
-        "return an nn.Sequential whose children are the layers, or a pipetrain.LayerChain(module, layers)"
-    )
-
-
-def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmetic: ComputeOptions) -> None:
-    """Compares layers that were cut along a graph with the whole module, in the precision of the run.
-
-    Args:
-        chain: the model, `recorded`; left as it is.
-        inputs: of a few samples.
-        output: the entry of what the module returns that goes to the loss; None: see `chain_of`.
-        arithmetic: of the run.
-
-    Raises:
-        ConfigError: they give other outputs.
-    """
-    from pipetrain.models.graph.equivalence import matches_eager
-    from pipetrain.models.graph.example import Example
-
     with arithmetic.computing(torch.device("cpu")):
-        same = matches_eager(chain, Example.of(inputs), output, _TOLERANCE)
+        same = matches_eager(chain, example, output, _TOLERANCE)
     if not same:
         raise ConfigError(
-            f"train.precision={arithmetic.precision}: in stages, {type(chain.module).__name__} gives different "
-            "outputs than as a whole, because its forward depends on the dtypes of tensors; train.precision=fp32 works"
+            f"train.precision={arithmetic.precision}: in stages, {name} gives different outputs than as a whole, "
+            "because its forward depends on the dtypes of tensors; train.precision=fp32 works"
         )
 
 
 def check_stateful_data(chain: LayerChain, loaders: dict[str, Loader]) -> None:
-    """Checks that row b of each minibatch continues row b of the one before, where layers continue from its state.
-
-    Args:
-        chain: the model.
-        loaders: what reads each split, by its name.
+    """Checks that row b of each minibatch continues row b of the previous one, if layers carry state.
 
     Raises:
         ConfigError: the layers would continue with the state of other rows.

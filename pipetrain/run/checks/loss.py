@@ -19,17 +19,17 @@ from pipetrain.tensors import Tensors
 def check_loss(
     settings: Settings, trial: DryRun, loss: Loss, further: Metrics = NO_METRICS, decoded: Sequence[str] = ()
 ) -> list[str]:
-    """Scores two samples, as every evaluation does; a run that never evaluates is left alone.
+    """Scores two samples, as every evaluation does, unless the run never evaluates.
 
     Args:
         settings: of the run.
-        trial: what the model makes of two samples.
+        trial: the model's outputs for two samples.
         loss: of the run.
         further: metrics in addition to those of the loss.
-        decoded: the metrics that evaluations take of the whole model beside.
+        decoded: names of the metrics of generated texts.
 
     Returns:
-        What the user should know of the loss, and of metrics that cannot be computed from two samples.
+        Notes on the loss, and on metrics that cannot be computed from two samples.
 
     Raises:
         ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target`,
@@ -72,7 +72,7 @@ def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:
 
 
 def _check_gradient(loss: Loss, trial: DryRun) -> None:
-    """There is nothing to learn from a loss that does not depend on the outputs, as far as autograd can see."""
+    """Checks that autograd finds a way from the loss to the outputs."""
     outputs = [each.clone().requires_grad_() if each.is_floating_point() else each for each in trial.outputs]
     with torch.enable_grad():
         mean = loss(*(each.clone() for each in outputs), *trial.targets)
@@ -81,7 +81,7 @@ def _check_gradient(loss: Loss, trial: DryRun) -> None:
 
 
 def _check_sums(loss: Loss, trial: DryRun, together: PartScore) -> None:
-    """The hits among several samples are those among each of them, added up."""
+    """Checks that the hits among several samples are the sum of those among each."""
     samples = range(len(trial.targets[0]))
     try:
         alone = [correct_counts(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
@@ -105,7 +105,7 @@ def _row(tensors: Tensors, index: int) -> Tensors:
 
 
 def _check_further(trial: DryRun, further: Metrics) -> list[str]:
-    """Updates the metrics with two samples. Some, such as correlations, cannot be computed of so few."""
+    """Updates the metrics with two samples, too few for some, such as correlations."""
     notes = []
     for name, metric in further.fresh.items():
         try:

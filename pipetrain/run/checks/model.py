@@ -1,8 +1,9 @@
-"""The layer chain: what stages, precision, methods and checkpoints ask of it."""
+"""Checks of the layer chain: stages, precision, methods and checkpoints can handle it."""
 
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -17,8 +18,7 @@ from pipetrain.run.builders.model import build_arithmetic, first_inputs
 from pipetrain.run.checkpoint import tensor_file
 from pipetrain.run.checks.layers import (
     check_batch_norm,
-    check_cut_trains_alike,
-    check_dtypes,
+    check_cut,
     check_recomputation,
     check_stateful_data,
     weight_derived_layers,
@@ -27,92 +27,79 @@ from pipetrain.run.components import Components
 from pipetrain.schedules import ListSchedule
 
 
-def _check_cut(settings: Settings, components: Components) -> list[str]:
-    chain = components.chain
+def check_model(settings: Settings, components: Components) -> Iterator[str]:
+    """Notes on the model: ties, precision, tensors derived from weights.
+
+    Raises:
+        ConfigError: stages, precision, method or checkpoints cannot handle a layer.
+    """
+    chain, data = components.chain, components.data
     if chain.recorded:
-        check_cut_trains_alike(chain, first_inputs(components.data.dataset), settings.model.output, settings.seed)
-    return chain.notes
+        inputs, arithmetic = first_inputs(data.dataset), build_arithmetic(settings.train)
+        check_cut(chain, inputs, settings.model.output, settings.seed, arithmetic)
+    yield from chain.notes
+    yield from _ties(settings, components)
+    changing = _changing_method(settings, components)
+    yield from _arithmetic(settings, components, changing)
+    check_stateful_data(chain, {"train": data.train, "eval": data.evaluation})
+    for name, value in chain.module.state_dict().items():
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
+            kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise ConfigError(f"model: {name} is a {kind}, which checkpoints cannot hold; dense numbers work")
+    if changing is not None:
+        yield from _derived_weights(settings, components, changing)
+    normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in chain.module.modules())
+    if normalizes and min(map(len, data.train.minibatches(0))) // settings.train.microbatches == 1:
+        check_batch_norm(chain, data.example)
+    if components.segments is not None:
+        check_recomputation(chain, data.example)
 
 
-def _check_ties(settings: Settings, components: Components) -> list[str]:
-    chain, rules = components.chain, [phase.rules for phase in components.phases]
+def _ties(settings: Settings, components: Components) -> list[str]:
+    chain = components.chain
     if not settings.model.untie:
-        if components.finegrained and not all(each.schedule.synchronous for each in rules):
+        if not components.finegrained:
+            return [
+                f"{tie}, which sum its gradients before each update" for tie in ties_between(chain, components.bounds)
+            ]
+        if not all(phase.rules.schedule.synchronous for phase in components.phases):
             check_tied_units(chain, components.bounds)
-        ties = [] if components.finegrained else ties_between(chain, components.bounds)
-        return [f"{tie}, which sum its gradients before each update" for tie in ties]
+        return []
     own = [f"{name} is a weight of its own beside {was}" for name, was in chain.untied.items()]
     return [f"model.untie=true: {', '.join(own) or 'no layers share a weight, so nothing changes'}"]
 
 
-def _check_arithmetic(settings: Settings, components: Components) -> list[str]:
-    train, unlisted = settings.train, [phase.rules for phase in components.phases if _unlisted(phase.rules)]
+def _arithmetic(settings: Settings, components: Components, changing: str | None) -> list[str]:
+    """Notes on precision; `changing` is the first method whose backward may read other weights than its forward."""
+    train, schedules = settings.train, [phase.rules.schedule for phase in components.phases]
+    unlisted = [schedule for schedule in schedules if not isinstance(schedule, ListSchedule)]
     if train.precision == "fp16" and (components.finegrained or unlisted):
-        where = "partition=finegrained" if components.finegrained else f"schedule={unlisted[0].schedule.name}"
+        where = "partition=finegrained" if components.finegrained else f"schedule={unlisted[0].name}"
         raise ConfigError(f"train.precision=fp16: {where} leaves no room to scale the loss; train.precision=bf16 works")
     if train.compile:
         check_compiler(components.device)
-    changing = _changing_method(settings, components)
     if train.compile and changing is not None and train.precision != "fp32":
         raise ConfigError(
             f"train.compile=true: with train.precision={train.precision} compiled layers keep casts of the weights "
             f"that their forward read, and method={changing} has the backward read others; take train.precision=fp32, "
             "or leave train.compile out"
         )
-    if train.precision != "fp32" and components.chain.recorded:
-        inputs, arithmetic = first_inputs(components.data.dataset), build_arithmetic(train)
-        check_dtypes(components.chain, inputs, settings.model.output, arithmetic)
     if train.precision != "fp16":
         return []
-    synchronous = all(phase.rules.schedule.synchronous for phase in components.phases)
     alone = "each stage by itself, since asynchronous stages cannot wait for each other's gradients"
-    skipped = "an update whose gradients are not finite is skipped by"
-    return [f"train.precision=fp16: the loss is scaled; {skipped} {'all stages alike' if synchronous else alone}"]
+    together = all(schedule.synchronous for schedule in schedules)
+    skipped = f"an update whose gradients are not finite is skipped by {'all stages alike' if together else alone}"
+    return [f"train.precision=fp16: the loss is scaled; {skipped}"]
 
 
-def _unlisted(rules: PipelineRules) -> bool:
-    return not isinstance(rules.schedule, ListSchedule)
-
-
-def _check_carried(_settings: Settings, components: Components) -> list[str]:
-    check_stateful_data(components.chain, {"train": components.data.train, "eval": components.data.evaluation})
-    return []
-
-
-def _check_savable(_settings: Settings, components: Components) -> list[str]:
-    for name, value in components.chain.module.state_dict().items():
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
-            kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
-            raise ConfigError(f"model: {name} is a {kind}, which checkpoints cannot hold; dense numbers work")
-    return []
-
-
-def _check_derived_weights(settings: Settings, components: Components) -> list[str]:
-    changing = _changing_method(settings, components)
-    if changing is None:
-        return []
+def _derived_weights(settings: Settings, components: Components, changing: str) -> Iterator[str]:
     layers = weight_derived_layers(components.chain, components.data.example, build_arithmetic(settings.train))
-    if not layers:
-        return []
-    named = ", ".join(layers)
-    saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
-    if len(layers) > 1:
-        saving = f"layers {named} save tensors derived from their weights; the backward pass will use them"
-    return [f"warning: {saving} unchanged although method={changing} asks for another weight version"]
-
-
-def _check_batch_norm(settings: Settings, components: Components) -> list[str]:
-    normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in components.chain.module.modules())
-    smallest = min(map(len, components.data.train.minibatches(0))) // settings.train.microbatches
-    if normalizes and smallest == 1:
-        check_batch_norm(components.chain, components.data.example)
-    return []
-
-
-def _check_recomputation(_settings: Settings, components: Components) -> list[str]:
-    if components.segments is not None:
-        check_recomputation(components.chain, components.data.example)
-    return []
+    if layers:
+        named = ", ".join(layers)
+        saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
+        if len(layers) > 1:
+            saving = f"layers {named} save tensors derived from their weights; the backward pass will use them"
+        yield f"warning: {saving} unchanged although method={changing} asks for another weight version"
 
 
 def _changing_method(settings: Settings, components: Components) -> str | None:
@@ -122,24 +109,11 @@ def _changing_method(settings: Settings, components: Components) -> str | None:
 
 
 def _backward_reads_others(rules: PipelineRules) -> bool:
-    """True if some backward uses other weights than its forward."""
     if rules.schedule.synchronous:
         return False
     minibatches = rules.steady + 2
     some = sorted({0, rules.num_stages // 2, rules.num_stages - 1})
     return any(rebinds_weights(rules.planned(rules.replicas.workers_of(r)[0], minibatches)) for r in some)
-
-
-CHECKS = (
-    _check_cut,
-    _check_ties,
-    _check_arithmetic,
-    _check_carried,
-    _check_savable,
-    _check_derived_weights,
-    _check_batch_norm,
-    _check_recomputation,
-)
 
 
 def check_compiler(device: str) -> None:

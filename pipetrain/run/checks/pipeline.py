@@ -1,7 +1,7 @@
 """Checks of the pipeline: executor, schedules, methods and replicas work together."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -21,12 +21,47 @@ from pipetrain.run.components import Components
 from pipetrain.schedules import ListSchedule, Placement, Replicas, Schedule
 
 _THREADS_PER_CORE = 16
-"""More only make a run slower. Some must do: the bits depend on the threads, of a larger machine too."""
+"""Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
 
 
-def _check_finegrained(settings: Settings, components: Components) -> list[str]:
+def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
+    """Notes on replicas, partition, clipping and idle stages.
+
+    Raises:
+        ConfigError: executor, schedules, methods and replicas do not work together.
+    """
+    yield from _replicas(settings, components)
+    if components.finegrained:
+        _check_finegrained(settings)
+    yield from components.account
+    if not settings.executor.simulated:
+        _check_distributed(settings, components)
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
+        with chosen.naming_errors():
+            yield from _lists(settings, components, phase.rules)
+            yield from _method(settings, components.chain, phase.rules)
+            yield from _clipping(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
     if not components.finegrained:
-        return []
+        yield from unfilled(
+            [phase.rules.schedule for phase in components.phases], len(components.bounds), settings.train
+        )
+    steps = components.timetable.steps_per_epoch
+    for chosen in settings.phases:
+        depth = chosen.schedule.options.get("depth")
+        if depth is not None and depth > steps:
+            with chosen.naming_errors():
+                raise ConfigError(
+                    f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
+                )
+    most = _THREADS_PER_CORE * usable_cores()
+    for name, number in (("threads", settings.threads), ("dataset.workers", settings.dataset.workers)):
+        if number is not None and number > most:
+            raise ConfigError(
+                f"{name}={number}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
+            )
+
+
+def _check_finegrained(settings: Settings) -> None:
     train = settings.train
     if not settings.executor.simulated:
         raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
@@ -37,17 +72,10 @@ def _check_finegrained(settings: Settings, components: Components) -> list[str]:
             "train.recompute=true: with partition=finegrained stages begin inside layers; name the layers that "
             "segments begin with, such as train.recompute_boundaries=[0]"
         )
-    return []
 
 
-def _check_planned(_settings: Settings, components: Components) -> list[str]:
-    return components.account
-
-
-def _check_executor(settings: Settings, components: Components) -> list[str]:
+def _check_distributed(settings: Settings, components: Components) -> None:
     """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
-    if settings.executor.simulated:
-        return []
     slow_link.given_bytes_per_s()
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
         if phase.rules.method.simulated_only:
@@ -61,20 +89,9 @@ def _check_executor(settings: Settings, components: Components) -> list[str]:
             f"train.recompute_boundaries={settings.train.recompute_boundaries}: recomputation across stages is "
             "simulated only; use executor=simulated, or train.recompute=true, where each stage recomputes by itself"
         )
-    return []
 
 
-def _check_phases(settings: Settings, components: Components) -> list[str]:
-    notes = []
-    for phase, chosen in zip(components.phases, settings.phases, strict=True):
-        with chosen.naming_errors():
-            notes += _check_lists(settings, components, phase.rules)
-            notes += _check_method(settings, components.chain, phase.rules)
-            notes += _clip_note(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
-    return notes
-
-
-def _check_lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
+def _lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
     if not isinstance(rules.schedule, ListSchedule):
         check_unlisted(settings, rules.schedule, components.data.train)
         _check_devices(components.device, components.placement)
@@ -97,30 +114,23 @@ def _check_devices(device: str, placement: Placement) -> None:
         )
 
 
-def _check_method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> list[str]:
+def _method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> Iterable[str]:
     parameters: list[nn.Parameter] = [p for p in chain.module.parameters() if p.requires_grad]
     if not parameters:
         raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
     rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, parameters))
-    return [*rules.method.notes(rules.contexts)]
+    return rules.method.notes(rules.contexts)
 
 
-def _clip_note(limit: float | None, rules: PipelineRules, method: str) -> list[str]:
+def _clipping(limit: float | None, rules: PipelineRules, method: str) -> list[str]:
     if limit is None:
         return []
-    alone = "per stage, since asynchronous stages have no common norm"
+    where = "per stage, since asynchronous stages have no common norm"
     if not rules.replicas.even:
-        alone = "per stage, since stages with unlike numbers of replicas update at other times"
-    together = rules.schedule.synchronous and rules.replicas.even
-    where = "over all stages together" if together else alone
+        where = "per stage, since stages with unlike numbers of replicas update at other times"
+    elif rules.schedule.synchronous:
+        where = "over all stages together"
     return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
-
-
-def _check_filled(settings: Settings, components: Components) -> list[str]:
-    """Pipelines that only microbatches fill, and that have one: synchronous ones where the stages run side by side."""
-    if components.finegrained:
-        return []
-    return unfilled([phase.rules.schedule for phase in components.phases], len(components.bounds), settings.train)
 
 
 def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> list[str]:
@@ -137,30 +147,7 @@ def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> 
     ]
 
 
-def _check_depth(settings: Settings, components: Components) -> list[str]:
-    """Minibatches that the first stage may admit, but never gets."""
-    for phase in settings.phases:
-        depth, steps = phase.schedule.options.get("depth"), components.timetable.steps_per_epoch
-        if depth is not None and depth > steps:
-            with phase.naming_errors():
-                raise ConfigError(
-                    f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
-                )
-    return []
-
-
-def _check_threads(settings: Settings, _components: Components) -> list[str]:
-    """Threads, and processes that read samples."""
-    most = _THREADS_PER_CORE * usable_cores()
-    for name, number in (("threads", settings.threads), ("dataset.workers", settings.dataset.workers)):
-        if number is not None and number > most:
-            raise ConfigError(
-                f"{name}={number}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
-            )
-    return []
-
-
-def _check_replicas(settings: Settings, components: Components) -> list[str]:
+def _replicas(settings: Settings, components: Components) -> list[str]:
     replicas = components.phases[0].rules.replicas
     if not replicas.several:
         return []
@@ -204,15 +191,3 @@ def _replica_notes(settings: Settings, replicas: Replicas) -> list[str]:
         scales = ", ".join(f"{n / first:.4g}" for n in replicas.counts)
         notes.append(f"partition.scale_lr=true: learning rates of the stages times {scales}")
     return notes
-
-
-CHECKS = (
-    _check_replicas,
-    _check_finegrained,
-    _check_planned,
-    _check_executor,
-    _check_phases,
-    _check_filled,
-    _check_depth,
-    _check_threads,
-)

@@ -25,7 +25,7 @@ def label_range(model: Target, dataset: Any, trial: DryRun, loss: Loss) -> Label
 
 
 def check_labels(settings: Settings, data: Data, trial: DryRun, labels: LabelRange) -> None:
-    """Holds the classes of the data set, and the labels of the first minibatch, against the outputs of the model.
+    """Compares the classes of the data set, and the labels of the first minibatch, with the outputs of the model.
 
     Raises:
         ConfigError: one is out of range, or the data set has more classes than the model outputs, or only one.
@@ -42,12 +42,8 @@ def check_labels(settings: Settings, data: Data, trial: DryRun, labels: LabelRan
     labels.check(trial.all_targets[0], trial.indices)
 
 
-def check_stored_labels(loader: Loader, labels: LabelRange) -> bool:
-    """Checks all labels of a split if no sample must be read for that; returns True if so.
-
-    Raises:
-        ConfigError: one is out of range.
-    """
+def _check_stored_labels(loader: Loader, labels: LabelRange) -> bool:
+    """Checks all labels of a split if no sample must be read for that; returns True if so."""
     known = known_labels(loader.dataset)
     if known is None:
         return False
@@ -74,14 +70,13 @@ def check_vocabulary(settings: Settings, tokens: TokenRange) -> None:
 
 
 _SECONDS = 0.5
-"""For a split."""
+"""Time to read samples of a split."""
 
 
 def check_samples(settings: Settings, data: Data, labels: LabelRange | None, tokens: TokenRange | None) -> None:
     """Checks all labels available without reading samples, and reads some samples only if that can show more.
 
-    Files may be damaged, and the model may not know a label or a token id. Samples for which there is no time are
-    checked when they are read.
+    Files may be damaged, and a label or token id out of range. The remaining samples are checked when they are read.
 
     Raises:
         ConfigError: a label or token id is out of range.
@@ -89,24 +84,14 @@ def check_samples(settings: Settings, data: Data, labels: LabelRange | None, tok
     """
     splits = {"train": data.train, "eval": data.evaluation} if settings.eval.every_epochs else {"train": data.train}
     for split, loader in splits.items():
-        fetch = _fetch(loader, labels and labels.of(split), tokens and tokens.of(split))
-        if fetch.inputs or fetch.targets:
+        of_split, ids = labels and labels.of(split), tokens and tokens.of(split)
+        files = bool(getattr(loader.dataset, "reads_files", False))
+        unknown_labels = of_split is not None and not _check_stored_labels(loader, of_split)
+        inputs = files or (ids is not None and ids.known is None)
+        targets = files or unknown_labels
+        if inputs or targets:
+            fetch = Fetch(loader.dataset, loader.seed, inputs=inputs, targets=targets, labels=of_split, tokens=ids)
             _read_some(fetch, loader.samples_per_epoch)
-
-
-def _fetch(loader: Loader, labels: LabelRange | None, tokens: TokenRange | None) -> Fetch:
-    """Reads what must be read of a split: inputs, targets, both or neither."""
-    files = bool(getattr(loader.dataset, "reads_files", False))
-    unknown_labels = labels is not None and not check_stored_labels(loader, labels)
-    unknown_tokens = tokens is not None and tokens.known is None
-    return Fetch(
-        loader.dataset,
-        loader.seed,
-        inputs=files or unknown_tokens,
-        targets=files or unknown_labels,
-        labels=labels,
-        tokens=tokens,
-    )
 
 
 def _read_some(fetch: Fetch, samples: int) -> None:

@@ -34,15 +34,15 @@ def plan_cuts(
 
     Args:
         settings: of the run.
-        wanted: how many stages.
+        wanted: the number of stages.
         found: the state that the run resumes from: it keeps its cuts, and nothing is measured again.
-        data: what it is measured with.
+        data: for the measurement.
         chain: the model.
         shares_weights: True if stages may hold copies of one weight.
 
     Raises:
-        ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or the processes are
-            there already, each of which would measure other times.
+        ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or an outer launcher
+            has started the processes, each of which would measure other times.
     """
     if (stored := stored_cuts(settings, found)) is not None:
         return stored, [f"partition=auto: cut as {found.source} is"]
@@ -99,10 +99,15 @@ def stored_cuts(settings: Settings, found: StartPoint) -> PlannedPartition | Non
 
 
 def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) -> list[int]:
-    """Numbers of devices to choose the fastest from; straight pipelines have as many stages, `most` at most."""
-    if settings.replicas.counts is not None:
-        _check_replicas(settings.replicas.counts, wanted, most)
-        return [sum(settings.replicas.counts)]
+    """Numbers of devices among which the fastest is chosen; straight pipelines have as many stages, at most `most`."""
+    if (counts := settings.replicas.counts) is not None:
+        setting = f"partition.replicas={list(counts)}"
+        if wanted.replicated:
+            raise ConfigError(f"{setting} with partition.replicated=true: the latter has them planned; leave one out")
+        if wanted.stages not in (None, len(counts)):
+            raise ConfigError(f"{setting} with partition.stages={wanted.stages}: a number for each stage is needed")
+        check_parts(counts, most)
+        return [sum(counts)]
     topology = settings.topology
     fixed = any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
     given = topology.devices is not None or fixed
@@ -123,22 +128,8 @@ def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) ->
     return [wanted.stages]
 
 
-def _check_replicas(counts: Sequence[int], wanted: AutoPartition, most: int) -> None:
-    """Checks the replicas of each stage against the number of stages.
-
-    Raises:
-        ConfigError: they are of other stages.
-    """
-    setting = f"partition.replicas={list(counts)}"
-    if wanted.replicated:
-        raise ConfigError(f"{setting} with partition.replicated=true: the latter has them planned; leave one out")
-    if wanted.stages not in (None, len(counts)):
-        raise ConfigError(f"{setting} with partition.stages={wanted.stages}: a number for each stage is needed")
-    check_parts(counts, most)
-
-
 def _devices_here(settings: Settings) -> int:
-    """Cores on the CPU, two at least, as a pipeline of one stage is none."""
+    """Number of CUDA devices; on the CPU of cores, two at least, as a pipeline of one stage is none."""
     return max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
 
 
@@ -147,45 +138,31 @@ def _on_cuda(settings: Settings) -> bool:
 
 
 def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, straight: bool) -> PipelinePlan:
-    """The best pipeline on one of these numbers of devices; among equal ones, the one with fewest devices.
-
-    Raises:
-        ConfigError: none of them fits; says why the last does not.
-    """
+    """The best pipeline on one of these numbers of devices; of equally good ones, that with fewest devices."""
     plans, problem = [], None
-    for count in counts:
+    for devices in counts:
+        planned_for = settings
+        if settings.replicas.counts is None:  # otherwise `Planner` counts these
+            given = with_cores(settings, profile)
+            section = given if given.workers else replace(given, devices=devices)
+            search = replace(settings.planner, straight=straight or settings.planner.straight)
+            planned_for = replace(settings, topology=section, planner=search)
         try:
-            plans.append(_plan_on(profile, settings, count, straight=straight))
+            plans.append(Planner.of(profile, planned_for).best())
         except ConfigError as error:
             problem = error
     if not plans:
         assert problem is not None
         raise problem
-    return min(plans, key=_fullest_stage_bytes if settings.planner.objective == "memory" else _slowest_stage_s)
-
-
-def _plan_on(profile: Profile, settings: Settings, devices: int, *, straight: bool) -> PipelinePlan:
-    """The best plan on so many devices; if the settings fix the replicas, `Planner` counts these."""
-    if settings.replicas.counts is None:
-        given = with_cores(settings, profile)
-        section = given if given.workers else replace(given, devices=devices)
-        search = replace(settings.planner, straight=straight or settings.planner.straight)
-        settings = replace(settings, topology=section, planner=search)
-    return Planner.of(profile, settings).best()
-
-
-def _slowest_stage_s(plan: PipelinePlan) -> float:
-    return plan.time_per_minibatch_s
-
-
-def _fullest_stage_bytes(plan: PipelinePlan) -> float:
-    return max(stage.memory_bytes for stage in plan.stages)
+    if settings.planner.objective == "memory":
+        return min(plans, key=lambda plan: max(stage.memory_bytes for stage in plan.stages))
+    return min(plans, key=lambda plan: plan.time_per_minibatch_s)
 
 
 def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
     """One-line summary of the planning."""
     origin = f"profile={Path(settings.profile)}" if settings.profile else f"times {profile.occasion}"
-    anew = f"; {HOW_TO_REFRESH}" if profile.remembered else ""
+    hint = f"; {HOW_TO_REFRESH}" if profile.remembered else ""
     number, replicated = len(best.stages), best.num_devices > len(best.stages)
     chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
     copies = f" with {best.replicas} replicas on {best.num_devices} devices" if replicated else ""
@@ -194,18 +171,18 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
     full, alone = (1000 * each for each in (best.time_per_minibatch_s, best.single_device_time_s))
     return (
         f"partition=auto: {stages}{where}, by {origin}: {full:.2f} ms per minibatch in a full pipeline, {alone:.2f} ms "
-        f"on one device{anew}"
+        f"on one device{hint}"
     )
 
 
 def _sharing(settings: Settings, profile: Profile, processes: int) -> Iterator[str]:
-    """A line where more processes will run than there are cores: what is planned for, and how to change that."""
+    """A note if there will be more processes than cores: the plan's assumption, and the setting that changes it."""
     if settings.executor.simulated or _on_cuda(settings):
         return
     if with_cores(settings, profile).cores is not None:
         yield from core_notes(settings, profile, processes)
     elif processes > (cores := usable_cores()):
         yield (
-            f"{processes} processes on {cores} cores: the cuts are those for a core each; topology.cores={cores} plans "
+            f"{processes} processes on {cores} cores: the cuts assume a core for each; topology.cores={cores} plans "
             "for cores that they share"
         )

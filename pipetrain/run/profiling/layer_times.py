@@ -38,13 +38,11 @@ class Measuring:
 
     Attributes:
         loss: computed with the last layer, as the last stage does.
-        arithmetic: how the layers compute.
-        device: where.
-        threads: of the process.
-        num_microbatches: N; the first of them is measured, and stands for the others.
-        repeats: timed passes; the medians count.
-        seed: what all random draws are keyed by.
-        deterministic, tf32: the switches of torch, as of `switched`.
+        arithmetic: precision and memory format of the layers.
+        num_microbatches: N; only the first is measured.
+        repeats: timed passes, whose median counts.
+        seed: key of all random draws.
+        deterministic, tf32: see `switched`.
     """
 
     loss: Loss
@@ -59,7 +57,7 @@ class Measuring:
 
     @property
     def passes(self) -> int:
-        """Through the model, warm-ups included."""
+        """Number of passes through the model, including warm-ups."""
         return WARM_UPS + self.repeats
 
 
@@ -69,15 +67,15 @@ def measured_layers(
     """Measured cost of each layer for a minibatch (PipeDream § 3.1).
 
     A pass is one forward and backward of all layers in their order, so that each finds caches as training leaves them,
-    and memory that the pass before has freed, as in a stage's process.
-    The layers are copies, and random draws are the caller's again afterwards: neither weights, buffers nor random state
-    change. Times are in seconds, sizes in bytes, both of the whole minibatch. The activations of a layer are what
-    autograd saves for its backward, weights aside; a tensor that several layers save counts at the first of them.
+    and memory that the previous pass has freed, as in a stage's process. The layers are copies: neither weights,
+    buffers nor random state change. Times are in seconds, sizes in bytes, both of the whole minibatch. The activations
+    of a layer are the tensors that autograd saves for its backward, without weights; one that several layers save
+    counts at the first of them.
 
     Args:
         chain: the model.
         minibatch: its inputs and targets.
-        how: it is measured.
+        how: options of the measurement.
         tick: called after each pass.
 
     Raises:
@@ -92,7 +90,7 @@ def measured_layers(
             torch.enable_grad(),
             switched(how.device.type, deterministic=how.deterministic, tf32=how.tf32),
         ):
-            return _Model(chain, minibatch, how).measured(tick)
+            return _measured(chain, minibatch, how, tick)
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"train.batch_size={len(minibatch[0][0])}: the whole model does not fit on {how.device} to be measured; "
@@ -110,51 +108,40 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Model:
-    """All layers of a model, and the microbatch that passes through them."""
-
-    def __init__(self, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> None:
-        copied = copy.deepcopy(chain)
-        copied.module.to(how.device)  # in one step, as layers may share weights
-        last = len(copied) - 1
-        loss = on_device(how.loss, how.device)
-        self._layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
-        self._how = how
-        self._inputs, self._targets = (
-            tuple(tensor.to(how.device) for tensor in split(tensors, how.num_microbatches)[0]) for tensors in minibatch
-        )
-        self._share = len(minibatch[0][0]) / len(self._inputs[0])
-        """Size of a minibatch relative to the first microbatch."""
-
-    def measured(self, tick: Callable[[], object]) -> tuple[ProfiledLayer, ...]:
-        for number in range(self._how.passes):
-            self._pass(number)
-            tick()
-        return tuple(layer.costs(self._share) for layer in self._layers)
-
-    def _pass(self, number: int) -> None:
-        tensors, counted = self._inputs, set[int]()
-        for layer in self._layers:
+def _measured(
+    chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Callable[[], object]
+) -> tuple[ProfiledLayer, ...]:
+    copied = copy.deepcopy(chain)
+    copied.module.to(how.device)  # in one step, as layers may share weights
+    last, loss = len(copied) - 1, on_device(how.loss, how.device)
+    layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
+    inputs, targets = (
+        tuple(tensor.to(how.device) for tensor in split(tensors, how.num_microbatches)[0]) for tensors in minibatch
+    )
+    for number in range(how.passes):
+        tensors, counted = inputs, set[int]()
+        for layer in layers:
             layer.prepare(tensors, counted, measures=number == 0)
-            with self._timing(layer.forward_s):
-                tensors = layer.forward(number, self._targets)
+            with _timing(how.device, layer.forward_s):
+                tensors = layer.forward(number, targets)
             counted = layer.counted
         gradients: Sequence[Tensor] = []
-        for layer in reversed(self._layers):
-            with self._timing(layer.backward_s):
+        for layer in reversed(layers):
+            with _timing(how.device, layer.backward_s):
                 gradients = layer.backward(gradients)
+        tick()
+    share = len(minibatch[0][0]) / len(inputs[0])  # a minibatch relative to the measured microbatch
+    return tuple(layer.costs(share) for layer in layers)
 
-    @contextmanager
-    def _timing(self, seconds: list[float]) -> Iterator[None]:
-        """Adds how long the block takes, what it has queued on the device included."""
-        self._settle()
-        began = time.perf_counter()
-        yield
-        self._settle()
-        seconds.append(time.perf_counter() - began)
 
-    def _settle(self) -> None:
-        synchronize(self._how.device)
+@contextmanager
+def _timing(device: torch.device, seconds: list[float]) -> Iterator[None]:
+    """Appends the time of the block, including the work that it queues on the device."""
+    synchronize(device)
+    began = time.perf_counter()
+    yield
+    synchronize(device)
+    seconds.append(time.perf_counter() - began)
 
 
 class _Layer:

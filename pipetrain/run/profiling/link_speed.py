@@ -6,11 +6,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.multiprocessing import ProcessContext, start_processes
 
 from pipetrain.device_queue import queues, synchronize
@@ -35,7 +37,6 @@ class LinkSpeed:
     """Times of a message between two workers.
 
     Attributes:
-        bytes_per_s: from one to the other.
         message_work: of each end, on its core.
     """
 
@@ -59,18 +60,15 @@ def measured_link(device: str) -> LinkSpeed:
     """Speed of messages between two workers.
 
     A large one and a small one go back and forth, as activations and gradients do: over Gloo and the loopback interface
-    on the CPU or where two workers would share a CUDA device, else over NCCL from device to device. What that takes of
-    cores is known on the CPU alone.
-
-    Args:
-        device: cpu or cuda.
+    on the CPU or if two workers would share a CUDA device, otherwise over NCCL from device to device. The time of the
+    cores is measured on the CPU alone.
 
     Raises:
-        RunError: the workers do not get through with it, as where they cannot connect.
+        RunError: the workers do not finish in time, for example because they cannot connect.
     """
     with tempfile.TemporaryDirectory() as folder:
         workers = start_processes(_worker, args=(folder, device), nprocs=2, start_method="spawn", join=False)
-        _join(workers, _allowed_s())
+        _join(workers)
         ends = [json.loads(_result(folder, rank).read_text()) for rank in (0, 1)]
     (large_s, _), _ = ends[0]
     large_core_s, small_core_s = (statistics.fmean(end[size][1] for end in ends) for size in (0, 1))
@@ -80,14 +78,14 @@ def measured_link(device: str) -> LinkSpeed:
 
 
 def _allowed_s() -> float:
-    """Seconds that the workers may take, with those of every message where links are slowed down."""
+    """Seconds that the workers may take, including every message over slowed links."""
     slowed = given_bytes_per_s()
     return _DEADLINE_SECONDS + (0.0 if slowed is None else 2 * (_WARM_UPS + _REPEATS) * (_LARGE + _SMALL) / slowed)
 
 
-def _join(workers: ProcessContext, allowed_s: float) -> None:
+def _join(workers: ProcessContext) -> None:
     """Waits for the workers, and ends them when their time is up: a worker that waits for its peer would never end."""
-    deadline = time.monotonic() + allowed_s
+    deadline = time.monotonic() + (allowed_s := _allowed_s())
     while not workers.join(timeout=max(0.0, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
             for process in workers.processes:
@@ -113,8 +111,10 @@ def _worker(rank: int, folder: str, kind: str) -> None:
     if queues(device):
         torch.get_device_module(device).set_device(device)
     outgoing, incoming = _ports(rank, device)
-    pass_on = _send_and_take if rank == 0 else _take_and_return
-    took = [_message_s(pass_on(outgoing, incoming, size, device), device) for size in (_LARGE, _SMALL)]
+    took = []
+    for size in (_LARGE, _SMALL):
+        probe = torch.zeros(size, dtype=torch.uint8, device=device) if rank == 0 else None
+        took.append(_message_s(partial(_pass_on, outgoing, incoming, size, probe), device))
     outgoing.settle(0)
     _result(folder, rank).write_text(json.dumps(took))
     dist.destroy_process_group()
@@ -130,22 +130,17 @@ def _ports(rank: int, device: torch.device) -> tuple[Outgoing, Incoming]:
     return Outgoing(to, "a probe"), incoming
 
 
-def _send_and_take(outgoing: Outgoing, incoming: Incoming, size: int, device: torch.device) -> Callable[[], None]:
-    probe = torch.zeros(size, dtype=torch.uint8, device=device)
-
-    def pass_on() -> None:
+def _pass_on(outgoing: Outgoing, incoming: Incoming, size: int, probe: Tensor | None) -> None:
+    """Sends a probe and takes it back; without a probe, takes one and returns it."""
+    if probe is None:
+        outgoing.send(size, incoming.take())
+    else:
         outgoing.send(size, (probe,))
         incoming.take()
 
-    return pass_on
-
-
-def _take_and_return(outgoing: Outgoing, incoming: Incoming, size: int, _device: torch.device) -> Callable[[], None]:
-    return lambda: outgoing.send(size, incoming.take())
-
 
 def _message_s(pass_on: Callable[[], None], device: torch.device) -> tuple[float, float]:
-    """Seconds of a message on the clock, and of the cores of this end of it; two go at a time, there and back."""
+    """Seconds of a message on the clock, and on the cores of this end; each pass is a message in either direction."""
     wall, core = [], []
     for _ in range(_WARM_UPS + _REPEATS):
         began, worked = time.perf_counter(), time.process_time()

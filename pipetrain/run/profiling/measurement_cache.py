@@ -18,11 +18,10 @@ _DIGITS = 32
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement by what it depends on.
+    """A measurement, identified by everything that it depends on.
 
     Attributes:
-        path: where it is kept.
-        key: on what it depends, as JSON has it.
+        key: everything that it depends on, as JSON.
     """
 
     path: Path
@@ -30,7 +29,7 @@ class Measurement:
 
     @classmethod
     def of(cls, kind: str, key: Mapping[str, Any]) -> "Measurement":
-        """The measurement of this kind and key, be it made already or not."""
+        """The measurement of this kind and key, made already or not."""
         text = json.dumps(key, sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
         return cls(cached_file(f"{kind}-{digest}.json"), json.loads(text))
@@ -44,20 +43,16 @@ class Measurement:
             return None
 
     def store(self, measured: Any) -> None:
-        """Keeps what was measured, as far as the cache folder has room for it."""
+        """Stores the measurement, if the cache folder has room for it."""
         text = json.dumps({"key": self.key, "measured": measured}, indent=1) + "\n"
         write_cached(self.path, lambda file: file.write(text.encode()))
 
 
 def measure_in_subprocess(measure: Callable[..., object], *args: object) -> Any:
-    """Result of a function called in another process, as JSON.
-
-    Args:
-        measure: a function of a module.
-        args: what it is given.
+    """Result, as JSON, of a function that is called in another process.
 
     Raises:
-        ConfigError: it raised one.
+        ConfigError: the function raised one.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")

@@ -14,13 +14,13 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.planner.costs.prediction import PipelineProgram, Prediction, predict
-from pipetrain.planner.costs.topology import Topology, core_notes, with_cores
+from pipetrain.planner.costs.topology import Topology, core_notes, topology_of
 from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
-from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
-from pipetrain.planner.profile.profile import Profile, read_profile
+from pipetrain.planner.profile.profile import Profile
+from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
 from pipetrain.run.builders.optimizer import build_torch_optimizer
@@ -39,13 +39,7 @@ _NO_LAYERS = (
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """Settings of a run with the profile of its model cut into stages.
-
-    Attributes:
-        settings: of the run.
-        cut: the stages.
-        segments: which of them recompute together; None if none does.
-    """
+    """Settings of a run with the profile of its model cut into stages."""
 
     settings: Settings
     cut: CutProfile
@@ -53,11 +47,11 @@ class ProfiledRun:
 
     @classmethod
     def of(cls, settings: Settings, *, profile: Profile | None = None) -> "ProfiledRun":
-        """The stages that such a run would have, or where the profile comes from a file, those of its layers.
+        """The stages that such a run would have; if the profile comes from a file, stages of its layers.
 
         Args:
             settings: of the run.
-            profile: of the file, where that has been read already; None: measure, or read the file.
+            profile: of the file, if it has been read already; None: measure, or read the file.
 
         Raises:
             ConfigError: the settings cannot run, or the profile cannot be cut so.
@@ -73,7 +67,7 @@ class ProfiledRun:
             replicas = built.replicas.counts or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_rule(settings), profile)
-        cut = CutProfile(profile, stages, replicas, _topology(settings, profile, sum(replicas)))
+        cut = CutProfile(profile, stages, replicas, _checked_topology(settings, profile, sum(replicas)))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
 
@@ -85,8 +79,8 @@ class ProfiledRun:
         """
         for index, phase in enumerate(self.settings.phases):
             with phase.naming_errors():
-                rules = self._rules(phase)
-                yield phase, predict(self.cut, self._program(rules), self.memory(index), self._latency_s)
+                program, latency_s = self._program(self._rules(phase)), self.settings.topology.latency_s
+                yield phase, predict(self.cut, program, self.memory(index), latency_s)
 
     def notes(self) -> list[str]:
         """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
@@ -104,12 +98,12 @@ class ProfiledRun:
         Args:
             phase: its index.
             batch_size: samples of a minibatch; None: as profiled.
-            activations: what a minibatch of that size keeps in each stage; () as profiled.
+            activations: bytes that a minibatch of that size keeps in each stage; () as profiled.
         """
         scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
         kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
         sizes = [replace(each, activations=float(own), inputs=scale * each.inputs) for each, own in kept]
-        return MemoryModel.of(self.settings).phases[phase].pipeline_bytes(self.cut.replicas, sizes)
+        return MemoryModel((MemoryModel.of(self.settings).phases[phase],)).pipeline_bytes(self.cut.replicas, sizes)
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
         replicas = replace(self.settings.replicas, counts=self.cut.replicas)
@@ -134,12 +128,8 @@ class ProfiledRun:
         )
 
     @property
-    def _latency_s(self) -> float:
-        return self.settings.topology.latency_s
-
-    @property
     def _weight_bytes_per_s(self) -> float | None:
-        """Bytes of weights per second that updates pass over; None if unknown: they then take no time."""
+        """Bytes of weights per second that updates read and write; None if unknown: they then take no time."""
         given = self.settings.topology.update_gigabytes_per_s
         if given is not None:
             return given * _GIGA
@@ -147,45 +137,24 @@ class ProfiledRun:
 
 
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """The layers of each stage, and its replicas, which partition.replicas says, or a plan.
-
-    Raises:
-        ConfigError: the rule cannot hold for these layers.
-    """
+    """The layers of each stage, and its replicas, by partition.replicas or a plan."""
     if isinstance(rule, FineGrained):
         raise ConfigError(_NO_LAYERS)
+    if isinstance(rule, PartitionFromPlan) and list(rule.plan.labels) != [layer.label for layer in profile.layers]:
+        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
     if isinstance(rule, AutoPartition | PartitionFromPlan):
-        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else _plan_of(rule, profile)
+        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
         stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
         return stages, settings.replicas.counts or planned
     stages = stages_of_profile(rule, profile)
     return stages, settings.replicas.counts or (1,) * len(stages)
 
 
-def _plan_of(rule: PartitionFromPlan, profile: Profile) -> PipelinePlan:
-    """The plan of a file.
-
-    Raises:
-        ConfigError: it is for other layers than those of the profile.
-    """
-    if list(rule.plan.labels) != [layer.label for layer in profile.layers]:
-        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
-    return rule.plan
-
-
-def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:
-    """The devices of the section `topology`, or as many as are needed where it does not say how many.
-
-    Raises:
-        ConfigError: there are fewer.
-    """
-    given = with_cores(settings, profile)
-    if given.workers is None and given.devices is None:
-        given = replace(given, devices=needed)
-    topology = Topology.of(given, profile.bytes_per_s)
+def _checked_topology(settings: Settings, profile: Profile, needed: int) -> Topology:
+    given, topology = settings.topology, topology_of(settings, profile, needed)
     if topology.num_devices < needed:
-        said = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
+        setting = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
         raise ConfigError(
-            f"{said}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
+            f"{setting}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
         )
     return topology

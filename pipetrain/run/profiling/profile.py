@@ -21,7 +21,8 @@ from pipetrain.executors.messages.slow_link import given_bytes_per_s
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.finegrained import FineGrained
-from pipetrain.planner.profile.profile import LoaderTime, Profile, SharedWeight, read_profile
+from pipetrain.planner.profile.profile import LoaderTime, Profile, SharedWeight
+from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.run.builders.data import Data, build_data
 from pipetrain.run.builders.loss import build_loss
 from pipetrain.run.builders.machine import device_at, device_of
@@ -52,20 +53,30 @@ def profile_of(settings: Settings) -> Profile:
 
 
 def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profile:
-    """The same of a model that is built already, or of the file that `profile` names.
+    """The profile of a model that is built already, or in the file that `profile` names.
 
     Raises:
         ConfigError: the file is no profile, or is of another model.
     """
     if settings.profile is not None:
         return _of_same_model(settings, read_profile(Path(settings.profile)), chain)
-    minibatch, how = _minibatch(data), _measuring(settings, data)
-    measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **_switches(how)})
-    profile, now = _remembered(settings, measurement), occasion()
+    minibatch, how = next(data.train.samples(0, 0, 1)), _measuring(settings, data)
+    # switches only if they differ from torch's defaults: measurements from before there were any remain valid
+    tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
+    switches = tf32 | ({"deterministic": True} if how.deterministic else {})
+    measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **switches})
+    profile, now = None, occasion()
+    if settings.planner.cache == "use":
+        with contextlib.suppress(ConfigError):
+            profile = replace(Profile.from_json(measurement.load()), remembered=True)
     if profile is None:
-        # a process never gives back all that it took of a GPU, which the stages are to have to themselves
+        # a process never releases all memory of a GPU, which the stages need
         apart = how.device.type != "cpu"
-        profile = _measured_apart(settings) if apart else _measured(settings, data, chain, minibatch, how)
+        profile = (
+            Profile.from_json(measure_in_subprocess(_measured_again, settings))
+            if apart
+            else _measured(settings, data, chain, minibatch, how)
+        )
         profile = replace(profile, provenance={**profile.provenance, **now})
         _keep(settings, measurement, profile.to_json())
     if not settings.planner.bandwidth:
@@ -81,11 +92,7 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
 
 
 def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> Profile:
-    """The profile.
-
-    Raises:
-        ConfigError: its layers are not those of the model.
-    """
+    """The profile, if its layers are those of the model."""
     labels = [layer.label for layer in profile.layers]
     if labels == chain.labels and profile.is_chain:
         return profile
@@ -122,27 +129,11 @@ def _processes(settings: Settings) -> int:
     return stages if isinstance(stages, int) else usable_cores()
 
 
-def _measured_apart(settings: Settings) -> Profile:
-    """The profile, measured in a process that ends."""
-    return Profile.from_json(measure_in_subprocess(_measured_again, settings))
-
-
 def _measured_again(settings: Settings) -> Any:
     """The profile, as JSON, in a process that has yet to build the model and its data."""
     data = build_data(settings)
     chain = build_model(settings, data.dataset)
-    return _measured(settings, data, chain, _minibatch(data), _measuring(settings, data)).to_json()
-
-
-def _minibatch(data: Data) -> Minibatch:
-    """First minibatch of the run."""
-    return next(data.train.samples(0, 0, 1))
-
-
-def _switches(how: Measuring) -> dict[str, Any]:
-    """The switches that are not as torch has them: what was measured before there were any still counts."""
-    tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
-    return {**tf32, **({"deterministic": True} if how.deterministic else {})}
+    return _measured(settings, data, chain, next(data.train.samples(0, 0, 1)), _measuring(settings, data)).to_json()
 
 
 def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:
@@ -155,27 +146,19 @@ def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Mini
         layers,
         edges,
         len(minibatch[0][0]),
-        provenance=_provenance(settings, minibatch, how),
+        provenance={
+            "model": settings.choices.get("model"),
+            "dataset": settings.choices.get("dataset"),
+            "inputs": [shape_of(tensor) for tensor in minibatch[0]],
+            **computation(how),
+        },
         shared_weights=tuple(SharedWeight(*each) for each in chain.shared_weights().items()),
         reading=reading,
     )
 
 
-def _provenance(settings: Settings, minibatch: Minibatch, how: Measuring) -> Mapping[str, Any]:
-    return {
-        "model": settings.choices.get("model"),
-        "dataset": settings.choices.get("dataset"),
-        "inputs": [shape_of(tensor) for tensor in minibatch[0]],
-        **computation(how),
-    }
-
-
 def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[LinkSpeed, Mapping[str, Any], bool]:
-    """Between two workers, when it was measured, and whether that was before.
-
-    Raises:
-        ConfigError: links are to be slowed down to what is no bandwidth.
-    """
+    """(speed of a link between two workers, time of the measurement, True if an earlier command made it)."""
     devices = torch.cuda.device_count() if device == "cuda" else 0
     slowed = given_bytes_per_s()
     key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
@@ -190,20 +173,13 @@ def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[Link
     return link, now, False
 
 
-def _remembered(settings: Settings, measurement: Measurement) -> Profile | None:
-    if settings.planner.cache == "use":
-        with contextlib.suppress(ConfigError):
-            return replace(Profile.from_json(measurement.load()), remembered=True)
-    return None
-
-
 def _keep(settings: Settings, measurement: Measurement, measured: object) -> None:
     if settings.planner.cache != "ignore":
         measurement.store(measured)
 
 
 def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> dict[str, Any]:
-    """All that the measurements of a model depend on: its code, options and shapes, and how and where it computes."""
+    """Everything that the measurements of a model depend on: its code, options, shapes, computation and machine."""
     inputs, targets = minibatch
     return {
         "model": _of_target(settings.model.target),
@@ -257,12 +233,11 @@ def _code_of(path: str) -> str | None:
 def measure_reading(loader: Loader, repeats: int) -> LoaderTime:
     """Time for the first stage to read a minibatch's inputs, and for the last to read its targets.
 
-    They read between their operations, so it adds to these. Processes that read for them (`dataset.workers`) do so
-    meanwhile, and take them no time.
+    They read between their operations. Reading by other processes (`dataset.workers`) takes them no time.
 
     Args:
         loader: of the training data.
-        repeats: minibatches that are timed, of the first epoch and after one more, as far as it has so many.
+        repeats: number of timed minibatches of the first epoch, after one that is not timed.
     """
     if loader.workers:
         return LoaderTime()

@@ -18,7 +18,7 @@ from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
 from pipetrain.run.checkpoint import store
-from pipetrain.schedules import Placement
+from pipetrain.schedules.torch_library import Interleaved1F1B
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 RAGGED = {"train": 20, "eval": 10}
@@ -101,7 +101,7 @@ def test_torch_schedules_with_several_local_stages_equal_gpipe(tmp_path):
         replace(torch_job(tmp_path / name, name, 4, {"stages_per_rank": 3}, **changes), bounds=bounds, plan=plan)
         for name in SCHEDULES[:2]
     ]
-    jobs = [replace(each, placement=Placement.loop(6, 2)) for each in jobs]
+    jobs = [replace(each, placement=Interleaved1F1B(3).placement(6)) for each in jobs]
     distributed(jobs)
     simulated(job(tmp_path / "gpipe", "gpipe", 4, **changes))
     for name in SCHEDULES[:2]:

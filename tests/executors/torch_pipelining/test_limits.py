@@ -42,7 +42,7 @@ def test_unsupported_torch_schedule_settings_are_refused(changes, message):
 
 def test_phases_that_would_move_stages_are_refused():
     assert common_placement([GPipe(), OneFOneBFlush()], 4) == Placement.one_each(4)
-    assert common_placement([Interleaved1F1B(), InterleavedZeroBubble()], 4) == Placement.loop(4, 2)
+    assert common_placement([Interleaved1F1B(), InterleavedZeroBubble()], 4) == Interleaved1F1B(2).placement(4)
     for others in ([ZBVZeroBubble(), GPipe()], [DualPipeV(), Interleaved1F1B()], [GPipe(), ZBVZeroBubble()]):
         with pytest.raises(ConfigError, match=f"phases: schedule={others[0].name} and schedule={others[1].name}"):
             common_placement(others, 4)
@@ -51,7 +51,7 @@ def test_phases_that_would_move_stages_are_refused():
 @pytest.mark.parametrize(("version", "warned"), [("2.11.0", True), ("2.12.1+cpu", True), ("2.13.0+cpu", False)])
 def test_split_backward_under_an_older_torch_is_warned_of(monkeypatch, version, warned):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
-    notes = notes_of(ZBVZeroBubble(), Placement.v(4))
+    notes = notes_of(ZBVZeroBubble(), ZBVZeroBubble().placement(4))
     assert notes[0] == "2 processes: stages 0 and 3, stages 1 and 2"
     assert any("warning" in note for note in notes) == warned
-    assert len(notes_of(Interleaved1F1B(), Placement.loop(4, 2))) == 1
+    assert len(notes_of(Interleaved1F1B(), Interleaved1F1B(2).placement(4))) == 1

@@ -12,7 +12,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
-from pipetrain.run.checks.layers import check_cut_trains_alike
+from pipetrain.run.checks.layers import check_cut
 
 HERE = rf"[^ ]*{Path(__file__).name}"
 X = torch.linspace(-1, 1, 20).view(5, 4)
@@ -139,7 +139,7 @@ def test_part_with_python_state_or_draws_stays_in_one_layer(case):
     chain = chain_of(model, (X,))
     assert chain.labels == ["first", "part.down", "last"]
     assert re.fullmatch(rf"model: each Part is part of one layer, as the forward {reason} \({HERE}:\d+\)", *chain.notes)
-    check_cut_trains_alike(chain, (X,), None, 0)
+    check_cut(chain, (X,), None, 0)
     results = [chain(X) for _ in range(3)]
     assert not torch.equal(results[1], results[2]) or case == "random"
 
@@ -160,7 +160,7 @@ def test_part_recorded_returning_its_input_may_return_another(seed):
     chain = chain_of(model, (X,))
     assert len(chain) == 3
     for each in range(4):
-        check_cut_trains_alike(chain, (X,), None, each)
+        check_cut(chain, (X,), None, each)
 
 
 @pytest.mark.parametrize(("function", "name"), [(counts_globally, "calls"), (draws_from_a_global, "generator")])
@@ -223,7 +223,7 @@ def test_what_is_kept_and_changes_no_result_is_let_be(part):
     torch.manual_seed(0)
     chain = chain_of(part, (X,))
     assert (chain.labels, chain.notes) == (["up", "down"], [])
-    check_cut_trains_alike(chain, (X,), None, 0)
+    check_cut(chain, (X,), None, 0)
     assert torch.equal(chain(X), part(X))
 
 
@@ -236,7 +236,7 @@ def normalizes(module, x):
 def test_deviating_first_call_is_found_in_training():
     model = Part(normalizes, known=False, scale=None)
     with pytest.raises(ConfigError, match="in training, its layers give different outputs or gradients"):
-        check_cut_trains_alike(chain_of(model, (X,)), (X,), None, 0)
+        check_cut(chain_of(model, (X,)), (X,), None, 0)
     assert not model.known
     assert len(chain_of(Whole(Part(normalizes, known=False, scale=None)), (X,))) == 3
 
@@ -253,4 +253,4 @@ def test_hooks_spectral_norm_and_written_buffers_are_accepted():
     )
     chain = chain_of(model, (X,))
     assert (len(chain), chain.notes) == (2, [])
-    check_cut_trains_alike(chain, (X,), None, 0)
+    check_cut(chain, (X,), None, 0)

@@ -45,13 +45,13 @@ def test_tensor_for_several_later_stages_passes_each_link_once():
 
 def test_link_between_machines_has_their_bandwidth():
     cut = CutProfile(profile(*map(layer, "abc")), ((0,), (1,), (2,)), (1, 1, 2), topology(2, 2))
-    assert cut.link_bytes_per_s == [1e9, 1e6]
+    assert cut.row.link_bytes_per_s == [1e9, 1e6]
 
 
 def test_replicas_average_by_a_ring_on_each_level():
     cut = CutProfile(profile(layer("a", weight_bytes=1000)), ((0,),), (4,), topology(2, 2))
     assert cut.averaging_s == pytest.approx([2 * (1 / 2 * 1000 / 1e9 + 1 / 2 * 1000 / 1e6)])
-    assert cut.averaged_bytes == pytest.approx([2 * 3 / 4 * 1000])
+    assert cut.total_sent_bytes == pytest.approx(2 * 3 / 4 * 1000)
 
 
 def test_stages_sharing_cores_work_on_messages_of_both_links():

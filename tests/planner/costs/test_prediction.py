@@ -42,7 +42,7 @@ def test_prediction_of_a_drained_pipeline_has_its_fill_and_drain():
     found = prediction(GPipe(), forward=(1.0, 1.0), N=4, bandwidth=1e30)
     assert found.time_per_minibatch_s == pytest.approx(3 * (4 + 1) / 4)
     assert found.idle == pytest.approx(1 / 5)
-    assert found.bound == "the way there and back"
+    assert found.bound == "the round trip"
 
 
 def test_slow_link_limits_the_rate_of_a_filled_pipeline():

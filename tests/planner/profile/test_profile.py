@@ -13,9 +13,9 @@ from pipetrain.planner.profile.profile import (
     Profile,
     ProfiledLayer,
     SharedWeight,
-    read_profile,
     topological_order,
 )
+from pipetrain.planner.profile.profile_file import read_profile
 
 
 def test_an_order_that_fits_already_is_kept():

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from support.plans import chain, layer, search, splits
 
 from pipetrain.planner.costs.memory import MemoryModel, MemoryRules, StagePlace, StageSizes
-from pipetrain.planner.costs.stage_costs import RingAllReduce
+from pipetrain.planner.costs.stage_costs import CostModel
 from pipetrain.planner.costs.topology import Device, Topology
 from pipetrain.planner.profile.antichains import AntichainStates
-from pipetrain.planner.search.flat import FlatSearch, MemoryCosts
+from pipetrain.planner.search.flat import FlatCosts, FlatSearch
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 
@@ -58,10 +58,10 @@ def test_limited_search_finds_what_trying_all_finds(data):
     devices = data.draw(st.lists(device, min_size=1, max_size=4) | alike)
     every = list(tried(layers, devices, memory))
     profile, topology = chain(*layers), Topology((len(devices),), (2.0,), tuple(devices))
-    fastest = search(profile, topology, RingAllReduce(), memory)
+    fastest = search(profile, topology, CostModel(), memory)
     expected = min((seconds for seconds, share in every if share <= 1), default=inf)
     assert fastest.least() == pytest.approx(expected)
-    smallest = FlatSearch(MemoryCosts(AntichainStates.of(profile), topology, memory))
+    smallest = FlatSearch(FlatCosts(AntichainStates.of(profile), topology, memory))
     assert smallest.least() == pytest.approx(min(share for _, share in every))
     if expected < inf:
         found = list(fastest.stages())
@@ -75,7 +75,7 @@ def test_drained_pipelines_on_equal_devices_cost_once_per_depth(monkeypatch):
     monkeypatch.setattr(FlatSearch, "_stacked", lambda self, *where: made.append(where) or stacked(self, *where))
     topology = Topology((8,), (2.0,), (Device(memory_bytes=200.0),) * 8)
     fastest = search(
-        chain(*[layer(1.0, activation_bytes=20)] * 8), topology, RingAllReduce(),
+        chain(*[layer(1.0, activation_bytes=20)] * 8), topology, CostModel(),
         MemoryModel((rules(GPipe(), 2),)),
     )  # fmt: skip
     assert fastest.least() == 1.0
@@ -85,7 +85,7 @@ def test_drained_pipelines_on_equal_devices_cost_once_per_depth(monkeypatch):
 def best_replicas(layers, limit, schedule, N):
     topology = Topology((4,), (2.0,), (Device(memory_bytes=limit),) * 4)
     memory = MemoryModel((rules(schedule, N),))
-    fastest = search(chain(*layers), topology, RingAllReduce(), memory)
+    fastest = search(chain(*layers), topology, CostModel(), memory)
     return [stage.replicas for stage in fastest.stages()], fastest.least()
 
 
@@ -108,7 +108,7 @@ def test_stages_with_equal_replicas_keep_fewer_microbatches():
 def test_300_layers_on_16_limited_devices_are_planned(schedule):
     layers = [layer(1 + i % 7, 10 + i % 5, 10 + i % 3, 100 + i % 11) for i in range(300)]
     topology = Topology((16,), (1e3,), (Device(memory_bytes=6e3),) * 16)
-    fastest = search(chain(*layers), topology, RingAllReduce(), MemoryModel((rules(schedule, 8),)))
+    fastest = search(chain(*layers), topology, CostModel(), MemoryModel((rules(schedule, 8),)))
     assert fastest.least() < inf
     stages = list(fastest.stages())
     assert len(stages) > 1
@@ -121,7 +121,7 @@ ENOUGH_LAYERS = st.lists(st.builds(layer, st.integers(1, 20), NUMBERS, NUMBERS),
 
 
 def searched(layers, topology, replicas, memory=None):
-    return search(chain(*layers), topology, RingAllReduce(), memory, replicas)
+    return search(chain(*layers), topology, CostModel(), memory, replicas)
 
 
 def ends(found):

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support.plans import PUBLISHED, VGG16, best_by_trying, chain, layer, search
 
 from pipetrain.planner.costs.memory import MemoryModel, MemoryRules
-from pipetrain.planner.costs.stage_costs import PipeDreamPaper, RingAllReduce
+from pipetrain.planner.costs.stage_costs import CostModel
 from pipetrain.planner.costs.topology import Device, Topology
-from pipetrain.planner.profile.profile import read_profile
+from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.schedules.one_f_one_b import OneFOneB
 
 NUMBERS = st.integers(0, 20)
@@ -39,8 +39,8 @@ def stashed_bytes(layers, count, behind):
 @pytest.mark.parametrize(
     ("costs", "synchronization"),
     [
-        (PipeDreamPaper(), lambda m, weights, B: 2 * (m - 1) * weights / B),
-        (RingAllReduce(), lambda m, weights, B: 2 * (m - 1) / m * weights / B),
+        (CostModel(as_printed=True), lambda m, weights, B: 2 * (m - 1) * weights / B),
+        (CostModel(), lambda m, weights, B: 2 * (m - 1) / m * weights / B),
     ],
     ids=["paper", "ring"],
 )
@@ -56,7 +56,7 @@ def test_search_finds_what_trying_all_pipelines_finds(costs, synchronization, la
 @given(layers=LAYERS, limit=st.integers(20, 100))
 def test_search_under_a_memory_limit_finds_what_trying_all_finds(layers, limit):
     topology = Topology((3,), (2.0,), (Device(memory_bytes=limit),) * 3)
-    found = search(chain(*layers), topology, PipeDreamPaper(), STASHING)
+    found = search(chain(*layers), topology, CostModel(as_printed=True), STASHING)
     expected = best_by_trying(
         layers, (3,), (2.0,), lambda m, weights, B: 2 * (m - 1) * weights / B, limit, stashed_bytes
     )
@@ -65,7 +65,7 @@ def test_search_under_a_memory_limit_finds_what_trying_all_finds(layers, limit):
 
 @pytest.mark.parametrize(("workers", "bandwidths", "expected", "time_s"), VGG_ROWS)
 def test_paper_recurrence_on_vgg16_gives_the_reference_answer(workers, bandwidths, expected, time_s):
-    found = search(read_profile(VGG16), Topology(workers, bandwidths), PipeDreamPaper())
+    found = search(read_profile(VGG16), Topology(workers, bandwidths), CostModel(as_printed=True))
     assert found.least() == pytest.approx(time_s, rel=1e-9)
     assert replicas(found) == expected
 
@@ -77,38 +77,38 @@ def test_paper_recurrence_matches_every_reference_answer(model):
     for row in json.loads((PUBLISHED / "paper_recurrence.json").read_text()):
         if row["model"] == model:
             topology = Topology(tuple(row["workers"]), tuple(row["bandwidth_bytes_per_s"]))
-            found = search(profile, topology, PipeDreamPaper())
+            found = search(profile, topology, CostModel(as_printed=True))
             assert found.least() == pytest.approx(row["time_per_minibatch_s"], rel=1e-9), row
 
 
 def test_ties_go_to_early_replicas_then_fewer_layers():
     tied = chain(layer(1.0), layer(1.0), layer(0.0), layer(1.0, output_bytes=0))
-    found = search(tied, Topology((3,), (1.0,)), RingAllReduce())
+    found = search(tied, Topology((3,), (1.0,)), CostModel())
     assert [(stage.first, stage.last, stage.replicas) for stage in found.stages()] == [(0, 4, 3)]
-    straight = search(tied, Topology((3,), (1.0,)), RingAllReduce(), None, (1, 1, 1))
+    straight = search(tied, Topology((3,), (1.0,)), CostModel(), None, (1, 1, 1))
     assert [stage.last for stage in straight.stages()] == [1, 2, 4]
 
 
 def test_synchronization_after_the_computation_adds_to_it():
     profile = chain(layer(4.0, weight_bytes=3))
     topology = Topology((2,), (1.0,))
-    assert search(profile, topology, RingAllReduce()).least() == 2.0
-    assert search(profile, topology, RingAllReduce(overlap=False)).least() == 3.5
+    assert search(profile, topology, CostModel()).least() == 2.0
+    assert search(profile, topology, CostModel(overlap=False)).least() == 3.5
 
 
 def test_slow_device_gets_fewer_layers():
     profile = chain(*[layer(1.0)] * 6)
     devices = (Device(1.0), Device(0.5))
-    found = search(profile, Topology((2,), (1.0,), devices), RingAllReduce())
+    found = search(profile, Topology((2,), (1.0,), devices), CostModel())
     assert ([stage.last for stage in found.stages()], found.least()) == ([4, 6], 4.0)
-    found = search(profile, Topology((2,), (1.0,), devices[::-1]), RingAllReduce())
+    found = search(profile, Topology((2,), (1.0,), devices[::-1]), CostModel())
     assert ([stage.last for stage in found.stages()], found.least()) == ([2, 6], 4.0)
 
 
 def test_device_with_little_memory_gets_what_fits():
     profile = chain(*[layer(1.0, weight_bytes=10)] * 6)
     devices = (Device(memory_bytes=45), Device(memory_bytes=1000))
-    found = search(profile, Topology((2,), (1.0,), devices), RingAllReduce(), STASHING)
+    found = search(profile, Topology((2,), (1.0,), devices), CostModel(), STASHING)
     assert ([stage.last for stage in found.stages()], found.least()) == ([1, 6], 5.0)
 
 
@@ -117,13 +117,13 @@ def test_memory_in_two_machines_counts_devices_behind_each_stage(limit, fits):
     """2-1-1 with two layers in the last stage keeps least: 23 bytes where two minibatches are in flight, 24 behind."""
     layers = [layer(1.0, weight_bytes=1, activation_bytes=10) for _ in range(4)]
     topology = Topology((2, 2), (1.0, 1.0), (Device(memory_bytes=limit),) * 4)
-    found = search(chain(*layers), topology, PipeDreamPaper(), STASHING)
+    found = search(chain(*layers), topology, CostModel(as_printed=True), STASHING)
     assert (found.least() < inf) == fits
 
 
 def test_pipeline_inside_machines_may_be_replicated_across_them():
     """Weights that are dear to exchange inside a machine and cheap between two: 3-1 in each of two machines."""
     layers = [layer(3.0), layer(1.0, weight_bytes=10)]
-    found = search(chain(*layers), Topology((4, 2), (1.0, 1000.0)), RingAllReduce())
+    found = search(chain(*layers), Topology((4, 2), (1.0, 1000.0)), CostModel())
     assert found.least() == 0.5
     assert [(stage.replicas, stage.cost) for stage in found.stages()] == [(6, 0.5), (2, 0.5)]

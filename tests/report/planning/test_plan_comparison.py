@@ -21,9 +21,8 @@ def test_each_stage_has_the_room_of_its_smallest_device(memory, rooms):
 
 def test_stages_are_compared_only_where_there_are_several(tmp_path):
     def width(stages):
-        plan = PipelinePlan(
-            tuple(PlannedStage((r,), 1, 1.0, 1) for r in range(stages)), 1.0, 2.0, 1.0, labels=("a", "b")
-        )
+        layers = ((0, 1),) if stages == 1 else ((0,), (1,))
+        plan = PipelinePlan(tuple(PlannedStage(each, 1, 1.0, 1) for each in layers), 1.0, 2.0, 1.0, labels=("a", "b"))
         path = tmp_path / f"{stages}.png"
         draw_comparison(
             path, Comparison(PROFILE, Topology((stages,), (1.0,)), [ComparedPlan("best", plan, fits=True)], 8)

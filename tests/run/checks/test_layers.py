@@ -12,7 +12,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
 from pipetrain.run.checks.layers import (
     check_batch_norm,
-    check_dtypes,
+    check_cut,
     check_recomputation,
     check_stateful_data,
     weight_derived_layers,
@@ -165,7 +165,7 @@ class Asking(nn.Module):
 
 def test_precision_casts_pass_and_leave_model_unchanged():
     chain = chain_of(Asking(lambda x, dtype: x.to(dtype)), X)
-    check_dtypes(chain, X, None, BF16)
+    check_cut(chain, X, None, 0, BF16)
     assert chain.module.norm.num_batches_tracked == 0
     assert chain.module.training
 
@@ -175,7 +175,7 @@ def test_forward_that_does_something_else_for_a_dtype_is_refused():
     with pytest.raises(
         ConfigError, match=r"^train.precision=bf16: in stages, Asking gives different .* dtypes .*fp32 works"
     ):
-        check_dtypes(chain, X, None, BF16)
+        check_cut(chain, X, None, 0, BF16)
 
 
 def loaders(split, rows=ROWS):

@@ -57,7 +57,7 @@ def test_the_slowest_stage_is_as_fast_as_can_be_by_the_profile(tmp_path, stored)
 def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(auto_partition, "usable_cores", lambda: 2)
     message = (
-        "3 processes on 2 cores: the cuts are those for a core each; topology.cores=2 plans for cores that they share"
+        "3 processes on 2 cores: the cuts assume a core for each; topology.cores=2 plans for cores that they share"
     )
     assert message in prepared(tmp_path, stored, 3).notes
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.profile.graph_txt import parse
+from pipetrain.planner.profile.profile_file import parse_graph
 
 
 def line(name, label="ReLU(inplace)", forward="1.500", output="8.0", rest=""):
@@ -15,25 +15,24 @@ def test_layers_and_edges_are_read_in_any_order_of_lines():
         + line("node10")
         + line("node2", "Conv2d(3, 64, kernel_size=(3, 3))", rest=" -- stage_id=1")
     )
-    graph = parse(text)
-    assert list(graph.nodes) == ["node2", "node10"]
-    first = graph.nodes["node2"]
-    assert first.label == "Conv2d(3, 64, kernel_size=(3, 3))"
-    assert (first.forward_ms, first.backward_ms, first.output_bytes, first.weight_bytes) == (1.5, 2.25, 8, 4)
-    assert graph.edges == [("node2", "node10")]
+    profile = parse_graph(text)
+    first, second = profile.layers
+    assert (first.label, second.label) == ("Conv2d(3, 64, kernel_size=(3, 3))", "ReLU(inplace)")
+    assert (first.forward_s, first.backward_s, first.output_bytes, first.weight_bytes) == (0.0015, 0.00225, 8, 4)
+    assert profile.edges == ((0, 1),)
 
 
 def test_the_sizes_of_a_tuple_are_added_up():
-    assert parse(line("node1", output="[6291456.0; 131072.0; 131072.0]")).nodes["node1"].output_bytes == 6553600
+    assert parse_graph(line("node1", output="[6291456.0; 131072.0; 131072.0]")).layers[0].output_bytes == 6553600
 
 
 def test_data_and_unused_entries_of_tuples_are_no_layers():
     text = line("node1", "Input0", forward="635.9") + line("node2", "LSTM(4, 4)") + line("node3", "__getitem__(0)")
     text += line("node4", "__getitem__(1)") + line("node5", "Linear(4, 4)")
     text += "\tnode1 -- node2\n\tnode2 -- node3\n\tnode2 -- node4\n\tnode3 -- node5\n"
-    graph = parse(text)
-    assert list(graph.nodes) == ["node2", "node3", "node5"]
-    assert graph.edges == [("node2", "node3"), ("node3", "node5")]
+    profile = parse_graph(text)
+    assert [layer.label for layer in profile.layers] == ["LSTM(4, 4)", "__getitem__(0)", "Linear(4, 4)"]
+    assert profile.edges == ((0, 1), (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -50,4 +49,4 @@ def test_data_and_unused_entries_of_tuples_are_no_layers():
 )
 def test_a_malformed_line_is_named(text, message):
     with pytest.raises(ConfigError, match=message):
-        parse(text)
+        parse_graph(text)

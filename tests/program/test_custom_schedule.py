@@ -1,0 +1,119 @@
+"""Schedules from outside the package: what a wrong one returns is named before a run starts."""
+
+import re
+
+import pytest
+
+from pipetrain import cli
+from pipetrain.errors import ConfigError
+from pipetrain.program.custom_schedule import check_custom_schedule
+from pipetrain.schedules.base import Family, Schedule
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.operation import Kind, Operation
+
+
+class Own(OneFOneB):
+    """Not of the package, and right."""
+
+
+class Reversed(OneFOneB):
+    def operations(self, r, D, N, M):
+        found = super().operations(r, D, N, M)
+        return found[::-1] if r == 1 else found
+
+
+class Swapped(OneFOneB):
+    def operations(self, r, D, N, M):
+        return super().operations(D - 1 - r, D, N, M)
+
+
+class Deeper(OneFOneB):
+    def operations(self, r, D, N, M):
+        return super().operations(r, D + 1, N, M)
+
+
+class Short(OneFOneB):
+    def operations(self, r, D, N, M):
+        return super().operations(r, D, N, M - 1)
+
+
+class Endless(OneFOneB):
+    def operations(self, *_place):
+        t = 0
+        while True:
+            yield Operation(Kind.FORWARD, t)
+            t += 1
+
+
+class Generator(OneFOneB):
+    def operations(self, r, D, N, M):
+        yield from super().operations(r, D, N, M)
+
+
+class Texts(OneFOneB):
+    def operations(self, r, D, N, M):
+        return [str(op) for op in super().operations(r, D, N, M)]
+
+
+class Nothing(OneFOneB):
+    def operations(self, *_place):
+        return None
+
+
+class Failing(OneFOneB):
+    def operations(self, r, *_place):
+        return {}[r]
+
+
+class Fractional(OneFOneB):
+    def in_flight(self, *_place):
+        return 1.5
+
+
+class Particular(OneFOneB):
+    def check(self, *_place):
+        raise ConfigError("partition.stages: two stages are needed")
+
+
+class Listless(Schedule):
+    name = "listless"
+    family = Family.CONTINUOUS
+
+    def delay(self, *_place):
+        return 0
+
+
+def test_a_right_schedule_passes():
+    check_custom_schedule(Own(), 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (Reversed, "its lists for D=3, N=1, M=1 cannot run: stage 1, operation 1: B0.0 comes before its forward"),
+        (Swapped, "its lists for D=3, N=1, M=2 cannot run: the operation lists deadlock: stage 0 at B0.0, stage 1"),
+        (Deeper, "stage 2, operation 1: F1.0 starts after 0 updates, but newest_at_forward says 1"),
+        (Short, "its lists for D=3, N=1, M=1 cannot run: stage 0: B0.0 is missing from its list"),
+        (Endless, "operations(0, 3, 1, 1) returned generator; a list of"),
+        (Generator, "operations(0, 3, 1, 1) returned generator; a list of"),
+        (Texts, "operations(0, 3, 1, 1) has 'F0.0' at 0; a list of pipetrain.Operation is needed"),
+        (Nothing, "operations(0, 3, 1, 1) returned NoneType"),
+        (Failing, "operations(0, 3, 1, 1) raised KeyError: 0 ("),
+        (Fractional, "in_flight(0, 3, 1) returned 1.5; a whole number of at least 1"),
+        (Particular, "partition.stages: two stages are needed"),
+        (Listless, "pipetrain.ListSchedule"),
+    ],
+)
+def test_what_no_pipeline_can_carry_out_is_refused(schedule, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_custom_schedule(schedule(), 3, 1)
+
+
+def test_run_is_refused_by_schedule_name_and_leaves_nothing(tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = ["method=naive_async", "schedule=1f1b", f"schedule._target_={__name__}.Reversed", "model=lenet5"]
+    assert cli.carry_out(["run", *words, "partition.stages=2", f"hydra.run.dir={folder}"]) == 2
+    error = capsys.readouterr().err
+    assert f"schedule._target_={__name__}.Reversed: its lists" in error
+    assert error.count("\n") == 1
+    assert not folder.exists()
