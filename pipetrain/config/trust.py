@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pipetrain.config.choices import choices_of
-from pipetrain.config.leaves import leaves
-from pipetrain.config.schema import TARGET
+from pipetrain.config.schema import TARGET, leaves
 from pipetrain.errors import ConfigError
 
 _LOSSES = (

@@ -51,11 +51,11 @@ class Loader:
         shuffle: bool = True,
         limit: int | None = None,
         workers: int = 0,
-        prefetch: int = 2,
+        prefetch: int | None = None,
         drop_short: bool = True,
     ) -> None:
         """Plans an epoch of the first `limit` samples (None: all), read by `workers` processes (0: the caller's own),
-        each `prefetch` minibatches ahead.
+        each `prefetch` minibatches ahead (None: 2).
 
         The last minibatch may be smaller; `drop_short` drops it when it has fewer samples than `microbatches`.
 

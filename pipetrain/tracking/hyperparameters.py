@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipetrain.config.leaves import leaves
-from pipetrain.config.schema import TARGET
+from pipetrain.config.schema import TARGET, leaves
 from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
