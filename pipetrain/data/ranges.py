@@ -86,7 +86,13 @@ def known_labels(split: Any) -> Tensor | None:
     if isinstance(split, Subset):
         inner = known_labels(split.dataset)
         return None if inner is None else inner[torch.as_tensor(split.indices, dtype=torch.int64)]
-    labels = _as_tensor(_raw_labels(split))
+    if isinstance(split, TensorDataset):
+        stored: Any = split.tensors[-1]
+    elif hasattr(split, "targets"):
+        stored = split.targets
+    else:
+        stored = [target_of(split, index) for index in range(len(split))] if hasattr(split, "target") else None
+    labels = _as_tensor(stored)
     return labels if labels is not None and isinstance(split, Sized) and len(labels) == len(split) else None
 
 
@@ -94,14 +100,6 @@ def label_of(split: Any, index: int) -> Tensor | None:
     """The label of one sample, which is read; None if it is none."""
     target = target_of(split, index) if hasattr(split, "target") else sample_of(split, index)[1]
     return _as_tensor(target)
-
-
-def _raw_labels(split: Any) -> Any:
-    if isinstance(split, TensorDataset):
-        return split.tensors[-1]
-    if hasattr(split, "targets"):
-        return split.targets
-    return [target_of(split, index) for index in range(len(split))] if hasattr(split, "target") else None
 
 
 def _as_tensor(labels: Any) -> Tensor | None:

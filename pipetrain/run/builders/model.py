@@ -62,7 +62,6 @@ def first_inputs(dataset: Any) -> Inputs:
     """
     fetch = Fetch(dataset.train, seed=0, inputs=True, targets=False)
     tensors, _ = fetch(0, range(min(len(dataset.train), _FIRST)))
-    assert tensors is not None
     names = fetch.names()
     if names and len(names) != len(tensors):
         raise ConfigError(
