@@ -5,7 +5,7 @@ import zlib
 from importlib import resources
 from pathlib import Path
 
-from pipetrain.data.text.language import LanguageData, TokenKind, language_data
+from pipetrain.data.text.language import LanguageData, language_data
 from pipetrain.errors import ConfigError
 from pipetrain.number_range import NumberRange
 
@@ -40,7 +40,7 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _read(path: Path, setting: str, remedy: str) -> bytes:
+def _read(path: Path, setting: str, remedy: str) -> bytearray:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             data = bytearray()
@@ -58,7 +58,7 @@ def _read(path: Path, setting: str, remedy: str) -> bytes:
             f"{setting}: {path} {unpacked} more than {MOST_BYTES // 10**6:,} MB, too much for a text that is read "
             "whole; use a part of it"
         )
-    return bytes(data)
+    return data
 
 
 def split_text(text: str, share: float) -> tuple[str, str]:
@@ -86,21 +86,11 @@ def text_file(  # noqa: PLR0913  (one for each setting of the choice)
     *,
     carried: bool = False,
 ) -> LanguageData:
-    """Windows of a text file, plain or gzipped.
-
-    Args:
-        path: of the text to train on.
-        eval_path: of the text to evaluate on; None: the end of the same text.
-        eval_share: how much of it, where that is so.
-        tokens: `characters`, `bpe` (subwords over bytes) or `words`.
-        vocabulary_size: tokens at most; None: all characters or words.
-        positions: tokens of a sample.
-        carried: True if each minibatch continues the one before it.
+    """Windows of a text file, plain or gzipped; conf/dataset/text_file.yaml describes the settings.
 
     Raises:
         ConfigError: a file is missing, empty, too short or no text, or a setting is wrong.
     """
-    kind = TokenKind(tokens, vocabulary_size)
     train = Path(path).expanduser()
     text = read_text(train, f"dataset.path={path}", _TEXT_REMEDY)
     if eval_path is None:
@@ -111,7 +101,7 @@ def text_file(  # noqa: PLR0913  (one for each setting of the choice)
         other = Path(eval_path).expanduser()
         texts = text, read_text(other, f"dataset.eval_path={eval_path}", _TEXT_REMEDY)
         names = [str(train), str(other)]
-    return language_data(texts, names, kind, positions, carried=carried)
+    return language_data(texts, names, tokens, vocabulary_size, positions, carried=carried)
 
 
 def austen(
@@ -145,25 +135,16 @@ def penn_treebank(
 ) -> LanguageData:
     """Windows of the Penn Treebank's words, with `<eos>` at the end of each line.
 
-    Args:
-        root: the folder of the files; also `ptb`, `penn` or `simple-examples/data` in it.
-        eval_split: `valid` or `test`.
-        positions: words of a sample.
-        carried: True if each minibatch continues the one before it.
+    The files are in `root`, or in `ptb`, `penn` or `simple-examples/data` there.
 
     Raises:
         ConfigError: a file is missing.
     """
     if eval_split not in _SPLITS:
         raise ConfigError(f"dataset.eval_split={eval_split}: there are {' and '.join(_SPLITS)}")
-    folder = _folder(Path(root).expanduser())
+    base = Path(root).expanduser()
+    folder = next((base / each for each in _FOLDERS if (base / each / "ptb.train.txt").is_file()), base)
     paths = [folder / f"ptb.{split}.txt" for split in ("train", eval_split)]
     train, evaluation = (read_text(path, f"dataset.root={root}", _TREEBANK_REMEDY) for path in paths)
     names = [str(path) for path in paths]
-    words = TokenKind("words", None)
-    return language_data((train, evaluation), names, words, positions, carried=carried)
-
-
-def _folder(root: Path) -> Path:
-    found = (root / each for each in _FOLDERS)
-    return next((folder for folder in found if (folder / "ptb.train.txt").is_file()), root)
+    return language_data((train, evaluation), names, "words", None, positions, carried=carried)
