@@ -31,7 +31,6 @@ Lines = Callable[[], Iterable[str]]
 PADDING, BEGINNING, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 """The tokens of these ids, in every vocabulary of sentences."""
-SENTENCE_KINDS = ("bpe", "words")
 
 _BYTES = 256
 """Tokens of byte pairs with which any text can be written."""
@@ -233,17 +232,26 @@ class SentenceVocabulary(TokenizerVocabulary):
             lines: the sentences.
             kind: `bpe` for subwords over bytes, which can write any text, or `words`, as white space separates them.
             size: tokens at most, the special ones included; None for all words.
-            least: how often a word must occur; a rarer one is unknown.
+            least: occurrences of a word at least; a rarer one is unknown.
 
         Raises:
             ConfigError: a setting is out of its range.
         """
-        _check_sentences(kind, size)
+        if kind not in ("bpe", "words"):
+            raise ConfigError(f"dataset.tokens={kind}: one of bpe, words")
+        if kind == "bpe":
+            check_whole("dataset.vocabulary_size", size, least=len(SPECIAL_TOKENS) + _BYTES)
+        elif size is not None:
+            least_size, otherwise = len(SPECIAL_TOKENS) + 1, "or null for all words"
+            check_whole("dataset.vocabulary_size", size, least_size, otherwise)
+
+        def learn() -> Tokenizer:
+            if kind == "words":
+                return _words(lines(), size, least)
+            return _byte_pairs(lines(), size or 0, SPECIAL_TOKENS, prefix_space=True)
+
         settings = f"{kind} {size} {least}\n"
-        name = f"vocabulary-{lines_digest(settings, lines)}.json"
-        if kind == "words":
-            return cls(_cached(name, lambda: _words(lines(), size, least)))
-        return cls(_cached(name, lambda: _byte_pairs(lines(), size or 0, SPECIAL_TOKENS, prefix_space=True)))
+        return cls(_cached(f"vocabulary-{lines_digest(settings, lines)}.json", learn))
 
     def encode_lines(self, lines: Iterable[str]) -> Iterator[list[int]]:
         """The ids of each line, without special tokens."""
@@ -268,15 +276,6 @@ def lines_digest(prefix: str, lines: Lines) -> str:
     for line in lines():
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()[:32]
-
-
-def _check_sentences(kind: str, size: int | None) -> None:
-    if kind not in SENTENCE_KINDS:
-        raise ConfigError(f"dataset.tokens={kind}: one of {', '.join(SENTENCE_KINDS)}")
-    if kind == "bpe":
-        check_whole("dataset.vocabulary_size", size, least=len(SPECIAL_TOKENS) + _BYTES)
-    elif size is not None:
-        check_whole("dataset.vocabulary_size", size, least=len(SPECIAL_TOKENS) + 1, otherwise="or null for all words")
 
 
 def _byte_pairs(

@@ -39,13 +39,7 @@ class Videos(Protocol):
 
 
 class CaptionedVideos:
-    """One split: a sample for each caption of each video, ((frames, words before), words).
-
-    Args:
-        videos: of the split.
-        words: the vocabulary.
-        longest: words that a caption is cut to.
-    """
+    """One split: a sample ((frames, words before), words) for each caption of each video, cut to `longest` words."""
 
     def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
         self.videos = videos
@@ -101,9 +95,8 @@ class CaptionDataset:
     """Two splits of captioned videos, and what building a model for them needs to know.
 
     Attributes:
-        train, eval: the splits.
         words: the vocabulary, of the training captions.
-        longest: words of a caption at most.
+        longest: words that a caption is cut to.
         features: numbers that describe a frame.
         padding: the id that pads captions.
     """
@@ -117,14 +110,7 @@ class CaptionDataset:
 
     @classmethod
     def of(cls, train: Videos, evaluation: Videos, *, longest: int, least: int = 1) -> "CaptionDataset":
-        """The data set of two lists of videos.
-
-        Args:
-            train: to learn from, and to take the vocabulary from.
-            evaluation: to evaluate on.
-            longest: words that a caption is cut to.
-            least: how often a word must occur in training captions; a rarer one is unknown.
-        """
+        """The data set of two splits; words that occur less than `least` times in training captions are unknown."""
         words = SentenceVocabulary.learned(lambda: _captions(train), "words", None, least)
         splits = [CaptionedVideos(videos, words, longest) for videos in (train, evaluation)]
         return cls(splits[0], splits[1], words, longest, train.frames(0).shape[1])
