@@ -21,7 +21,7 @@ _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
 """Words in torch's errors of memory that processes share."""
 
 
-class Loader:
+class Loader(EpochOrder):
     """Minibatches of a map-style data set in an order that depends on (seed, epoch) alone.
 
     Before a sample is read, torch's default generator is seeded from (seed, epoch, sample), and afterwards it is put
@@ -79,39 +79,22 @@ class Loader:
         self.samples_per_epoch = available if limit is None else min(limit, available)
         shuffled = shuffle and not getattr(dataset, "ordered", False)
         least = min(microbatches, batch_size) if drop_short else 1
-        self._order = EpochOrder(dataset, self.samples_per_epoch, batch_size, least, seed if shuffled else None)
-        if not len(self._order):
+        super().__init__(dataset, self.samples_per_epoch, batch_size, least, seed if shuffled else None)
+        if not len(self):
             raise ConfigError(
                 f"dataset.limit={as_configured(limit)}: {self.samples_per_epoch} samples make no minibatch of "
                 f"{microbatches} microbatches with train.batch_size={batch_size}"
             )
-
-    def __len__(self) -> int:
-        """Minibatches of an epoch."""
-        return len(self._order)
-
-    @property
-    def dropped(self) -> int:
-        """Samples that no minibatch of an epoch holds."""
-        return self._order.dropped
 
     @property
     def varying(self) -> bool:
         """True if minibatches of equally many samples may differ in shape otherwise, as padded text does."""
         return hasattr(self.dataset, "batches") or hasattr(self.dataset, "collate")
 
-    def sizes(self, epoch: int) -> list[int]:
-        """Samples of each minibatch of `epoch`."""
-        return self._order.sizes(epoch)
-
     def size_of(self, step: int) -> int:
         """Samples of the minibatch of a step, counted from 0 over all epochs."""
         epoch, index = divmod(step, len(self))
         return self.sizes(epoch)[index]
-
-    def minibatches(self, epoch: int) -> list[Sequence[int]]:
-        """The samples of each minibatch of `epoch`, in the order in which they are read."""
-        return self._order.minibatches(epoch)
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""

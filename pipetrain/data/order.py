@@ -39,19 +39,20 @@ class EpochOrder:
         self._minibatches = [indices for indices in minibatches if len(indices) >= max(1, least)]
         self._sizes = list(map(len, self._minibatches))
         self._samples = samples
-        self._seed = seed
+        self._shuffle_seed = seed
         self._newest: tuple[int, list[Sequence[int]]] | None = None
         self.dropped = samples - sum(self._sizes)
 
     def __len__(self) -> int:
+        """Number of minibatches of an epoch."""
         return len(self._minibatches)
 
     def minibatches(self, epoch: int) -> list[Sequence[int]]:
         """The samples of each minibatch, in the order in which they are read."""
-        if self._seed is None:
+        if self._shuffle_seed is None:
             return self._minibatches
         if self._newest is None or self._newest[0] != epoch:
-            order = shuffled(len(self) if self._whole else self._samples, self._seed, epoch)
+            order = shuffled(len(self) if self._whole else self._samples, self._shuffle_seed, epoch)
             if self._whole:
                 minibatches = [self._minibatches[index] for index in order]
             else:

@@ -77,42 +77,8 @@ class LabelledTexts:
         return ids, torch.stack([label for _, label in pairs])
 
 
-@dataclass(frozen=True)
 class TextClasses:
-    """Texts to classify.
-
-    Attributes:
-        classes: their names.
-        vocabulary_size: different tokens.
-        padding: the id that fills up short texts.
-        max_length: tokens of a text at most.
-        vocabulary: what the tokens mean.
-    """
-
-    train: LabelledTexts
-    eval: LabelledTexts
-    classes: Sequence[str]
-    vocabulary_size: int
-    max_length: int
-    vocabulary: SentenceVocabulary
-    padding: int = PADDING
-
-    @property
-    def vocabulary_sha256(self) -> str:
-        """Hash of its vocabulary."""
-        return self.vocabulary.sha256
-
-
-def text_classes(
-    train: Examples,
-    evaluation: Examples,
-    classes: Sequence[str],
-    *,
-    tokens: str,
-    vocabulary_size: int | None,
-    max_length: int,
-) -> TextClasses:
-    """The data set of these examples; its vocabulary comes from the training texts.
+    """Texts to classify; the vocabulary comes from the training texts.
 
     Args:
         train: to learn from.
@@ -126,16 +92,32 @@ def text_classes(
         ConfigError: a setting is out of its range.
     """
 
-    def separated(texts: Sequence[str]) -> Iterator[str]:
-        return (" ".join(_WORD.findall(text.lower()) if tokens == "words" else text.split()) for text in texts)
+    def __init__(
+        self,
+        train: Examples,
+        evaluation: Examples,
+        classes: Sequence[str],
+        *,
+        tokens: str,
+        vocabulary_size: int | None,
+        max_length: int,
+    ) -> None:
+        def separated(texts: Sequence[str]) -> Iterator[str]:
+            return (" ".join(_WORD.findall(text.lower()) if tokens == "words" else text.split()) for text in texts)
 
-    check_whole("dataset.max_length", max_length, least=1)
-    vocabulary = SentenceVocabulary.learned(lambda: separated(train.texts), tokens, vocabulary_size)
-    splits = [
-        LabelledTexts((ids[:max_length] for ids in vocabulary.encode_lines(separated(part.texts))), part.labels)
-        for part in (train, evaluation)
-    ]
-    return TextClasses(splits[0], splits[1], classes, vocabulary.size, max_length, vocabulary)
+        check_whole("dataset.max_length", max_length, least=1)
+        self.vocabulary = SentenceVocabulary.learned(lambda: separated(train.texts), tokens, vocabulary_size)
+        self.train, self.eval = (
+            LabelledTexts(
+                (ids[:max_length] for ids in self.vocabulary.encode_lines(separated(part.texts))), part.labels
+            )
+            for part in (train, evaluation)
+        )
+        self.classes = classes
+        self.vocabulary_size = self.vocabulary.size
+        self.vocabulary_sha256 = self.vocabulary.sha256
+        self.max_length = max_length
+        self.padding = PADDING
 
 
 _IMDB_CLASSES = ("neg", "pos")
@@ -153,7 +135,7 @@ def imdb(
     base = Path(root).expanduser().absolute()
     base = base if (base / "train").is_dir() else base / "aclImdb"
     train, test = (_imdb_split(base / name, root) for name in ("train", "test"))
-    return text_classes(
+    return TextClasses(
         train, test, _IMDB_CLASSES, tokens=tokens, vocabulary_size=vocabulary_size, max_length=max_length
     )
 
@@ -210,9 +192,7 @@ def austen_novels(
     pairs = [(sentence, label) for label, novel in enumerate(_novels()) for sentence in sentences(novel)]
     texts, labels = zip(*pairs, strict=True)
     train, evaluation = Examples(texts, labels).split(eval_share)
-    return text_classes(
-        train, evaluation, novels, tokens=tokens, vocabulary_size=vocabulary_size, max_length=max_length
-    )
+    return TextClasses(train, evaluation, novels, tokens=tokens, vocabulary_size=vocabulary_size, max_length=max_length)
 
 
 def _novels() -> list[str]:

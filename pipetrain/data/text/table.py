@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipetrain.data.text.classification import Examples, TextClasses, text_classes
+from pipetrain.data.text.classification import Examples, TextClasses
 from pipetrain.errors import ConfigError, as_configured, check_whole, one_line
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def labelled_table(  # noqa: PLR0913  (one for each setting of the choice)
         train, evaluation = examples(rows).split(eval_share)
     else:
         train, evaluation = examples(rows), examples(_read("eval_file", eval_file, text, label))
-    return text_classes(train, evaluation, names, tokens=tokens, vocabulary_size=vocabulary_size, max_length=max_length)
+    return TextClasses(train, evaluation, names, tokens=tokens, vocabulary_size=vocabulary_size, max_length=max_length)
 
 
 def _read(setting: str, file: str, text: Column, label: Column) -> list[Row]:

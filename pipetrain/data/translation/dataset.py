@@ -162,6 +162,7 @@ class TranslationDataset:
         self._source = learned(0, 1) if joint else learned(0)
         self._target = self._source if joint else learned(1)
         self.source_vocabulary_size, self.target_vocabulary_size = self._source.size, self._target.size
+        self.vocabulary_sha256 = f"{self._source.sha256} {self._target.sha256}"
         self.joint_vocabulary = joint
         self.padding = PADDING
         pairs = self._encoded(train)
@@ -169,11 +170,6 @@ class TranslationDataset:
         self.train = SentencePairs(*pairs, kept, batch_tokens)
         self._longest = 3 * max(pairs[1].lengths[place] for place in self.train.kept) // 2  # of a translation
         self.eval = SentencePairs(*self._encoded(evaluation), batch_tokens=batch_tokens)
-
-    @property
-    def vocabulary_sha256(self) -> str:
-        """Hashes of both vocabularies."""
-        return f"{self._source.sha256} {self._target.sha256}"
 
     @cached_property
     def decoding(self) -> Generation:

@@ -87,7 +87,7 @@ def synthetic_moving_shapes(
     """
     for name, count, least in (("train", train, 1), ("eval", eval, 1), ("frames", frames, 2), ("size", size, 8)):
         check_whole(f"dataset.{name}", count, least=least)
-    return CaptionDataset.of(
+    return CaptionDataset(
         MovingShapes(train, frames, size, (seed, _TRAIN)),
         MovingShapes(eval, frames, size, (seed, _EVAL)),
         longest=_LONGEST,

@@ -123,7 +123,7 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
         )
     parts = (names[:train_videos], names[first:last])
     train, evaluation = (FeatureVideos(file, captions, part, frames) for part in parts)
-    return CaptionDataset.of(train, evaluation, longest=longest, least=least)
+    return CaptionDataset(train, evaluation, longest=longest, least=least)
 
 
 def _features_in(folder: Path) -> Path:

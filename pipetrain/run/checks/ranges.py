@@ -1,6 +1,7 @@
 """Labels and token ids of the data set, against the outputs and the embedding tables of the model."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from pipetrain.config.instantiate import Target
@@ -89,7 +90,7 @@ def check_samples(settings: Settings, data: Data, labels: LabelRange | None, tok
     """
     splits = {"train": data.train, "eval": data.evaluation} if settings.eval.every_epochs else {"train": data.train}
     for split, loader in splits.items():
-        fetch = _fetch(loader, labels and labels.of(split), tokens and tokens.of(split))
+        fetch = _fetch(loader, labels and replace(labels, split=split), tokens and replace(tokens, split=split))
         if fetch.inputs or fetch.targets:
             _read_some(fetch, loader.samples_per_epoch)
 

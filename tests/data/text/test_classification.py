@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from pipetrain.data.text.classification import Examples, austen_novels, imdb, sentences, text_classes
+from pipetrain.data.text.classification import Examples, TextClasses, austen_novels, imdb, sentences
 from pipetrain.errors import ConfigError
 
 TEXTS = ["A b c.", "a b", "b c d e, f", "c"] * 5
@@ -17,7 +17,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def classes(train, evaluation, tokens="words", size=100, max_length=10):
-    return text_classes(train, evaluation, ["x", "y"], tokens=tokens, vocabulary_size=size, max_length=max_length)
+    return TextClasses(train, evaluation, ["x", "y"], tokens=tokens, vocabulary_size=size, max_length=max_length)
 
 
 def dataset(max_length=10):
