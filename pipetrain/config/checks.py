@@ -55,11 +55,7 @@ CHOICES = {
 
 
 def check(settings: Settings) -> None:
-    """Checks every setting that needs neither model nor data.
-
-    Raises:
-        ConfigError: the first setting that cannot work.
-    """
+    """Raises a ConfigError for the first setting that cannot work, as far as neither model nor data are needed."""
     for setting, least in _LEAST.items():
         value = attrgetter(setting)(settings)
         if value is not None and value < least:

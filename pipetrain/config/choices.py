@@ -22,10 +22,8 @@ class Choice:
     """A YAML file of a group.
 
     Attributes:
-        name: on the command line.
         summary: its first comment.
-        remarks: what its further comments say, such as `# paper: dataset=imagenet train.batch_size=256`, by their
-            first word.
+        remarks: further comments, such as `# paper: dataset=imagenet train.batch_size=256`, by their first word.
         content: its settings.
     """
 
@@ -50,11 +48,7 @@ def choice_of(group: str, name: str, folder: Path | None = None) -> Choice:
 
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
-    """Group -> choice of a run: as asked for, else from experiment, model and method, else the default.
-
-    Args:
-        asked: group -> choice, as the command line has them.
-    """
+    """Group -> choice of a run: as `asked` for, else from experiment, model and method, else the default."""
     entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
     named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
     defaults = {group: name for group, name in named.items() if "@" not in group}
@@ -74,12 +68,7 @@ def group_overrides_of(group: str, name: str) -> dict[str, str]:
 
 
 def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
-    """The choices, with the class of the user's own in place of the one whose file it started from.
-
-    Args:
-        choices: group -> choice.
-        config: the sections that were composed of them.
-    """
+    """The choices, with the class of the user's own in place of the one whose file `config` started from."""
     return {group: _own_name(group, name, config.get(group)) or name for group, name in choices.items()}
 
 

@@ -45,11 +45,7 @@ def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def check_hydra(hydra: DictConfig) -> None:
-    """Checks that Hydra reads every setting of its own section.
-
-    Raises:
-        ConfigError: the first that it does not.
-    """
+    """Raises a ConfigError for the first setting of Hydra's own section that Hydra does not read."""
     plain: dict[str, Any] = OmegaConf.to_container(hydra)  # type: ignore[assignment]
     known = {name: value for name, value in plain.items() if name != "env"}  # Hydra's, and not in its schema
     try:

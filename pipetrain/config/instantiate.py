@@ -32,13 +32,7 @@ _CUSTOM = {
 
 @dataclass(frozen=True)
 class Target:
-    """An open section of the configuration: a class or function, ours or the user's own, and its options.
-
-    Attributes:
-        section: where it stands in the configuration, such as `model`.
-        path: of the class or function, such as `mylib.build`.
-        options: the keyword arguments that the configuration gives.
-    """
+    """An open section of the configuration, such as `model`: the path of a class or function, and keyword arguments."""
 
     section: str
     path: str
@@ -85,11 +79,7 @@ class Target:
         return ConfigError(f"{self.section}.{TARGET}={self.path}: returned {type(found).__name__}, not {wanted}")
 
     def check(self) -> None:
-        """Checks that the target exists and takes all options, and that their values match its annotations.
-
-        Raises:
-            ConfigError: it does not.
-        """
+        """Raises a ConfigError unless the target exists and takes all options, with values of its annotations."""
         taken, is_open = self.parameters(), self._is_open()
         for name, value in self.options.items():
             wrong = None

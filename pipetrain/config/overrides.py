@@ -16,13 +16,7 @@ from pipetrain.errors import ConfigError
 
 @dataclass(frozen=True)
 class Override:
-    """A change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`.
-
-    Attributes:
-        text: as it was typed.
-        key: the setting, or the group.
-        adds: True if the setting may be new.
-    """
+    """A change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`, which adds a setting."""
 
     text: str
     key: str
@@ -41,11 +35,7 @@ class Override:
             yield str(self.value)
 
     def apply(self, config: DictConfig, model: str = "") -> None:
-        """Changes the configuration.
-
-        Args:
-            config: of a run.
-            model: what it trains, which changes some settings of choices.
+        """Changes the configuration of a run; the model changes some settings of choices.
 
         Raises:
             ConfigError: it has no such setting, or the group no such choice.

@@ -75,11 +75,7 @@ def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> s
 
 
 def check_read(config: DictConfig) -> None:
-    """Checks that phases as a user writes them read every setting of a section without a target.
-
-    Raises:
-        ConfigError: the first that none does.
-    """
+    """Raises a ConfigError for a setting of a section without a target that no phase, as a user writes them, reads."""
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     entries = plain["phases"]
     if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):

@@ -72,13 +72,7 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setting]:
-    """The settings of a choice, without its target, each with the comment of its line.
-
-    Args:
-        group: of which one is chosen.
-        name: of the choice.
-        model: what changes some of them; "": nothing does.
-    """
+    """The settings of a choice as the model changes them, without its target, each with the comment of its line."""
     changed = tuned_file(model, name)
     comments = {**_comments(config_dir() / group / f"{name}.yaml"), **(_comments(changed) if changed else {})}
     for key, default in section_for(model, group, name).items():

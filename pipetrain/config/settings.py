@@ -44,11 +44,7 @@ _OPTIMIZER_FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad",
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSettings(LoaderConfig):
-    """A data set, and how its samples are loaded.
-
-    Attributes:
-        target: returns an object with map-style data sets `train` and `eval`.
-    """
+    """A data set, and how its samples are loaded; the target returns an object with map-style `train` and `eval`."""
 
     target: Target
 
@@ -89,12 +85,11 @@ def _check_keys(input_key: Any, target_key: Any) -> None:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A model, and what is made of it.
+    """A model: its target returns a module or a chain of layers.
 
     Attributes:
-        target: returns a module or a chain of layers.
         untie: True if weights that layers share become separate ones.
-        output: the entry of what its forward returns that goes to the loss; None: not said.
+        output: the entry of what its forward returns that goes to the loss; None if unset.
     """
 
     target: Target
@@ -124,12 +119,11 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """An optimizer, and what the pipeline does with it.
+    """An optimizer: its target is a class of torch.optim, which the parameters of a stage are given to.
 
     Attributes:
-        target: a class of torch.optim, which the parameters of a stage are given to.
-        lr: the rate that the learning-rate schedule scales; None: not set.
-        clip_norm: the norm that gradients are clipped to; None: they are not.
+        lr: the rate that the learning-rate schedule scales; None if unset.
+        clip_norm: the norm that gradients are clipped to; None for no clipping.
     """
 
     target: Target
@@ -203,10 +197,9 @@ class ReplicaSettings:
 
 @dataclass(frozen=True)
 class MetricSettings:
-    """A metric of evaluations.
+    """A metric of evaluations: its target returns an object with `update` and `compute`.
 
     Attributes:
-        target: returns an object with `update` and `compute`.
         higher_is_better: True if more is better; None: as the object says.
     """
 
@@ -295,11 +288,7 @@ class Settings:
         return replace(self.lr_schedule, options=options)
 
     def check_targets(self) -> None:
-        """Checks that every target exists and takes its options; those that are not given yet are left out.
-
-        Raises:
-            ConfigError: the first that does not.
-        """
+        """Raises a ConfigError for the first target that does not exist or take its options, unless it is unset."""
         for phase in self.phases:
             with phase.naming_errors():
                 phase.schedule.check()

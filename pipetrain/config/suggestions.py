@@ -19,10 +19,7 @@ _NONE: Mapping[str, str] = {}
 def did_you_mean(name: str, known: Iterable[str], elsewhere: Mapping[str, str] = _NONE) -> str:
     """A question to append to a message; empty if no known name is similar to `name`.
 
-    Args:
-        name: that does not exist.
-        known: those that do.
-        elsewhere: what other programs call something -> the last part of its name here.
+    `elsewhere` maps names in other programs to the last part of the name here.
     """
     near = nearest_names(name, known, elsewhere)
     return f"; did you mean {' or '.join(near)}?" if near else ""
@@ -69,12 +66,7 @@ _ELSEWHERE = {
 
 
 def unknown_setting(name: str, given: str | None = None) -> str:
-    """The message for a setting that does not exist.
-
-    Args:
-        name: without a leading `+`.
-        given: the whole word, such as `lr=0.1`.
-    """
+    """The message for a setting that does not exist, in the word `given`, such as `lr=0.1`."""
     shown, (section, _, option) = given or name, name.partition(".")
     if owners := [f"{section}={choice}" for choice in names_of(section) if name in _settings(section, choice)]:
         return f"{shown}: not a setting of the chosen {section}; it is one of {', '.join(owners)}"

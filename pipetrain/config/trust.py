@@ -33,18 +33,9 @@ _GROUPS = {"phases": ("schedule", "method")}
 
 
 def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:
-    """Checks that the targets of `sections`, nested ones included, are pipetrain's own or asked for.
+    """Raises a ConfigError for a target in `sections`, at any depth, that is neither pipetrain's own nor `asked` for.
 
     A path below `pipetrain.` is not enough: `pipetrain.run.checkpoint.store.shutil.rmtree` is one, too.
-
-    Args:
-        config: the whole configuration, resolved.
-        sections: whose targets will be called.
-        asked: paths that the command line names.
-        where: the file that the configuration comes from.
-
-    Raises:
-        ConfigError: one is another's.
     """
     trusted = {*_own(sections), *asked}
     for section in sections:

@@ -46,6 +46,8 @@ class Fetch:
             DataError: the data set's code raised an exception.
         """
         inputs, targets = self._read(epoch, indices)
+        if any(each.requires_grad for each in (*inputs, *targets)):
+            raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
         if inputs and self.tokens is not None:
             self.tokens.check(inputs, indices)
         if targets and self.labels is not None:
@@ -93,7 +95,6 @@ def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int
             f"dataset: {type(dataset).__name__}.collate must return (inputs, targets), not {form_of(collated)}"
         )
     inputs, targets = (tuple(_flattened(side)) for side in collated)
-    _check_leaves(inputs, targets)
     rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
     if not inputs or not targets or set(rows) != {len(pairs)}:
         raise ConfigError(
@@ -115,13 +116,7 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
     mixed = len({_dtypes(value) for value in values}) > 1  # torch would promote those of some minibatches
     if named or mixed or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise ConfigError(f"dataset: {_difference(values, side, indices)}")
-    _check_leaves(tensors)
     return tensors
-
-
-def _check_leaves(*sides: Tensors) -> None:
-    if any(isinstance(each, Tensor) and each.requires_grad for side in sides for each in side):
-        raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
 
 
 def _flattened(collated: Any) -> Iterator[Any]:

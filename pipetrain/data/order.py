@@ -14,14 +14,8 @@ class EpochOrder:
     """The minibatches of the first `samples` samples of a data set, equally many in every epoch.
 
     Samples are shuffled by (seed, epoch) and cut into minibatches of `batch_size`; the last may be smaller. If the
-    data set has `batches`, these are the minibatches, and their order is shuffled instead.
-
-    Args:
-        dataset: map-style.
-        samples: number of samples.
-        batch_size: samples of a minibatch at most.
-        least: minibatches of fewer samples are dropped.
-        seed: of the shuffle; None for the data set's own order.
+    data set has `batches`, these are the minibatches, and their order is shuffled instead. Minibatches of fewer than
+    `least` samples are dropped. Without a seed, nothing is shuffled.
 
     Attributes:
         dropped: number of samples that are in no minibatch.

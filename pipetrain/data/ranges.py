@@ -42,11 +42,7 @@ class LabelRange:
         return int(wrong.nonzero()[0, 0]) if wrong.any() else None
 
     def check(self, labels: Tensor, indices: Sequence[int]) -> None:
-        """Checks the labels of the samples `indices`; values that are not whole numbers are not labels.
-
-        Raises:
-            ConfigError: one is out of range.
-        """
+        """Raises a ConfigError for a label that is out of range; values that are no whole numbers are no labels."""
         if labels.dtype not in _WHOLE or not labels.numel():
             return
         first = self.outside(labels)
@@ -118,11 +114,7 @@ class TokenRange:
     known: int | None = None
 
     def check(self, inputs: Tensors, indices: Sequence[int]) -> None:
-        """Checks the inputs of the samples `indices`.
-
-        Raises:
-            ConfigError: an id has no row.
-        """
+        """Raises a ConfigError for an id without a row."""
         for number, rows in self.rows.items():
             ids = inputs[number]
             low, high = ids.aminmax() if ids.numel() else (0, 0)
@@ -131,8 +123,8 @@ class TokenRange:
             where = ((ids < 0) | (ids >= rows)).nonzero()[0].tolist()
             token = int(ids[tuple(where)])
             known = "" if self.known is None else f", and the data set's {self.known}"
-            larger = f", or make a model for {max(token + 1, self.known or 0)}" if token >= 0 else ""
+            larger = f"correct it, or make a model for {max(token + 1, self.known or 0)}"
             raise ConfigError(
                 f"dataset: sample {indices[where[0]]} of `{self.split}` has the token id {token}; the model's "
-                f"vocabulary has {rows} tokens, 0 to {rows - 1}{known}; correct the id{larger}"
+                f"vocabulary has {rows} tokens, 0 to {rows - 1}{known}; {larger if token >= 0 else 'correct the id'}"
             )

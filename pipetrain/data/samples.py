@@ -14,11 +14,7 @@ _OUR_WORDS = (ConfigError, DataError, RunError)
 
 @contextmanager
 def naming_errors(what: str) -> Iterator[None]:
-    """Names what a data set was asked for when its code raised an exception.
-
-    Raises:
-        DataError: it did; names `what`, the exception, and the file and line of the user's code.
-    """
+    """Raises a DataError for an exception of a data set's code; names `what`, and the file and line of that code."""
     try:
         yield
     except _OUR_WORDS:

@@ -70,11 +70,7 @@ class Vocabulary(ABC):
 
 
 class CharacterVocabulary(Vocabulary):
-    """A token for each character.
-
-    Args:
-        characters: in the order of their ids.
-    """
+    """A token for each of these characters, in the order of their ids."""
 
     def __init__(self, characters: str) -> None:
         self._characters = characters
@@ -114,10 +110,9 @@ class CharacterVocabulary(Vocabulary):
 
 
 class WordVocabulary(Vocabulary):
-    """A token for each word between blanks, and one for the end of a line; empty lines are left out.
+    """A token for each of these words between blanks, in the order of their ids; empty lines are left out.
 
-    Args:
-        words: in the order of their ids, `<unk>` for all others and `<eos>` among them.
+    `<unk>` is for all other words, and `<eos>` for the end of a line.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -283,11 +278,7 @@ def _byte_pairs(
 ) -> Tokenizer:
     """Byte-level byte-pair encoding, which can write any text (Sennrich et al. 2016; Radford et al. 2019).
 
-    Args:
-        texts: to learn from.
-        size: tokens at most, the special ones included.
-        special: the first tokens, which no text has.
-        prefix_space: True if a text's first word is encoded as one in its middle.
+    The first tokens are `special`, which no text has. With `prefix_space` a text's first word is encoded as any other.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)

@@ -22,12 +22,7 @@ _UNDECODABLE = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionB
 
 
 class ImageFiles:
-    """Images in files, decoded when they are read: uint8 (3, H, W).
-
-    Args:
-        paths: of the files.
-        shape: an image -> one of the size that all have.
-    """
+    """Images in files, decoded when they are read: uint8 (3, H, W). `shape` gives all the same size."""
 
     def __init__(self, paths: Sequence[str], shape: Callable[[Image.Image], Image.Image]) -> None:
         self.paths = paths
@@ -101,13 +96,8 @@ class ClassFolders:
     def read(cls, folder: Path, root: str, remedy: str) -> "ClassFolders":
         """The images of one split, the classes in the order of their names; images may lie in subfolders.
 
-        Args:
-            folder: of the split.
-            root: the setting dataset.root, for errors.
-            remedy: what would work, for errors.
-
         Raises:
-            ConfigError: the folder is missing or has no classes, or one of these has no images.
+            ConfigError: the folder is missing or has no classes, or one of these has no images; `remedy` would work.
         """
         from pipetrain.libraries.torchvision_shim import datasets
 
@@ -120,11 +110,7 @@ class ClassFolders:
         return cls(folder, read.classes, _class_by_class(read.samples))
 
     def check_same(self, others: Collection[str], where: Path, root: str) -> None:
-        """Checks that `where` has the same classes.
-
-        Raises:
-            ConfigError: the two differ.
-        """
+        """Raises a ConfigError if the classes of `where` are others."""
         differ = sorted(set(self.classes) ^ set(others))
         if differ:
             further = f" and {len(differ) - _LISTED} more" if len(differ) > _LISTED else ""

@@ -46,12 +46,7 @@ class Examples:
 
 
 class LabelledTexts:
-    """One split: sample i is its ids, int64 (positions,), and its class, an int64 scalar.
-
-    Args:
-        ids: of each text.
-        labels: the class of each.
-    """
+    """One split: sample i is its ids, int64 (positions,), and its class, an int64 scalar."""
 
     def __init__(self, ids: Iterable[Sequence[int]], labels: Sequence[int]) -> None:
         self.ids = [torch.tensor(each, dtype=torch.int32) for each in ids]

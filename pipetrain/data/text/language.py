@@ -91,14 +91,7 @@ class CarriedWindows(Windows):
 
 @dataclass(frozen=True)
 class LanguageData:
-    """Data of a language model.
-
-    Attributes:
-        train, eval: windows of tokens.
-        vocabulary_size: token ids are below it.
-        max_length: positions of a sample.
-        vocabulary: what the tokens mean; None if unknown.
-    """
+    """Data of a language model; `max_length` is the number of positions of a sample."""
 
     train: Windows
     eval: Windows

@@ -31,8 +31,7 @@ ParallelText = Iterable[tuple[str, str]]
 class Sentences:
     """Many sentences in one array; a list of lists would take ten times the memory.
 
-    Args:
-        array: the number of sentences, their lengths, and then their ids.
+    The array holds the number of sentences, their lengths, and then their ids.
     """
 
     def __init__(self, array: Ids) -> None:
@@ -118,6 +117,8 @@ class SentencePairs:
 class TranslationDataset:
     """Sentence pairs to train and evaluate on; the vocabularies are those of the training text.
 
+    Training leaves out pairs with an empty or too long sentence, evaluation none.
+
     Args:
         train: the text to train on.
         evaluation: the text to evaluate on.
@@ -127,11 +128,6 @@ class TranslationDataset:
         bpe_mark: how subwords end inside words, in text that is cut into subwords already; None if it is not.
         max_length: tokens of a sentence at most, in training; None for any number.
         batch_tokens: positions of a minibatch at most; None for any number.
-
-    Attributes:
-        train, eval: the splits. Training leaves out pairs with an empty or too long sentence, evaluation none.
-        source_vocabulary_size, target_vocabulary_size, joint_vocabulary, padding: what a model must know.
-        notes: what the user should know.
 
     Raises:
         ConfigError: no pair is left to train on, or a setting is out of its range.

@@ -15,11 +15,7 @@ _LANGUAGE = "LANG"
 
 @dataclass(frozen=True)
 class ParallelFiles:
-    """One split: pairs of files, read one pair after the other.
-
-    Attributes:
-        pairs: (source file, target file) each.
-    """
+    """One split: pairs of a source and a target file, read one pair after the other."""
 
     pairs: tuple[tuple[Path, Path], ...]
 
@@ -45,13 +41,8 @@ def parallel_files(
 ) -> ParallelFiles:
     """The files that the setting of a split names.
 
-    Args:
-        root: the folder of the files.
-        languages: source and target, as file names have them.
-        setting: such as `dataset.train`.
-        names: what precedes the language in file names, such as `train` of train.de and train.en; a name with LANG for
-            the language, such as `LANG/train.txt`; or several of these.
-        origin: where the files come from; None if unknown.
+    `names` are what precedes the language in file names, such as `train` of train.de and train.en; a name with LANG for
+    the language, such as `LANG/train.txt`; or several of these.
 
     Raises:
         ConfigError: a file is missing, or this is no name.

@@ -26,8 +26,7 @@ _SUFFIXES = (".npz", ".h5", ".hdf5")
 class FeatureFile:
     """A file of arrays. Each process that reads opens it for itself: what a library keeps of a file cannot be shared.
 
-    Args:
-        path: of the file; in HDF5, names of arrays are paths of data sets in its groups.
+    In HDF5, names of arrays are paths of data sets in its groups.
 
     Raises:
         ConfigError: it is of another kind, or cannot be read.
