@@ -100,57 +100,42 @@ def _in_its_file(error: BaseException) -> str:
 
 def _reworded(text: str) -> str | None:
     for pattern in _UNKNOWN:
-        if match := pattern.search(text):
+        if match := re.search(pattern, text, re.DOTALL):
             return unknown_setting(match["name"], match.groupdict().get("word"))
-    for pattern, message in _MESSAGES:
-        if match := pattern.search(text):
+    for pattern, message in _MESSAGES.items():
+        if match := re.search(pattern, text, re.DOTALL):
             parts = match.groupdict()
             return message.format(**{**parts, "kind": _KINDS.get(parts.get("kind", ""), "another value")})
     return None
 
 
-_UNKNOWN = [
-    re.compile(pattern, re.DOTALL)
-    for pattern in (
-        r"Could not override '(?P<name>[^']+)'\.\s+To append to your config use \+(?P<word>[^\n]+)",
-        r"Could not (?:override|delete from config\.) '(?P<name>[^']+)'",
-        r"Key '[^']+' (?:not in|is not in) .*full_key: (?P<name>\S+)",
-    )
-]
-_MESSAGES = [
-    (re.compile(pattern, re.DOTALL), message)
-    for pattern, message in (
-        (
-            r"Ambiguous value for argument '(?P<word>.+?)'\n",
-            "{word}: several values; --multirun makes a run of each, and in brackets they are one list",
-        ),
-        (
-            r"BasicSweeper does not support sweep type",
-            "interval(...): works only with a sweeper that searches, such as hydra/sweeper=optuna: docs/tuning.md",
-        ),
-        (r"An item is already at '(?P<name>.+?)'", "+{name}: is a setting already; leave out the +"),
-        (r"Multiple values for (?P<name>\S+)\.", "+{name}: is chosen already; leave out the +"),
-        (
-            r"Value '.*?' of type 'dict' could not .*full_key: (?P<name>\S+)",
-            "{name}: has a value and no settings of its own; {name}=VALUE",
-        ),
-        (
-            r"Value '(?P<value>.*?)' of type '.*?' could not be converted to (?P<kind>\w+).*full_key: (?P<name>\S+)",
-            "{name}={value}: {kind} is needed",
-        ),
-        (
-            r"Value '(?P<value>.*?)' is not a valid (?P<kind>\w+).*full_key: (?P<name>\S+)",
-            "{name}={value}: {kind} is needed",
-        ),
-        (r"field '(?P<name>.+?)' is not Optional", "{name}=null: a value is needed"),
-        (
-            r"Invalid type assigned: .*value: (?P<value>.*?)\n.*full_key: (?P<name>\S+)",
-            "{name}={value}: is a section, whose settings are given one by one: {name}.NAME=VALUE",
-        ),
-        (
-            r"Interpolation key '(?P<key>.+?)' not found.*full_key: (?P<name>\S+)",
-            "{name}=${{{key}}}: there is no {key} to take it from",
-        ),
-    )
-]
-"""Pattern of a message -> our wording."""
+_UNKNOWN = (
+    r"Could not override '(?P<name>[^']+)'\.\s+To append to your config use \+(?P<word>[^\n]+)",
+    r"Could not (?:override|delete from config\.) '(?P<name>[^']+)'",
+    r"Key '[^']+' (?:not in|is not in) .*full_key: (?P<name>\S+)",
+)
+_MESSAGES = {
+    r"Ambiguous value for argument '(?P<word>.+?)'\n": (
+        "{word}: several values; --multirun makes a run of each, and in brackets they are one list"
+    ),
+    r"BasicSweeper does not support sweep type": (
+        "interval(...): works only with a sweeper that searches, such as hydra/sweeper=optuna: docs/tuning.md"
+    ),
+    r"An item is already at '(?P<name>.+?)'": "+{name}: is a setting already; leave out the +",
+    r"Multiple values for (?P<name>\S+)\.": "+{name}: is chosen already; leave out the +",
+    r"Value '.*?' of type 'dict' could not .*full_key: (?P<name>\S+)": (
+        "{name}: has a value and no settings of its own; {name}=VALUE"
+    ),
+    r"Value '(?P<value>.*?)' of type '.*?' could not be converted to (?P<kind>\w+).*full_key: (?P<name>\S+)": (
+        "{name}={value}: {kind} is needed"
+    ),
+    r"Value '(?P<value>.*?)' is not a valid (?P<kind>\w+).*full_key: (?P<name>\S+)": "{name}={value}: {kind} is needed",
+    r"field '(?P<name>.+?)' is not Optional": "{name}=null: a value is needed",
+    r"Invalid type assigned: .*value: (?P<value>.*?)\n.*full_key: (?P<name>\S+)": (
+        "{name}={value}: is a section, whose settings are given one by one: {name}.NAME=VALUE"
+    ),
+    r"Interpolation key '(?P<key>.+?)' not found.*full_key: (?P<name>\S+)": (
+        "{name}=${{{key}}}: there is no {key} to take it from"
+    ),
+}
+"""Pattern of a message of Hydra's or OmegaConf's -> our wording."""

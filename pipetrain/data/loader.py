@@ -133,7 +133,6 @@ class Loader(EpochOrder):
             num_workers=min(self.workers, len(plan)),
             prefetch_factor=self.prefetch,
             pin_memory=self.pinned,
-            collate_fn=_unchanged,
             generator=torch.Generator(),  # without one, it would draw from the caller's
             multiprocessing_context=context(),
             worker_init_fn=leave_signals,
@@ -174,7 +173,7 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
                     raise minibatch
                 if isinstance(minibatch, Failure):
                     raise DataError(minibatch.line) from RemoteError(minibatch)
-            inputs, targets = map(tuple, minibatch)  # torch makes lists of tuples whose tensors it pins
+            inputs, targets = map(tuple, minibatch)  # torch makes lists of them
             yield inputs, targets
     finally:
         del reading  # left to the garbage collector with a traceback, its queues close first and it waits 5 s in vain
@@ -201,10 +200,6 @@ def _naming_shared_memory(workers: int) -> Iterator[None]:
 def _pinned(minibatch: Minibatch) -> Minibatch:
     inputs, targets = (tuple(each.pin_memory() for each in side) for side in minibatch)
     return inputs, targets
-
-
-def _unchanged(minibatch: Any) -> Any:
-    return minibatch
 
 
 def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:

@@ -54,14 +54,10 @@ class _Loader(SourceFileLoader):
         except RuntimeError as error:
             if f"{_NAME}::" not in str(error):
                 raise
-            _define_operators()
+            import torch
+
+            library = torch.library.Library(_NAME, "FRAGMENT")
+            for operator in ("nms", "qnms"):
+                library.define(operator + _NMS)
+            _schemas.append(library)
             super().exec_module(module)
-
-
-def _define_operators() -> None:
-    import torch
-
-    library = torch.library.Library(_NAME, "FRAGMENT")
-    for operator in ("nms", "qnms"):
-        library.define(operator + _NMS)
-    _schemas.append(library)

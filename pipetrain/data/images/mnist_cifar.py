@@ -4,6 +4,7 @@ The published data sets raise a ConfigError if files are missing below `root`, o
 """
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -26,19 +27,11 @@ def fashion_mnist_mini(*, augment: bool = False) -> ImageDataset:
     Images are float32 (1, 28, 28), normalized with the whole data set's mean and deviation. `augment` crops from an
     image padded by 4 and mirrors half of them, in training alone. Source: Xiao, Rasul, Vollgraf 2017, MIT license.
     """
-    normalize = Normalize(FASHION_MEAN, FASHION_STD)
     file = resources.files("pipetrain.data.images") / "fashion_mnist_mini.npz"
     with file.open("rb") as stream, np.load(stream) as archive:
         arrays = {name: torch.from_numpy(archive[name]) for name in archive.files}
-    return ImageDataset(
-        train=LabelledImages(
-            arrays["train_images"][:, None], arrays["train_labels"], normalize, CropFlip() if augment else None
-        ),
-        eval=LabelledImages(arrays["test_images"][:, None], arrays["test_labels"], normalize),
-        channels=1,
-        classes=10,
-        size=(28, 28),
-    )
+    splits = [(arrays[f"{split}_images"][:, None], arrays[f"{split}_labels"]) for split in ("train", "test")]
+    return _image_dataset(_FASHION, splits, augment=augment)
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,7 @@ def mnist(root: str = "data", *, download: bool = False, augment: bool = False) 
 
     Source: LeCun, Cortes, Burges 1998.
     """
-    return _image_dataset(_MNIST, root, download=download, augment=augment)
+    return _image_dataset(_MNIST, _read(_MNIST, root, download=download), augment=augment)
 
 
 def fashion_mnist(root: str = "data", *, download: bool = False, augment: bool = False) -> ImageDataset:
@@ -78,7 +71,7 @@ def fashion_mnist(root: str = "data", *, download: bool = False, augment: bool =
 
     Source: Xiao, Rasul, Vollgraf 2017.
     """
-    return _image_dataset(_FASHION, root, download=download, augment=augment)
+    return _image_dataset(_FASHION, _read(_FASHION, root, download=download), augment=augment)
 
 
 def cifar10(root: str = "data", *, download: bool = False, augment: bool = False) -> ImageDataset:
@@ -86,17 +79,17 @@ def cifar10(root: str = "data", *, download: bool = False, augment: bool = False
 
     Source: Krizhevsky 2009.
     """
-    return _image_dataset(_CIFAR10, root, download=download, augment=augment)
+    return _image_dataset(_CIFAR10, _read(_CIFAR10, root, download=download), augment=augment)
 
 
 def cifar100(root: str = "data", *, download: bool = False, augment: bool = False) -> ImageDataset:
     """As `cifar10`, with 100 classes: the fine labels."""
-    return _image_dataset(_CIFAR100, root, download=download, augment=augment)
+    return _image_dataset(_CIFAR100, _read(_CIFAR100, root, download=download), augment=augment)
 
 
-def _image_dataset(source: Source, root: str, *, download: bool, augment: bool) -> ImageDataset:
+def _image_dataset(source: Source, splits: Sequence[tuple[Tensor, Tensor]], *, augment: bool) -> ImageDataset:
+    train, evaluation = splits
     normalize = Normalize(source.mean, source.std)
-    train, evaluation = _read(source, root, download=download)
     return ImageDataset(
         train=LabelledImages(*train, normalize, CropFlip(flip=source.flip) if augment else None),
         eval=LabelledImages(*evaluation, normalize),
