@@ -42,7 +42,7 @@ class _Finder(MetaPathFinder):
 class _Loader(SourceFileLoader):
     """Imports torchvision once more where its native library could not be loaded.
 
-    A wheel built for CUDA cannot load its native library with a CPU torch, and its import then fails for want of two
+    A wheel built for CUDA cannot load its native library with a CPU torch, and its import then fails for lack of two
     operators that the models and data sets never call. Their schemas are all that the import needs; where the native
     library does load, the first import succeeds and nothing is defined here.
     """

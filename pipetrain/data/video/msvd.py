@@ -22,13 +22,9 @@ _SPLITS = ("validation", "test")
 
 
 class FeatureVideos:
-    """Videos whose features are in a file.
+    """Videos of these names, whose features are in a file, all with as many features of a frame as the first captioned.
 
-    Args:
-        file: of the features, and maybe of the captions.
-        captions: name of a video -> its captions; each has as many features of a frame as the first one.
-        names: of the videos.
-        frames: of each video: longer ones are read at so many even steps, shorter ones end in zeros.
+    Longer videos are read at even steps, shorter ones end in zeros, so that each has `frames` frames.
     """
 
     reads_files: ClassVar[bool] = True
