@@ -81,6 +81,16 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
         raise ConfigError(f"{setting}={as_configured(value)}: {works}")
 
 
+def check_flag(setting: str, value: object) -> None:
+    """Checks a setting that is true or false.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise ConfigError(f"{setting}={value}: true or false")
+
+
 def one_line(message: str | BaseException) -> str:
     """A message, or an error's message, without its line breaks, and with control characters escaped.
 

@@ -22,11 +22,9 @@ class Choice:
     """A YAML file of a group.
 
     Attributes:
-        name: on the command line.
         summary: its first comment.
-        remarks: what its further comments say, such as `# paper: dataset=imagenet train.batch_size=256`, by their
-            first word.
-        content: all of it, the comments aside.
+        remarks: further comments, such as `# paper: dataset=imagenet train.batch_size=256`, by their first word.
+        content: its settings.
     """
 
     name: str
@@ -43,15 +41,14 @@ def choices_of(group: str) -> Iterator[Choice]:
 def choice_of(group: str, name: str, folder: Path | None = None) -> Choice:
     """A file of a group, in pipetrain's folder or another."""
     path = (folder or config_dir()) / group / f"{name}.yaml"
-    return Choice(name, _summary(path), dict(_REMARK.findall(path.read_text(encoding="utf-8"))), _content(path))
+    text = path.read_text(encoding="utf-8")
+    comments = (line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
+    summary = next((each for each in comments if each and not each.startswith("@")), "")
+    return Choice(name, summary, dict(_REMARK.findall(text)), _content(path))
 
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
-    """Group -> choice of a run: as asked for, else from experiment, model and method, else the default.
-
-    Args:
-        asked: group -> choice, as the command line has them.
-    """
+    """Group -> choice of a run: as `asked` for, else from experiment, model and method, else the default."""
     entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
     named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
     defaults = {group: name for group, name in named.items() if "@" not in group}
@@ -71,12 +68,7 @@ def group_overrides_of(group: str, name: str) -> dict[str, str]:
 
 
 def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
-    """The choices, with the class of the user's own in place of the one whose file it started from.
-
-    Args:
-        choices: group -> choice.
-        config: the sections that were composed of them.
-    """
+    """The choices, with the class of the user's own in place of the one whose file `config` started from."""
     return {group: _own_name(group, name, config.get(group)) or name for group, name in choices.items()}
 
 
@@ -127,20 +119,10 @@ def section(group: str, name: str) -> dict[str, Any]:
     return {key: value for key, value in own.items() if key != "defaults"}
 
 
-def default_schedule(method: str) -> str:
-    """The schedule that a method brings."""
-    return group_overrides_of("method", method)["schedule"]
-
-
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """Sort key that orders numbers in names by value: resnet20 before resnet110."""
     parts = re.findall(r"\d+|\D+", name)
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
-
-
-def _summary(path: Path) -> str:
-    comments = (line.removeprefix("#").strip() for line in path.read_text().splitlines() if line.startswith("#"))
-    return next((text for text in comments if text and not text.startswith("@")), "")
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -151,7 +133,5 @@ def _content(path: Path) -> dict[str, Any]:
 
 def names_of_family(group: str, family: str) -> list[str]:
     """Names of the choices of a group whose classes are of this family."""
-    targets = {
-        choice.name: choice.content.get("_target_") for choice in choices_of(group)
-    }  # a preset of phases has none
-    return [name for name, target in targets.items() if target and get_object(target).family == family]
+    targets = ((choice.name, choice.content.get(TARGET)) for choice in choices_of(group))  # presets of phases have none
+    return [name for name, target in targets if target and get_object(target).family == family]

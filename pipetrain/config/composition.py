@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import fields
 from functools import reduce
 from operator import getitem
@@ -22,7 +21,7 @@ from pipetrain.config.choices import with_own_names
 from pipetrain.config.instantiate import Target
 from pipetrain.config.moved import with_present_paths
 from pipetrain.config.phases import check_read, expand_phases, phases_of
-from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, register_schema, schema
+from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, leaves, register_schema, schema
 from pipetrain.config.settings import (
     DatasetSettings,
     MetricSettings,
@@ -46,35 +45,13 @@ def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def check_hydra(hydra: DictConfig) -> None:
-    """Checks that Hydra reads every setting of its own section.
-
-    Raises:
-        ConfigError: the first that it does not.
-    """
+    """Raises a ConfigError for the first setting of Hydra's own section that Hydra does not read."""
     plain: dict[str, Any] = OmegaConf.to_container(hydra)  # type: ignore[assignment]
     known = {name: value for name, value in plain.items() if name != "env"}  # Hydra's, and not in its schema
     try:
         OmegaConf.merge(OmegaConf.structured(HydraConf), known)
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise ConfigError(unknown_setting(f"hydra.{error.full_key}")) from error
-
-
-@contextmanager
-def _naming_unknown(content: Mapping[str, Any]) -> Iterator[None]:
-    """Says of a setting that the schema does not have what was meant."""
-    try:
-        yield
-    except (ConfigKeyError, ConfigAttributeError) as error:
-        name, value = _leaf(content, str(error.full_key))
-        raise ConfigError(unknown_setting(name, f"{name}={as_configured(value)}")) from error
-
-
-def _leaf(content: Mapping[str, Any], name: str) -> tuple[str, Any]:
-    """A setting and its value; of a section its first."""
-    value: Any = reduce(getitem, name.split("."), content)
-    while isinstance(value, dict) and value:
-        name, value = f"{name}.{next(iter(value))}", next(iter(value.values()))
-    return name, value
 
 
 def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
@@ -90,8 +67,12 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         OmegaConfBaseException: a setting is of another type, or not given.
     """
     content: dict[str, Any] = with_present_paths(OmegaConf.to_container(config))
-    with _naming_unknown(content):
+    try:
         whole = OmegaConf.merge(schema(), content)
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        unknown = str(error.full_key)
+        name, value = next(leaves(reduce(getitem, unknown.split("."), content), unknown), (unknown, {}))
+        raise ConfigError(unknown_setting(name, f"{name}={as_configured(value)}")) from error
     assert isinstance(whole, DictConfig)
     check_read(whole)
     plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
@@ -139,7 +120,7 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
 
 
 def overrides_of(words: Sequence[str]) -> list[Override]:
-    """The words in Hydra's grammar, read by the loader of the configuration, which knows what `glob` stands for."""
+    """The words in Hydra's grammar, read by the loader of the configuration, which resolves `glob`."""
     running = GlobalHydra.instance()
     if running.is_initialized():
         return OverridesParser.create(running.config_loader()).parse_overrides(list(words))

@@ -26,7 +26,9 @@ def explained(error: BaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file is not None:
         return _missing_choice(error)
     if isinstance(error, OverrideParseException):
-        return _unreadable(error)
+        missing = "missing EQUAL" in str(error.message)
+        wrong = "cannot be read; quote a value with special characters: 'name=\"a, b\"'"
+        return f"{error.override}: {_without_value(str(error.override)) if missing else wrong}"
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"{mark.name.removeprefix('file://')}, line {mark.line + 1}: {error.problem}"
@@ -53,9 +55,9 @@ def _missing_choice(error: MissingConfigException) -> str:
             f"{group}={name} is not installed; it may come with: pip install hydra-{_PACKAGES.get(name, name)}-{kind}"
         )
     options = [each for each in error.options or () if each]
-    told = unknown_choice(group, name, [each for each in options if each != "custom"])
-    own = "custom" in options and "did you mean" not in told
-    return f"{group}={name}: {told}" + f"; your own: {group}=custom {group}.{TARGET}=mylib.Thing" * own
+    reason = unknown_choice(group, name, [each for each in options if each != "custom"])
+    own = "custom" in options and "did you mean" not in reason
+    return f"{group}={name}: {reason}" + f"; your own: {group}=custom {group}.{TARGET}=mylib.Thing" * own
 
 
 def _missing_preset(name: str, options: Sequence[str]) -> str:
@@ -74,94 +76,66 @@ def _missing_preset(name: str, options: Sequence[str]) -> str:
     )
 
 
-def _unreadable(error: OverrideParseException) -> str:
-    if "missing EQUAL" in str(error.message):
-        return f"{error.override}: {_without_value(str(error.override))}"
-    return f"{error.override}: cannot be read; quote a value with special characters: 'name=\"a, b\"'"
-
-
 def _without_value(word: str) -> str:
-    """Explanation of a word without a value."""
     if word in groups():
         return f"takes a choice, {word}=NAME; `pipetrain list {word}` describes them"
     setting = next((each for section in sections() for each in section.settings if each.name == word), None)
     if setting is not None:
         return f"takes a value, such as {word}={as_configured(setting.default)}: {setting.meaning}"
-    return f"neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE{_as_choice(word)}"
-
-
-def _as_choice(word: str) -> str:
-    """A question where a group has a choice of this name; empty where none has."""
     meant = [f"{group}={word}" for group in groups() if word in names_of(group)]
-    return f"; did you mean {' or '.join(meant)}?" if meant else ""
+    question = f"; did you mean {' or '.join(meant)}?" if meant else ""
+    return f"neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE{question}"
 
 
 def _in_its_file(error: BaseException) -> str:
-    """Behind the name of the user's own file that it is in."""
+    """The message, after the name of the user's own file if the error is in one."""
     cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
     text = f"{error}{cause}".split("Config search path")[0]
     file, text = match.groups() if (match := re.match(r"In '(.+?)': (.*)", text, re.DOTALL)) else ("config", text)
-    message = _in_our_words(text) or text.split("\n    full_key")[0].rstrip()
+    message = _reworded(text) or text.split("\n    full_key")[0].rstrip()
     if error.__cause__ is not None and not cause:
         message = f"{message}: {str(error.__cause__).splitlines()[0]}"
     return message if file == "config" else f"{file}.yaml: {message}"
 
 
-def _in_our_words(text: str) -> str | None:
+def _reworded(text: str) -> str | None:
     for pattern in _UNKNOWN:
-        if match := pattern.search(text):
+        if match := re.search(pattern, text, re.DOTALL):
             return unknown_setting(match["name"], match.groupdict().get("word"))
-    found = ((pattern.search(text), message) for pattern, message in _MESSAGES)
-    return next((message.format(**_needed(match)) for match, message in found if match), None)
+    for pattern, message in _MESSAGES.items():
+        if match := re.search(pattern, text, re.DOTALL):
+            parts = match.groupdict()
+            return message.format(**{**parts, "kind": _KINDS.get(parts.get("kind", ""), "another value")})
+    return None
 
 
-def _needed(match: re.Match[str]) -> dict[str, str]:
-    groups = match.groupdict()
-    return {**groups, "kind": _KINDS.get(groups.get("kind", ""), "another value")}
-
-
-_UNKNOWN = [
-    re.compile(pattern, re.DOTALL)
-    for pattern in (
-        r"Could not override '(?P<name>[^']+)'\.\s+To append to your config use \+(?P<word>[^\n]+)",
-        r"Could not (?:override|delete from config\.) '(?P<name>[^']+)'",
-        r"Key '[^']+' (?:not in|is not in) .*full_key: (?P<name>\S+)",
-    )
-]
-_MESSAGES = [
-    (re.compile(pattern, re.DOTALL), message)
-    for pattern, message in (
-        (
-            r"Ambiguous value for argument '(?P<word>.+?)'\n",
-            "{word}: several values; --multirun makes a run of each, and in brackets they are one list",
-        ),
-        (
-            r"BasicSweeper does not support sweep type",
-            "interval(...): works only with a sweeper that searches, such as hydra/sweeper=optuna: docs/tuning.md",
-        ),
-        (r"An item is already at '(?P<name>.+?)'", "+{name}: is a setting already; leave out the +"),
-        (r"Multiple values for (?P<name>\S+)\.", "+{name}: is chosen already; leave out the +"),
-        (
-            r"Value '.*?' of type 'dict' could not .*full_key: (?P<name>\S+)",
-            "{name}: has a value and no settings of its own; {name}=VALUE",
-        ),
-        (
-            r"Value '(?P<value>.*?)' of type '.*?' could not be converted to (?P<kind>\w+).*full_key: (?P<name>\S+)",
-            "{name}={value}: {kind} is needed",
-        ),
-        (
-            r"Value '(?P<value>.*?)' is not a valid (?P<kind>\w+).*full_key: (?P<name>\S+)",
-            "{name}={value}: {kind} is needed",
-        ),
-        (r"field '(?P<name>.+?)' is not Optional", "{name}=null: a value is needed"),
-        (
-            r"Invalid type assigned: .*value: (?P<value>.*?)\n.*full_key: (?P<name>\S+)",
-            "{name}={value}: is a section, whose settings are given one by one: {name}.NAME=VALUE",
-        ),
-        (
-            r"Interpolation key '(?P<key>.+?)' not found.*full_key: (?P<name>\S+)",
-            "{name}=${{{key}}}: there is no {key} to take it from",
-        ),
-    )
-]
-"""Pattern of a message -> our wording."""
+_UNKNOWN = (
+    r"Could not override '(?P<name>[^']+)'\.\s+To append to your config use \+(?P<word>[^\n]+)",
+    r"Could not (?:override|delete from config\.) '(?P<name>[^']+)'",
+    r"Key '[^']+' (?:not in|is not in) .*full_key: (?P<name>\S+)",
+)
+_MESSAGES = {
+    r"Ambiguous value for argument '(?P<word>.+?)'\n": (
+        "{word}: several values; --multirun makes a run of each, and in brackets they are one list"
+    ),
+    r"BasicSweeper does not support sweep type": (
+        "interval(...): works only with a sweeper that searches, such as hydra/sweeper=optuna: docs/tuning.md"
+    ),
+    r"An item is already at '(?P<name>.+?)'": "+{name}: is a setting already; leave out the +",
+    r"Multiple values for (?P<name>\S+)\.": "+{name}: is chosen already; leave out the +",
+    r"Value '.*?' of type 'dict' could not .*full_key: (?P<name>\S+)": (
+        "{name}: has a value and no settings of its own; {name}=VALUE"
+    ),
+    r"Value '(?P<value>.*?)' of type '.*?' could not be converted to (?P<kind>\w+).*full_key: (?P<name>\S+)": (
+        "{name}={value}: {kind} is needed"
+    ),
+    r"Value '(?P<value>.*?)' is not a valid (?P<kind>\w+).*full_key: (?P<name>\S+)": "{name}={value}: {kind} is needed",
+    r"field '(?P<name>.+?)' is not Optional": "{name}=null: a value is needed",
+    r"Invalid type assigned: .*value: (?P<value>.*?)\n.*full_key: (?P<name>\S+)": (
+        "{name}={value}: is a section, whose settings are given one by one: {name}.NAME=VALUE"
+    ),
+    r"Interpolation key '(?P<key>.+?)' not found.*full_key: (?P<name>\S+)": (
+        "{name}=${{{key}}}: there is no {key} to take it from"
+    ),
+}
+"""Pattern of a message of Hydra's or OmegaConf's -> our wording."""

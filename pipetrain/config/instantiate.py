@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter
@@ -23,7 +23,7 @@ from pipetrain.failure import described
 from pipetrain.libraries import torchvision_import
 
 _MISSING = re.compile(r"missing \d+ required [a-z-]+ arguments?: (.+)")
-_OWN_CLASSES = {
+_CUSTOM = {
     "schedule": "; schedule=custom brings no settings",
     "method": "; method=custom brings no settings",
     "lr_schedule": "; a subclass of pipetrain.LearningRateSchedule takes unit and warmup",
@@ -32,13 +32,7 @@ _OWN_CLASSES = {
 
 @dataclass(frozen=True)
 class Target:
-    """An open section of the configuration: a class or function, ours or the user's own, and its options.
-
-    Attributes:
-        section: where it stands in the configuration, such as `model`.
-        path: of the class or function, such as `mylib.build`.
-        options: the keyword arguments that the configuration gives.
-    """
+    """An open section of the configuration, such as `model`: the path of a class or function, and keyword arguments."""
 
     section: str
     path: str
@@ -62,7 +56,11 @@ class Target:
             ConfigError: the target does not exist, does not take these options, or refuses one.
             MissingMandatoryValue: an option has no default and is not given.
         """
-        self._check_given({**self.options, **extra})
+        for name, value in {**self.options, **extra}.items():
+            if isinstance(value, str) and value == MISSING:
+                error = MissingMandatoryValue(f"{self.section}.{name} is not set")
+                error.full_key = f"{self.section}.{name}"
+                raise error
         self.check()
         try:
             return instantiate({TARGET: self.path, **self.options, **extra}, *args, _convert_="all")
@@ -76,81 +74,64 @@ class Target:
                 reason = f"needs {' and '.join(missing)}, which its signature does not name; set {settings}"
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
 
-    def _missing(self, error: BaseException | None) -> list[str]:
-        """Names of missing arguments in an error, if the signature hides them behind `**`."""
-        signature = _signature(self._located())
-        hides = signature is not None and any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-        said = _MISSING.search(str(error)) if isinstance(error, TypeError) and hides else None
-        return re.findall(r"'(\w+)'", said[1]) if said else []
-
-    def _check_given(self, options: Mapping[str, Any]) -> None:
-        for name, value in options.items():
-            if isinstance(value, str) and value == MISSING:
-                error = MissingMandatoryValue(f"{self.section}.{name} is not set")
-                error.full_key = f"{self.section}.{name}"
-                raise error
-
     def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
         """The error of a target that returns something else than it should."""
         return ConfigError(f"{self.section}.{TARGET}={self.path}: returned {type(found).__name__}, not {wanted}")
 
     def check(self) -> None:
-        """Checks that the target exists and takes all options, and that their values match its annotations.
-
-        Raises:
-            ConfigError: it does not.
-        """
-        signature = _signature(self._located())
-        if signature is None:
-            return
+        """Raises a ConfigError unless the target exists and takes all options, with values of its annotations."""
+        taken, is_open = self.parameters(), self._is_open()
         for name, value in self.options.items():
-            if wrong := self._problem(signature, name, value):
+            wrong = None
+            if name in taken:
+                wrong = annotation_problem(taken[name], value)
+            elif not is_open and not name.startswith("_"):  # those are Hydra's own
+                wrong = f"{self.path} has no such parameter{self._unknown(name, taken)}"
+            if wrong:
                 raise ConfigError(f"{self.section}.{name}={as_configured(value)}: {wrong}")
 
-    def parameters(self, *, required: bool = False) -> list[str]:
-        """Names of the target's parameters; with `required` only of those without a default.
+    def parameters(self, *, required: bool = False) -> dict[str, Parameter]:
+        """The parameters that may be given by name; with `required` only those without a default.
 
         Raises:
             ConfigError: the target does not exist.
         """
-        signature = _signature(self._located())
-        if signature is None:
+        kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        named = {name: each for name, each in self._signature().parameters.items() if each.kind in kinds}
+        return {name: each for name, each in named.items() if not required or each.default is Parameter.empty}
+
+    def _missing(self, error: BaseException | None) -> list[str]:
+        """Names of missing arguments in an error, if the signature hides them behind `**`."""
+        if not isinstance(error, TypeError) or not self._is_open():
             return []
-        defaults = {name: signature.parameters[name].default for name in _by_name(signature)}
-        return [name for name, default in defaults.items() if not required or default is inspect.Parameter.empty]
+        said = _MISSING.search(str(error))
+        return re.findall(r"'(\w+)'", said[1]) if said else []
 
-    def annotation(self, name: str) -> Any:
-        """Annotation of the parameter that takes this option; None if unknown.
+    def _is_open(self) -> bool:
+        """True if the target takes options of any name."""
+        return any(each.kind is Parameter.VAR_KEYWORD for each in self._signature().parameters.values())
 
-        Raises:
-            ConfigError: the target does not exist.
-        """
-        signature = _signature(self._located())
-        return None if signature is None or name not in _by_name(signature) else signature.parameters[name].annotation
-
-    def _problem(self, signature: inspect.Signature, name: str, value: object) -> str | None:
-        taken = _by_name(signature)
-        if name in taken:
-            return annotation_problem(signature.parameters[name], value)
-        open_to_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-        if open_to_all or name.startswith("_"):  # those are Hydra's own
-            return None
-        return f"{self.path} has no such parameter{self._suggestion(name, taken)}{self._without_settings()}"
-
-    def _suggestion(self, name: str, taken: Sequence[str]) -> str:
+    def _unknown(self, name: str, taken: Iterable[str]) -> str:
+        """Hint for an option that the target does not take."""
         meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
-        return meant or f"; it takes {', '.join(taken) or 'none'}"
+        custom = "" if self.path.startswith("pipetrain.") else _CUSTOM.get(self.section, "")
+        return (meant or f"; it takes {', '.join(taken) or 'none'}") + custom
 
-    def _without_settings(self) -> str:
-        """Hint for a user's class that does not take the settings of the choice it replaces."""
-        if self.path.startswith("pipetrain."):
-            return ""
-        return _OWN_CLASSES.get(self.section, "")
+    def _signature(self) -> inspect.Signature:
+        """Signature of the target, with annotations that are text evaluated if possible; open if it has none."""
+        target = self._located()
+        try:
+            try:
+                return inspect.signature(target, eval_str=True)
+            except Exception:  # any error of the text
+                return inspect.signature(target)
+        except (TypeError, ValueError):
+            return inspect.Signature([Parameter("options", Parameter.VAR_KEYWORD)])
 
     def _located(self) -> Any:
         torchvision_import.install()  # a user's own code may import torchvision whenever it likes
         try:
-            return _found(self.path)
+            return _object_at(self.path)
         except ModuleNotFoundError as error:
             if error.name and f"{self.path}.".startswith(f"{error.name}."):
                 raise ConfigError(f"{self.section}.{TARGET}={self.path}: {_absent(error.name)}") from error
@@ -159,8 +140,7 @@ class Target:
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {described(error)}") from error
 
 
-def _found(path: str) -> Any:
-    """The object that the path names; imports the modules on the way."""
+def _object_at(path: str) -> Any:
     names = path.split(".")
     found = import_module(names[0])
     for count, name in enumerate(names[1:], 2):
@@ -181,23 +161,6 @@ def _absent(name: str) -> str:
     return f"there is no module {name}; is its folder on PYTHONPATH?"
 
 
-def _signature(target: Any) -> inspect.Signature | None:
-    """Signature of a target, with annotations that are text evaluated if possible; None if it has none."""
-    try:
-        try:
-            return inspect.signature(target, eval_str=True)
-        except Exception:  # whatever becomes of the text
-            return inspect.signature(target)
-    except (TypeError, ValueError):
-        return None
-
-
-def _by_name(signature: inspect.Signature) -> list[str]:
-    """The parameters that may be given by name."""
-    parameters = signature.parameters.values()
-    return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-
-
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number"}
 _FLAGS = {"yes": True, "on": True, "y": True, "1": True, "no": False, "off": False, "n": False, "0": False}
 
@@ -205,27 +168,22 @@ _FLAGS = {"yes": True, "on": True, "y": True, "1": True, "no": False, "off": Fal
 def annotation_problem(parameter: Parameter, value: object) -> str | None:
     """Problem of a value and what would work; None if there is no problem, or it cannot be determined.
 
-    Looked at are `bool`, `int`, `float`, `Literal`, and unions of these. `None` stands for what is not set yet, and a
-    mapping for an object that is still to be built. An annotation that its own default contradicts says nothing.
+    Annotations that are `bool`, `int`, `float`, `Literal`, or unions of these are checked, unless the default
+    contradicts them. `None` is a value that is not set yet, and a mapping an object that is still to be built.
     """
-    kinds, default = _members(parameter.annotation), parameter.default
-    honest = default is None or default is Parameter.empty or _take(kinds, default)
-    if value is None or isinstance(value, Mapping) or not honest or _take(kinds, value):
+    union = get_origin(parameter.annotation) in (Union, types.UnionType)
+    kinds = [kind for kind in get_args(parameter.annotation) if kind is not type(None)] if union else []
+    kinds, default = kinds or [parameter.annotation], parameter.default
+    fits = any(_takes(kind, value) for kind in kinds)
+    trusted = default is None or default is Parameter.empty or any(_takes(kind, default) for kind in kinds)
+    if value is None or isinstance(value, Mapping) or fits or not trusted:
         return None
-    good = [as_configured(each) for kind in kinds for each in _near(kind, value)]
-    meant = f"; did you mean {good[0]}?" if good else ""
-    return f"{' or '.join(map(_words, kinds))} is needed{meant}"
-
-
-def _members(annotation: Any) -> list[Any]:
-    """Members of a union, without None; else the annotation alone."""
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return [annotation]
-    return [kind for kind in get_args(annotation) if kind is not type(None)]
-
-
-def _take(kinds: list[Any], value: object) -> bool:
-    return any(_takes(kind, value) for kind in kinds)
+    near = [as_configured(each) for kind in kinds for each in _nearest(kind, value)]
+    works = " or ".join(
+        f"one of {', '.join(map(as_configured, get_args(kind)))}" if get_origin(kind) is Literal else _PLAIN[kind]
+        for kind in kinds
+    )
+    return f"{works} is needed{f'; did you mean {near[0]}?' if near else ''}"
 
 
 def _takes(kind: Any, value: object) -> bool:
@@ -238,11 +196,7 @@ def _takes(kind: Any, value: object) -> bool:
     return kind is not float or is_whole(value) or isinstance(value, float)
 
 
-def _words(kind: Any) -> str:
-    return f"one of {', '.join(map(as_configured, get_args(kind)))}" if get_origin(kind) is Literal else _PLAIN[kind]
-
-
-def _near(kind: Any, value: object) -> list[object]:
+def _nearest(kind: Any, value: object) -> list[object]:
     """The values of a kind that are most like one that it does not take; empty if there are none."""
     if get_origin(kind) is Literal:
         return [*nearest_names(str(value), [str(each) for each in get_args(kind)])]

@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from pipetrain.config.choices import section_for
+from pipetrain.config.choices import all_names, section_for
 from pipetrain.config.schema import TARGET, config_dir, schema
 from pipetrain.config.suggestions import unknown_choice, unknown_setting
 from pipetrain.errors import ConfigError
@@ -16,13 +16,7 @@ from pipetrain.errors import ConfigError
 
 @dataclass(frozen=True)
 class Override:
-    """A change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`.
-
-    Attributes:
-        text: as it was typed.
-        key: the setting, or the group.
-        adds: True if the setting may be new.
-    """
+    """A change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`, which adds a setting."""
 
     text: str
     key: str
@@ -41,17 +35,15 @@ class Override:
             yield str(self.value)
 
     def apply(self, config: DictConfig, model: str = "") -> None:
-        """Changes the configuration.
-
-        Args:
-            config: of a run.
-            model: what it trains, which changes some settings of choices.
+        """Changes the configuration of a run; the model changes some settings of choices.
 
         Raises:
             ConfigError: it has no such setting, or the group no such choice.
         """
         if self.chooses:
-            config[self.key] = _chosen(self.key, self.value, model)
+            if self.value not in (names := sorted(all_names(self.key))):
+                raise ConfigError(f"{self.text}: {unknown_choice(self.key, self.value, names)}")
+            config[self.key] = OmegaConf.merge(schema()[self.key], section_for(model, self.key, self.value))
             return
         try:
             OmegaConf.update(config, self.key, self.value, merge=True, force_add=self.adds)
@@ -74,12 +66,3 @@ def parse_overrides(words: Sequence[str]) -> list[Override]:
             raise ConfigError(f"{word}: one value for one setting, such as dataset.root=/data")
         overrides.append(Override(word, each.key_or_group, each.value(), each.is_add() or each.is_force_add()))
     return overrides
-
-
-def _chosen(group: str, name: str, model: str) -> DictConfig:
-    """The section of a choice, with what every choice of its group has."""
-    names = sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
-    if name not in names:
-        raise ConfigError(f"{group}={name}: {unknown_choice(group, name, names)}")
-    merged: DictConfig = OmegaConf.merge(schema()[group], section_for(model, group, name))  # type: ignore[assignment]
-    return merged

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,13 @@ class PhaseSettings:
         """Steps that it lasts; None: to the end of the run."""
         return self.steps if self.epochs is None else self.epochs * steps_per_epoch
 
-    @contextmanager
-    def naming_errors(self) -> Iterator[None]:
-        """Puts the phase's number before what is wrong with it, where the configuration has phases."""
-        with _naming(self.number):
-            yield
+    def naming_errors(self) -> AbstractContextManager[None]:
+        """Puts the phase's number before errors, if the configuration has phases."""
+        return _naming_phase(self.number)
 
 
 @contextmanager
-def _naming(number: int | None) -> Iterator[None]:
+def _naming_phase(number: int | None) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
@@ -58,26 +56,17 @@ def _naming(number: int | None) -> Iterator[None]:
 
 
 def phases_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> tuple[PhaseSettings, ...]:
-    """The phases of a configuration in which `phases` is written out; one where it has none."""
+    """The phases of a configuration in which `phases` is written out; one if it has none."""
     if config["phases"] is None:
-        return (_phase(config, {part: _name(config, choices, part) for part in _PARTS}),)
-    return tuple(
-        _phase(entry, entry["names"], steps=entry["steps"], epochs=entry["epochs"], number=number)
-        for number, entry in enumerate(config["phases"])
-    )
-
-
-def _phase(
-    sections: Mapping[str, Any],
-    names: Mapping[str, str],
-    *,
-    steps: int | None = None,
-    epochs: int | None = None,
-    number: int | None = None,
-) -> PhaseSettings:
-    with _naming(number):
-        schedule, method = (Target.of(part, sections[part]) for part in _PARTS)
-    return PhaseSettings(schedule, method, names, steps, epochs, number)
+        names = {part: _name(config, choices, part) for part in _PARTS}
+        schedule, method = (Target.of(part, config[part]) for part in _PARTS)
+        return (PhaseSettings(schedule, method, names),)
+    phases = []
+    for number, entry in enumerate(config["phases"]):
+        with _naming_phase(number):
+            schedule, method = (Target.of(part, entry[part]) for part in _PARTS)
+        phases.append(PhaseSettings(schedule, method, entry["names"], entry["steps"], entry["epochs"], number))
+    return tuple(phases)
 
 
 def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> str:
@@ -86,11 +75,7 @@ def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> s
 
 
 def check_read(config: DictConfig) -> None:
-    """Checks that phases as a user writes them read every setting of a section without a target.
-
-    Raises:
-        ConfigError: the first that none does.
-    """
+    """Raises a ConfigError for a setting of a section without a target that no phase, as a user writes them, reads."""
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     entries = plain["phases"]
     if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):

@@ -43,24 +43,17 @@ def groups() -> dict[str, str]:
 
 def sections() -> tuple[Section, ...]:
     """The settings that every run has, by section."""
-    run, found = [], []
-    config = Config()
-    for field in fields(Config):
-        value = getattr(config, field.name)
-        kind = OPEN_SECTIONS.get(field.name, type(value))
-        if is_dataclass(kind) and field.name != "executor":  # a choice without settings
-            found.append(_section(field.name, kind))
-        elif field.name not in groups():
-            run.append(Setting(field.name, value, _meanings()[Config.__name__][field.name]))
-    return (Section("", "The run as a whole.", tuple(run)), *found)
+    kinds = {name: OPEN_SECTIONS.get(name, type(value)) for name, value in vars(Config()).items()}
+    del kinds["executor"]  # a choice without settings
+    named = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    run = tuple(each for each in _settings(Config) if each.name not in {*named, *groups()})
+    found = (Section(name, _meanings()[kind.__name__][""], _settings(kind, f"{name}.")) for name, kind in named.items())
+    return (Section("", "The run as a whole.", run), *found)
 
 
-def _section(name: str, kind: type) -> Section:
-    defaults, meanings = kind(), _meanings()[kind.__name__]
-    settings = (
-        Setting(f"{name}.{field.name}", getattr(defaults, field.name), meanings[field.name]) for field in fields(kind)
-    )
-    return Section(name, meanings[""], tuple(settings))
+def _settings(kind: type, prefix: str = "") -> tuple[Setting, ...]:
+    meanings = _meanings()[kind.__name__]
+    return tuple(Setting(f"{prefix}{name}", default, meanings[name]) for name, default in vars(kind()).items())
 
 
 @cache
@@ -79,13 +72,7 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setting]:
-    """The settings of a choice, without its target, each with the comment of its line.
-
-    Args:
-        group: of which one is chosen.
-        name: of the choice.
-        model: what changes some of them; "": nothing does.
-    """
+    """The settings of a choice as the model changes them, without its target, each with the comment of its line."""
     changed = tuned_file(model, name)
     comments = {**_comments(config_dir() / group / f"{name}.yaml"), **(_comments(changed) if changed else {})}
     for key, default in section_for(model, group, name).items():

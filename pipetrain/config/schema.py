@@ -1,6 +1,7 @@
 """The structured configuration: the settings that `pipetrain run` accepts, their types and defaults."""
 
 import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -238,37 +239,21 @@ class TopologyConfig:
     """Memory throughput of weight updates and predictions, in 10^9 bytes/s; null: 25 on a CPU, unlimited elsewhere."""
 
 
-def _loader() -> dict[str, Any]:
-    return asdict(LoaderConfig())
-
-
-def _model() -> dict[str, Any]:
-    return asdict(ModelConfig())
-
-
-def _replicas() -> dict[str, Any]:
-    return asdict(ReplicasConfig())
-
-
-def _update() -> dict[str, Any]:
-    return asdict(UpdateConfig())
-
-
 @dataclass(frozen=True)
 class Config:
     """All settings of a run. The open groups, of type dict, are Hydra targets."""
 
-    dataset: dict[str, Any] = field(default_factory=_loader)
+    dataset: dict[str, Any] = field(default_factory=lambda: asdict(LoaderConfig()))
     """The data to train on."""
-    model: dict[str, Any] = field(default_factory=_model)
+    model: dict[str, Any] = field(default_factory=lambda: asdict(ModelConfig()))
     """The model, a chain of layers."""
-    partition: dict[str, Any] = field(default_factory=_replicas)
+    partition: dict[str, Any] = field(default_factory=lambda: asdict(ReplicasConfig()))
     """How layers are assigned to stages."""
     schedule: dict[str, Any] = field(default_factory=dict)
     """The order of operations on each stage; each method has a default."""
     method: dict[str, Any] = field(default_factory=dict)
     """Which weight versions each stage reads."""
-    optimizer: dict[str, Any] = field(default_factory=_update)
+    optimizer: dict[str, Any] = field(default_factory=lambda: asdict(UpdateConfig()))
     """How weights are updated."""
     lr_schedule: dict[str, Any] = field(default_factory=dict)
     """How the learning rate changes during the run."""
@@ -334,6 +319,21 @@ def register_schema() -> None:
     ConfigStore.instance().store(name="schema", node=schema())
 
 
+def leaves(content: Any, name: str = "", *, into_lists: bool = False) -> Iterator[tuple[str, Any]]:
+    """Name -> value of every setting in a configuration, or in its section `name`.
+
+    With `into_lists`, entries of lists are settings, too, under names such as `phases[0].steps`.
+    """
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from leaves(value, f"{name}.{key}" if name else str(key), into_lists=into_lists)
+    elif into_lists and isinstance(content, list):
+        for index, value in enumerate(content):
+            yield from leaves(value, f"{name}[{index}]", into_lists=into_lists)
+    else:
+        yield name, content
+
+
 def config_dir() -> Path:
     """The folder of YAML files: inside an installed package, next to it in a checkout.
 
@@ -344,4 +344,4 @@ def config_dir() -> Path:
     for folder in (package / "conf", package.parent / "conf"):
         if folder.is_dir():
             return folder
-    raise ConfigError(f"the folder conf/ is missing beside {package}; install pipetrain again")
+    raise ConfigError(f"the folder conf/ is missing next to {package}; install pipetrain again")

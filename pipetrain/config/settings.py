@@ -8,7 +8,6 @@ from typing import Any, Self
 from omegaconf import MISSING
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.option_checks import check_flag, check_options
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import (
     TARGET,
@@ -24,37 +23,30 @@ from pipetrain.config.schema import (
     TopologyConfig,
     TrainConfig,
 )
-from pipetrain.errors import ConfigError, as_configured, check_whole, is_whole
-from pipetrain.number_range import POSITIVE
+from pipetrain.errors import ConfigError, as_configured, check_flag, check_whole, is_whole
+from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE
 
-_PREFETCH = 2
 _METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _OTHERS = ("loss", "perplexity", "s")
 """Names that records give to other numbers of an evaluation."""
+_OPTIMIZER_RANGES = {
+    "momentum": BELOW_ONE,
+    "dampening": SHARE,
+    "alpha": BELOW_ONE,
+    "weight_decay": NOT_NEGATIVE,
+    "eps": NOT_NEGATIVE,
+    "lr_decay": NOT_NEGATIVE,
+    "momentum_decay": NOT_NEGATIVE,
+    "initial_accumulator_value": NOT_NEGATIVE,
+}
+_OPTIMIZER_FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
 
 
-@dataclass(frozen=True)
-class DatasetSettings:
-    """A data set, and what the loader does with it.
-
-    Attributes:
-        target: returns an object with map-style data sets `train` and `eval`.
-        shuffle: True if the order changes every epoch.
-        limit: samples of an epoch at most; None: all.
-        workers: processes that read samples; 0: the stage's own.
-        prefetch: minibatches that each of them reads ahead.
-        input_key, target_key: keys of samples that are dicts; None for pairs.
-        pin_memory: True if minibatches are pinned as they are loaded, if there is a device to copy them to.
-    """
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings(LoaderConfig):
+    """A data set, and how its samples are loaded; the target returns an object with map-style `train` and `eval`."""
 
     target: Target
-    shuffle: bool
-    limit: int | None
-    workers: int
-    prefetch: int
-    input_key: str | list[str] | None
-    target_key: str | list[str] | None
-    pin_memory: bool
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
@@ -63,19 +55,21 @@ class DatasetSettings:
         Raises:
             ConfigError: there is no target, or the loader cannot work with a value.
         """
-        options = dict(section)
-        shuffle, limit, workers, prefetch, inputs, targets, pin = (
-            options.pop(each.name) for each in fields(LoaderConfig)
-        )
-        _check_keys(inputs, targets)
-        check_flag("dataset.shuffle", shuffle)
-        check_flag("dataset.pin_memory", pin)
-        check_whole("dataset.workers", workers, least=0)
-        _check_prefetch(prefetch, workers)
-        if limit is not None:
-            check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
-        target = Target.of("dataset", options)
-        return cls(target, shuffle, limit, workers, prefetch or _PREFETCH, inputs, targets, pin)
+        loader = LoaderConfig(**{each.name: section[each.name] for each in fields(LoaderConfig)})
+        _check_keys(loader.input_key, loader.target_key)
+        check_flag("dataset.shuffle", loader.shuffle)
+        check_flag("dataset.pin_memory", loader.pin_memory)
+        check_whole("dataset.workers", loader.workers, least=0)
+        if loader.prefetch is not None:
+            check_whole("dataset.prefetch", loader.prefetch, least=1, otherwise="or null for 2")
+            if not loader.workers:
+                raise ConfigError(
+                    f"dataset.prefetch={loader.prefetch}: workers read ahead, and dataset.workers=0; raise it"
+                )
+        if loader.limit is not None:
+            check_whole("dataset.limit", loader.limit, least=1, otherwise="or null for all samples")
+        options = {name: value for name, value in section.items() if name not in vars(loader)}
+        return cls(target=Target.of("dataset", options), **vars(loader))
 
 
 def _check_keys(input_key: Any, target_key: Any) -> None:
@@ -89,22 +83,13 @@ def _check_keys(input_key: Any, target_key: Any) -> None:
         )
 
 
-def _check_prefetch(prefetch: Any, workers: int) -> None:
-    if prefetch is None:
-        return
-    check_whole("dataset.prefetch", prefetch, least=1, otherwise=f"or null for {_PREFETCH}")
-    if not workers:
-        raise ConfigError(f"dataset.prefetch={prefetch}: workers read ahead, and dataset.workers=0; raise it")
-
-
 @dataclass(frozen=True)
 class ModelSettings:
-    """A model, and what is made of it.
+    """A model: its target returns a module or a chain of layers.
 
     Attributes:
-        target: returns a module or a chain of layers.
         untie: True if weights that layers share become separate ones.
-        output: the entry of what its forward returns that goes to the loss; None: not said.
+        output: the entry of what its forward returns that goes to the loss; None if unset.
     """
 
     target: Target
@@ -134,12 +119,11 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """An optimizer, and what the pipeline does with it.
+    """An optimizer: its target is a class of torch.optim, which the parameters of a stage are given to.
 
     Attributes:
-        target: a class of torch.optim, which the parameters of a stage are given to.
-        lr: the rate that the learning-rate schedule scales; None: not set.
-        clip_norm: the norm that gradients are clipped to; None: they are not.
+        lr: the rate that the learning-rate schedule scales; None if unset.
+        clip_norm: the norm that gradients are clipped to; None for no clipping.
     """
 
     target: Target
@@ -158,8 +142,26 @@ class OptimizerSettings:
         if clip_norm is not None:
             POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
         target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
-        check_options(target.path, target.options)
+        _check_optimizer(target)
         return cls(target, lr, clip_norm)
+
+
+def _check_optimizer(target: Target) -> None:
+    """Checks the options of an optimizer; of one outside of torch, which may mean something else, only `lr`."""
+    if target.options.get("lr") is not None:
+        POSITIVE.check("optimizer.lr", target.options["lr"])
+    for name, value in target.options.items() if target.path.startswith("torch.optim.") else ():
+        setting = f"optimizer.{name}"
+        if name in _OPTIMIZER_FLAGS:
+            check_flag(setting, value)
+        elif name in _OPTIMIZER_RANGES:
+            _OPTIMIZER_RANGES[name].check(setting, value)
+        elif name == "betas" and (
+            not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)
+        ):
+            raise ConfigError(
+                f"{setting}={as_configured(value)}: two numbers of at least 0 and below 1, such as [0.9,0.999]"
+            )
 
 
 @dataclass(frozen=True)
@@ -195,10 +197,9 @@ class ReplicaSettings:
 
 @dataclass(frozen=True)
 class MetricSettings:
-    """A metric of evaluations.
+    """A metric of evaluations: its target returns an object with `update` and `compute`.
 
     Attributes:
-        target: returns an object with `update` and `compute`.
         higher_is_better: True if more is better; None: as the object says.
     """
 
@@ -287,11 +288,7 @@ class Settings:
         return replace(self.lr_schedule, options=options)
 
     def check_targets(self) -> None:
-        """Checks that every target exists and takes its options; those that are not given yet are left out.
-
-        Raises:
-            ConfigError: the first that does not.
-        """
+        """Raises a ConfigError for the first target that does not exist or take its options, unless it is unset."""
         for phase in self.phases:
             with phase.naming_errors():
                 phase.schedule.check()

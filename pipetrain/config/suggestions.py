@@ -19,10 +19,7 @@ _NONE: Mapping[str, str] = {}
 def did_you_mean(name: str, known: Iterable[str], elsewhere: Mapping[str, str] = _NONE) -> str:
     """A question to append to a message; empty if no known name is similar to `name`.
 
-    Args:
-        name: that does not exist.
-        known: those that do.
-        elsewhere: what other programs call something -> the last part of its name here.
+    `elsewhere` maps names in other programs to the last part of the name here.
     """
     near = nearest_names(name, known, elsewhere)
     return f"; did you mean {' or '.join(near)}?" if near else ""
@@ -39,7 +36,7 @@ def nearest_names(name: str, known: Iterable[str], elsewhere: Mapping[str, str] 
 
     Dotted names are alike where their last parts are: `lr` is `optimizer.lr`, and `trian.epochs` is `train.epochs`.
     """
-    section, last = _parts(name)
+    section, _, last = name.rpartition(".")
     here = f"{section}." * bool(section) + elsewhere.get(last, last)
     likeness = {each: _likeness(here, each) for each in dict.fromkeys(known)}
     best = max(likeness.values(), default=0.0)
@@ -51,16 +48,11 @@ def _likeness(name: str, other: str) -> float:
     """1 for the same but for capitals; of dotted names the last parts count, the others only where these are equal."""
     if name.lower() == other.lower():
         return 1.0
-    (section, last), (other_section, other_last) = _parts(name), _parts(other)
+    (section, _, last), (other_section, _, other_last) = name.rpartition("."), other.rpartition(".")
     if section in ("", other_section):
         part = len(last) > 3 and (other_last.startswith(last) or last in other_last.split("_"))
         return max(_PART if part else 0.0, SequenceMatcher(None, last, other_last).ratio())
     return 0.8 + 0.2 * SequenceMatcher(None, section, other_section).ratio() if last == other_last else 0.0
-
-
-def _parts(name: str) -> tuple[str, str]:
-    section, _, last = name.rpartition(".")
-    return section, last
 
 
 _ELSEWHERE = {
@@ -74,12 +66,7 @@ _ELSEWHERE = {
 
 
 def unknown_setting(name: str, given: str | None = None) -> str:
-    """The message for a setting that does not exist.
-
-    Args:
-        name: without a leading `+`.
-        given: the whole word, such as `lr=0.1`.
-    """
+    """The message for a setting that does not exist, in the word `given`, such as `lr=0.1`."""
     shown, (section, _, option) = given or name, name.partition(".")
     if owners := [f"{section}={choice}" for choice in names_of(section) if name in _settings(section, choice)]:
         return f"{shown}: not a setting of the chosen {section}; it is one of {', '.join(owners)}"

@@ -5,49 +5,49 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pipetrain.config.choices import choices_of
-from pipetrain.config.leaves import leaves
-from pipetrain.config.schema import TARGET
+from pipetrain.config.schema import TARGET, leaves
 from pipetrain.errors import ConfigError
 
-_LOSSES = (
-    "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "GaussianNLLLoss", "HuberLoss", "KLDivLoss", "L1Loss",
-    "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss",
-    "SmoothL1Loss", "SoftMarginLoss",
-)  # fmt: skip
-_METRICS = {
-    "classification": [
-        f"{task}{name}"
+_LIBRARIES = {
+    "loss": [
+        f"torch.nn.{name}"
+        for name in (
+            "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "GaussianNLLLoss", "HuberLoss", "KLDivLoss", "L1Loss",
+            "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss",
+            "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
+        )
+    ],
+    "metrics": [
+        f"torchmetrics.classification.{task}{name}"
         for task in ("Binary", "Multiclass", "Multilabel")
         for name in (
             "AUROC", "Accuracy", "AveragePrecision", "CalibrationError", "CohenKappa", "F1Score", "FBetaScore",
             "HammingDistance", "JaccardIndex", "MatthewsCorrCoef", "Precision", "Recall", "Specificity",
         )
-    ],
-    "regression": [
-        "ConcordanceCorrCoef", "CosineSimilarity", "ExplainedVariance", "KendallRankCorrCoef", "LogCoshError",
-        "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogError",
-        "PearsonCorrCoef", "R2Score", "SpearmanCorrCoef",
+    ] + [
+        f"torchmetrics.regression.{name}"
+        for name in (
+            "ConcordanceCorrCoef", "CosineSimilarity", "ExplainedVariance", "KendallRankCorrCoef", "LogCoshError",
+            "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogError",
+            "PearsonCorrCoef", "R2Score", "SpearmanCorrCoef",
+        )
     ],
 }  # fmt: skip
+"""Section -> trusted targets of libraries."""
 _GROUPS = {"phases": ("schedule", "method")}
-"""The groups whose choices a section holds, where they are not called as it is."""
+"""Section -> the groups whose choices it holds, if their name is another."""
 
 
 def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:
-    """Checks that the targets of `sections`, nested ones included, are pipetrain's own or asked for.
+    """Raises a ConfigError for a target in `sections`, at any depth, that is neither pipetrain's own nor `asked` for.
 
     A path below `pipetrain.` is not enough: `pipetrain.run.checkpoint.store.shutil.rmtree` is one, too.
-
-    Args:
-        config: the whole configuration, resolved.
-        sections: whose targets will be called.
-        asked: paths that the command line names.
-        where: the file that the configuration comes from.
-
-    Raises:
-        ConfigError: one is another's.
     """
-    trusted = {*_own(sections), *asked}
+    trusted = set(asked)
+    for section in sections:
+        trusted.update(_LIBRARIES.get(section, ()))
+        for group in _GROUPS.get(section, (section,)):
+            trusted.update(path for choice in choices_of(group) for _, path in _targets(choice.content, group))
     for section in sections:
         for setting, path in _targets(config[section], section):
             if path not in trusted:
@@ -55,16 +55,6 @@ def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: C
                     f"{where}: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, "
                     "add --trust"
                 )
-
-
-def _own(sections: Collection[str]) -> Iterator[str]:
-    for group in {group for section in sections for group in _GROUPS.get(section, (section,))}:
-        for choice in choices_of(group):
-            yield from (path for _, path in _targets(choice.content, group))
-    if "loss" in sections:
-        yield from (f"torch.nn.{name}" for name in _LOSSES)
-    if "metrics" in sections:
-        yield from (f"torchmetrics.{task}.{name}" for task, names in _METRICS.items() for name in names)
 
 
 def _targets(content: Any, setting: str) -> Iterator[tuple[str, str]]:

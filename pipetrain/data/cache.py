@@ -1,17 +1,13 @@
-"""Files that are made or fetched once, and read by later runs and by the other processes of this one."""
+"""Files that are computed once, and read by later runs and by the other processes of this one."""
 
-import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from pipetrain.errors import ConfigError
 
 
 def cached_file(name: str) -> Path:
@@ -41,10 +37,7 @@ def write_cached(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def cached_array(name: str, compute: Callable[[], NDArray[Any]], *, mapped: bool = False) -> NDArray[Any]:
     """The array in a file of the cache, computed and written if there is none that can be read.
 
-    Args:
-        name: of the file.
-        compute: the array.
-        mapped: map the file into memory, so that processes share it, instead of reading it.
+    With `mapped` the file is mapped into memory, which processes then share.
     """
     path = cached_file(name)
     try:
@@ -53,24 +46,3 @@ def cached_array(name: str, compute: Callable[[], NDArray[Any]], *, mapped: bool
         array = compute()
         write_cached(path, lambda file: np.save(file, array, allow_pickle=False))
     return array
-
-
-@contextmanager
-def download_lock(base: Path, setting: str) -> Iterator[None]:
-    """Held by the process that downloads into `base`, while the others wait and then find the files.
-
-    Args:
-        base: made if it is missing.
-        setting: that names it, for the error.
-
-    Raises:
-        ConfigError: nothing can be written there.
-    """
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        lock = (base / ".pipetrain.lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"{setting}: cannot write to {base}: {error.strerror}") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -1,7 +1,6 @@
 """Reading the samples of one minibatch, each with its own random numbers, and collating them."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,8 @@ from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
 
-Minibatch = tuple[Tensors | None, Tensors | None]
-"""Inputs and targets, each None if it was not asked for."""
+Minibatch = tuple[Tensors, Tensors]
+"""Inputs and targets, each without tensors if it was not asked for."""
 
 _NUMBER_DTYPES = {bool: "bool", int: "int64", float: "float64"}
 """dtypes of the tensors that `default_collate` makes of Python's numbers."""
@@ -47,9 +46,11 @@ class Fetch:
             DataError: the data set's code raised an exception.
         """
         inputs, targets = self._read(epoch, indices)
-        if inputs is not None and self.tokens is not None:
+        if any(each.requires_grad for each in (*inputs, *targets)):
+            raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
+        if inputs and self.tokens is not None:
             self.tokens.check(inputs, indices)
-        if targets is not None and self.labels is not None:
+        if targets and self.labels is not None:
             self.labels.check(targets[0], indices)
         return inputs, targets
 
@@ -62,34 +63,28 @@ class Fetch:
 
     def _read(self, epoch: int, indices: Sequence[int]) -> Minibatch:
         if not self.decodes:
-            return None, _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
+            return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
         pairs = self._pairs(epoch, indices)
         if hasattr(self.dataset, "collate"):
             inputs, targets = _by_data_set(self.dataset, pairs, indices)
-            return inputs if self.inputs else None, targets if self.targets else None
+            return inputs if self.inputs else (), targets if self.targets else ()
         return (
-            _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else None,
-            _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else None,
+            _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else (),
+            _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else (),
         )
 
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
-        with _restoring_generator() as reseed:
+        generator = torch.default_generator
+        state = generator.get_state()  # layers of this process draw from it, too
+        try:
             pairs = []
             for index in indices:
-                reseed(key(self.seed, epoch, index))
+                # torch.manual_seed would seed every device, in 300 µs instead of 2
+                generator.manual_seed(key(self.seed, epoch, index))
                 pairs.append(sample_of(self.dataset, index))
-        return pairs
-
-
-@contextmanager
-def _restoring_generator() -> Iterator[Callable[[int], object]]:
-    """Leaves torch's default generator as it was: layers of this process draw from it, too."""
-    generator = torch.default_generator
-    state = generator.get_state()
-    try:
-        yield generator.manual_seed  # torch.manual_seed would seed every device, in 300 µs instead of 2
-    finally:
-        generator.set_state(state)
+            return pairs
+        finally:
+            generator.set_state(state)
 
 
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
@@ -100,7 +95,6 @@ def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int
             f"dataset: {type(dataset).__name__}.collate must return (inputs, targets), not {form_of(collated)}"
         )
     inputs, targets = (tuple(_flattened(side)) for side in collated)
-    _check_leaves(inputs, targets)
     rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
     if not inputs or not targets or set(rows) != {len(pairs)}:
         raise ConfigError(
@@ -114,7 +108,7 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
     try:
         collated = default_collate(values)
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
-        if len({form_of(value) for value in values}) == 1 and _is_of_tensors(values[0]):
+        if isinstance(error, RuntimeError) and len(set(map(form_of, values))) == 1:
             raise  # nothing is wrong with the samples: memory that cannot be had, for instance
         raise ConfigError(f"dataset: {_difference(values, side, indices)}") from error
     tensors = tuple(_flattened(collated))
@@ -122,13 +116,7 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
     mixed = len({_dtypes(value) for value in values}) > 1  # torch would promote those of some minibatches
     if named or mixed or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise ConfigError(f"dataset: {_difference(values, side, indices)}")
-    _check_leaves(tensors)
     return tensors
-
-
-def _check_leaves(*sides: Tensors) -> None:
-    if any(isinstance(each, Tensor) and each.requires_grad for side in sides for each in side):
-        raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
 
 
 def _flattened(collated: Any) -> Iterator[Any]:
@@ -171,12 +159,6 @@ def _dtypes(value: Any) -> Hashable:
     if isinstance(value, tuple | list | Mapping):
         return tuple(map(_dtypes, value.values() if isinstance(value, Mapping) else value))
     return _NUMBER_DTYPES.get(type(value))
-
-
-def _is_of_tensors(value: Any) -> bool:
-    if isinstance(value, tuple | list | Mapping):
-        return all(map(_is_of_tensors, value.values() if isinstance(value, Mapping) else value))
-    return isinstance(value, Tensor)
 
 
 def form_of(value: Any) -> str:

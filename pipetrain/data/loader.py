@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
 from pipetrain.data.fetch import Fetch, Minibatch
-from pipetrain.data.order import order_of
+from pipetrain.data.order import EpochOrder
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.reader_process import context, leave_signals
-from pipetrain.errors import ConfigError, DataError, RunError, as_configured, check_whole, one_line
+from pipetrain.errors import ConfigError, DataError, RunError, as_configured, one_line
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.tensors import Tensors
 
@@ -22,7 +21,7 @@ _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
 """Words in torch's errors of memory that processes share."""
 
 
-class Loader:
+class Loader(EpochOrder):
     """Minibatches of a map-style data set in an order that depends on (seed, epoch) alone.
 
     Before a sample is read, torch's default generator is seeded from (seed, epoch, sample), and afterwards it is put
@@ -51,18 +50,17 @@ class Loader:
         shuffle: bool = True,
         limit: int | None = None,
         workers: int = 0,
-        prefetch: int = 2,
+        prefetch: int | None = None,
         drop_short: bool = True,
     ) -> None:
         """Plans an epoch of the first `limit` samples (None: all), read by `workers` processes (0: the caller's own),
-        each `prefetch` minibatches ahead.
+        each `prefetch` minibatches ahead (None: 2).
 
         The last minibatch may be smaller; `drop_short` drops it when it has fewer samples than `microbatches`.
 
         Raises:
-            ConfigError: a setting is out of range, the data set has no length, or an epoch no minibatch.
+            ConfigError: the data set has no length, or an epoch no minibatch.
         """
-        _check_counts(batch_size=batch_size, microbatches=microbatches, limit=limit, workers=workers)
         self.dataset = dataset
         self.seed = seed
         self.workers = workers
@@ -73,58 +71,44 @@ class Loader:
         """Labels that targets may have; None if they are no labels, or unknown."""
         self.tokens: TokenRange | None = None
         """Ids that inputs may have; None if they are no tokens, or unknown."""
-        available = _length(dataset)
+        try:
+            available = len(dataset)
+        except TypeError as error:
+            kind = type(dataset).__name__
+            raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
         self.samples_per_epoch = available if limit is None else min(limit, available)
         shuffled = shuffle and not getattr(dataset, "ordered", False)
-        least = microbatches if drop_short else 1
-        self._order = order_of(dataset, self.samples_per_epoch, batch_size, least, seed if shuffled else None)
-        if not len(self._order):
+        least = min(microbatches, batch_size) if drop_short else 1
+        super().__init__(dataset, self.samples_per_epoch, batch_size, least, seed if shuffled else None)
+        if not len(self):
             raise ConfigError(
                 f"dataset.limit={as_configured(limit)}: {self.samples_per_epoch} samples make no minibatch of "
                 f"{microbatches} microbatches with train.batch_size={batch_size}"
             )
-
-    def __len__(self) -> int:
-        """Minibatches of an epoch."""
-        return len(self._order)
-
-    @property
-    def dropped(self) -> int:
-        """Samples that no minibatch of an epoch holds."""
-        return self._order.dropped
 
     @property
     def varying(self) -> bool:
         """True if minibatches of equally many samples may differ in shape otherwise, as padded text does."""
         return hasattr(self.dataset, "batches") or hasattr(self.dataset, "collate")
 
-    def sizes(self, epoch: int) -> list[int]:
-        """Samples of each minibatch of `epoch`."""
-        return self._order.sizes(epoch)
-
     def size_of(self, step: int) -> int:
         """Samples of the minibatch of a step, counted from 0 over all epochs."""
         epoch, index = divmod(step, len(self))
         return self.sizes(epoch)[index]
 
-    def minibatches(self, epoch: int) -> list[Sequence[int]]:
-        """The samples of each minibatch of `epoch`, in the order in which they are read."""
-        return self._order.minibatches(epoch)
-
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""
-        return (_requested(inputs) for inputs, _ in self._read(epoch, slice(first, last, every), inputs=True))
+        return (inputs for inputs, _ in self._read(epoch, slice(first, last, every), inputs=True))
 
     def targets(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The targets of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""
-        return (_requested(targets) for _, targets in self._read(epoch, slice(first, last, every), targets=True))
+        return (targets for _, targets in self._read(epoch, slice(first, last, every), targets=True))
 
     def samples(
         self, epoch: int, first: int = 0, last: int | None = None, every: int = 1
     ) -> Iterator[tuple[Tensors, Tensors]]:
         """Inputs and targets of minibatches first to last - 1 of `epoch`, each `every`-th, every sample read once."""
-        minibatches = self._read(epoch, slice(first, last, every), inputs=True, targets=True)
-        return ((_requested(inputs), _requested(targets)) for inputs, targets in minibatches)
+        return self._read(epoch, slice(first, last, every), inputs=True, targets=True)
 
     def _read(self, epoch: int, which: slice, *, inputs: bool = False, targets: bool = False) -> Iterator[Minibatch]:
         first, last = which.start, len(self) if which.stop is None else which.stop
@@ -149,7 +133,6 @@ class Loader:
             num_workers=min(self.workers, len(plan)),
             prefetch_factor=self.prefetch,
             pin_memory=self.pinned,
-            collate_fn=_unchanged,
             generator=torch.Generator(),  # without one, it would draw from the caller's
             multiprocessing_context=context(),
             worker_init_fn=leave_signals,
@@ -190,7 +173,8 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
                     raise minibatch
                 if isinstance(minibatch, Failure):
                     raise DataError(minibatch.line) from RemoteError(minibatch)
-            yield _as_tuples(minibatch)
+            inputs, targets = map(tuple, minibatch)  # torch makes lists of them
+            yield inputs, targets
     finally:
         del reading  # left to the garbage collector with a traceback, its queues close first and it waits 5 s in vain
 
@@ -213,40 +197,9 @@ def _naming_shared_memory(workers: int) -> Iterator[None]:
         ) from error
 
 
-def _as_tuples(minibatch: Sequence[Sequence[Tensor] | None]) -> Minibatch:
-    """A minibatch whose tuples torch may have made lists of when it pinned their tensors."""
-    inputs, targets = (None if side is None else tuple(side) for side in minibatch)
-    return inputs, targets
-
-
 def _pinned(minibatch: Minibatch) -> Minibatch:
-    inputs, targets = (None if side is None else tuple(each.pin_memory() for each in side) for side in minibatch)
+    inputs, targets = (tuple(each.pin_memory() for each in side) for side in minibatch)
     return inputs, targets
-
-
-def _unchanged(minibatch: Any) -> Any:
-    return minibatch
-
-
-def _requested(tensors: Tensors | None) -> Tensors:
-    assert tensors is not None, "a side that was not asked for"
-    return tensors
-
-
-def _length(dataset: Any) -> int:
-    try:
-        return len(dataset)
-    except TypeError as error:
-        kind = type(dataset).__name__
-        raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
-
-
-def _check_counts(*, batch_size: int, microbatches: int, limit: int | None, workers: int) -> None:
-    check_whole("train.batch_size", batch_size, least=1)
-    check_whole("train.microbatches", microbatches, least=1)
-    check_whole("dataset.workers", workers, least=0)
-    if limit is not None:
-        check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
 
 
 def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:

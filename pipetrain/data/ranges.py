@@ -1,8 +1,8 @@
 """The class labels and token ids that a model knows, and checks that samples have no others."""
 
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,10 +33,6 @@ class LabelRange:
     known: int | None = None
     setting: str | None = None
 
-    def of(self, split: str) -> Self:
-        """This range for another split."""
-        return replace(self, split=split)
-
     def outside(self, labels: Tensor) -> int | None:
         """The first sample, counted from 0, that has another label."""
         low, high = labels.aminmax()
@@ -46,26 +42,19 @@ class LabelRange:
         return int(wrong.nonzero()[0, 0]) if wrong.any() else None
 
     def check(self, labels: Tensor, indices: Sequence[int]) -> None:
-        """Checks the labels of the samples `indices`; values that are not whole numbers are not labels.
-
-        Raises:
-            ConfigError: one is out of range.
-        """
+        """Raises a ConfigError for a label that is out of range; values that are no whole numbers are no labels."""
         if labels.dtype not in _WHOLE or not labels.numel():
             return
         first = self.outside(labels)
-        if first is not None:
-            low, high = labels[first].aminmax()
-            raise ConfigError(self._error(indices[first], int(low if low < 0 else high)))
-
-    def _error(self, index: int, label: int) -> str:
+        if first is None:
+            return
+        low, high = labels[first].aminmax()
+        label = int(low if low < 0 else high)
         known = "" if self.known is None else f"; the data object says that there are {self.known} classes"
-        works = "correct the label"
-        if self.setting and label >= 0:
-            works += f", or give the model more outputs: {self.setting}={label + 1}"
-        return (
-            f"dataset: sample {index} of `{self.split}` has the label {label}, and the model's {self.classes} outputs "
-            f"are for the labels 0 to {self.classes - 1}{known}; {works}"
+        more = f", or give the model more outputs: {self.setting}={label + 1}" if self.setting and label >= 0 else ""
+        raise ConfigError(
+            f"dataset: sample {indices[first]} of `{self.split}` has the label {label}, and the model's {self.classes} "
+            f"outputs are for the labels 0 to {self.classes - 1}{known}; correct the label{more}"
         )
 
 
@@ -86,7 +75,13 @@ def known_labels(split: Any) -> Tensor | None:
     if isinstance(split, Subset):
         inner = known_labels(split.dataset)
         return None if inner is None else inner[torch.as_tensor(split.indices, dtype=torch.int64)]
-    labels = _as_tensor(_raw_labels(split))
+    if isinstance(split, TensorDataset):
+        stored: Any = split.tensors[-1]
+    elif hasattr(split, "targets"):
+        stored = split.targets
+    else:
+        stored = [target_of(split, index) for index in range(len(split))] if hasattr(split, "target") else None
+    labels = _as_tensor(stored)
     return labels if labels is not None and isinstance(split, Sized) and len(labels) == len(split) else None
 
 
@@ -94,14 +89,6 @@ def label_of(split: Any, index: int) -> Tensor | None:
     """The label of one sample, which is read; None if it is none."""
     target = target_of(split, index) if hasattr(split, "target") else sample_of(split, index)[1]
     return _as_tensor(target)
-
-
-def _raw_labels(split: Any) -> Any:
-    if isinstance(split, TensorDataset):
-        return split.tensors[-1]
-    if hasattr(split, "targets"):
-        return split.targets
-    return [target_of(split, index) for index in range(len(split))] if hasattr(split, "target") else None
 
 
 def _as_tensor(labels: Any) -> Tensor | None:
@@ -126,27 +113,18 @@ class TokenRange:
     rows: Mapping[int, int]
     known: int | None = None
 
-    def of(self, split: str) -> Self:
-        """This range for another split."""
-        return replace(self, split=split)
-
     def check(self, inputs: Tensors, indices: Sequence[int]) -> None:
-        """Checks the inputs of the samples `indices`.
-
-        Raises:
-            ConfigError: an id has no row.
-        """
+        """Raises a ConfigError for an id without a row."""
         for number, rows in self.rows.items():
             ids = inputs[number]
             low, high = ids.aminmax() if ids.numel() else (0, 0)
-            if low < 0 or high >= rows:
-                where = ((ids < 0) | (ids >= rows)).nonzero()[0].tolist()
-                raise ConfigError(self._error(indices[where[0]], int(ids[tuple(where)]), rows))
-
-    def _error(self, index: int, token: int, rows: int) -> str:
-        known = "" if self.known is None else f", and the data set's {self.known}"
-        works = "correct the id" if token < 0 else f"correct it, or make a model for {max(token + 1, self.known or 0)}"
-        return (
-            f"dataset: sample {index} of `{self.split}` has the token id {token}; the model's vocabulary has {rows} "
-            f"tokens, 0 to {rows - 1}{known}; {works}"
-        )
+            if low >= 0 and high < rows:
+                continue
+            where = ((ids < 0) | (ids >= rows)).nonzero()[0].tolist()
+            token = int(ids[tuple(where)])
+            known = "" if self.known is None else f", and the data set's {self.known}"
+            larger = f"correct it, or make a model for {max(token + 1, self.known or 0)}"
+            raise ConfigError(
+                f"dataset: sample {indices[where[0]]} of `{self.split}` has the token id {token}; the model's "
+                f"vocabulary has {rows} tokens, 0 to {rows - 1}{known}; {larger if token >= 0 else 'correct the id'}"
+            )

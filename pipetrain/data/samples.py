@@ -14,11 +14,7 @@ _OUR_WORDS = (ConfigError, DataError, RunError)
 
 @contextmanager
 def naming_errors(what: str) -> Iterator[None]:
-    """Names what a data set was asked for when its code raised an exception.
-
-    Raises:
-        DataError: it did; names `what`, the exception, and the file and line of the user's code.
-    """
+    """Raises a DataError for an exception of a data set's code; names `what`, and the file and line of that code."""
     try:
         yield
     except _OUR_WORDS:
@@ -119,14 +115,8 @@ class NamedData(_Wrapper):
 
 
 def _taken(sample: Mapping[Any, Any], key: Key, setting: str, index: int) -> Any:
-    if isinstance(key, str):
-        return _value(sample, key, setting, index)
-    return {name: _value(sample, name, setting, index) for name in key}
-
-
-def _value(sample: Mapping[Any, Any], name: str, setting: str, index: int) -> Any:
-    if name not in sample:
-        raise ConfigError(
-            f"dataset.{setting}={name}: sample {index} has no {name}; it has {', '.join(map(str, sample)) or 'nothing'}"
-        )
-    return sample[name]
+    for name in (key,) if isinstance(key, str) else key:
+        if name not in sample:
+            has = ", ".join(map(str, sample)) or "nothing"
+            raise ConfigError(f"dataset.{setting}={name}: sample {index} has no {name}; it has {has}")
+    return sample[key] if isinstance(key, str) else {name: sample[name] for name in key}

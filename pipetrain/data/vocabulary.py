@@ -31,7 +31,6 @@ Lines = Callable[[], Iterable[str]]
 PADDING, BEGINNING, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 """The tokens of these ids, in every vocabulary of sentences."""
-SENTENCE_KINDS = ("bpe", "words")
 
 _BYTES = 256
 """Tokens of byte pairs with which any text can be written."""
@@ -71,11 +70,7 @@ class Vocabulary(ABC):
 
 
 class CharacterVocabulary(Vocabulary):
-    """A token for each character.
-
-    Args:
-        characters: in the order of their ids.
-    """
+    """A token for each of these characters, in the order of their ids."""
 
     def __init__(self, characters: str) -> None:
         self._characters = characters
@@ -115,10 +110,9 @@ class CharacterVocabulary(Vocabulary):
 
 
 class WordVocabulary(Vocabulary):
-    """A token for each word between blanks, and one for the end of a line; empty lines are left out.
+    """A token for each of these words between blanks, in the order of their ids; empty lines are left out.
 
-    Args:
-        words: in the order of their ids, `<unk>` for all others and `<eos>` among them.
+    `<unk>` is for all other words, and `<eos>` for the end of a line.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -233,17 +227,26 @@ class SentenceVocabulary(TokenizerVocabulary):
             lines: the sentences.
             kind: `bpe` for subwords over bytes, which can write any text, or `words`, as white space separates them.
             size: tokens at most, the special ones included; None for all words.
-            least: how often a word must occur; a rarer one is unknown.
+            least: occurrences of a word at least; a rarer one is unknown.
 
         Raises:
             ConfigError: a setting is out of its range.
         """
-        _check_sentences(kind, size)
+        if kind not in ("bpe", "words"):
+            raise ConfigError(f"dataset.tokens={kind}: one of bpe, words")
+        if kind == "bpe":
+            check_whole("dataset.vocabulary_size", size, least=len(SPECIAL_TOKENS) + _BYTES)
+        elif size is not None:
+            least_size, otherwise = len(SPECIAL_TOKENS) + 1, "or null for all words"
+            check_whole("dataset.vocabulary_size", size, least_size, otherwise)
+
+        def learn() -> Tokenizer:
+            if kind == "words":
+                return _words(lines(), size, least)
+            return _byte_pairs(lines(), size or 0, SPECIAL_TOKENS, prefix_space=True)
+
         settings = f"{kind} {size} {least}\n"
-        name = f"vocabulary-{lines_digest(settings, lines)}.json"
-        if kind == "words":
-            return cls(_cached(name, lambda: _words(lines(), size, least)))
-        return cls(_cached(name, lambda: _byte_pairs(lines(), size or 0, SPECIAL_TOKENS, prefix_space=True)))
+        return cls(_cached(f"vocabulary-{lines_digest(settings, lines)}.json", learn))
 
     def encode_lines(self, lines: Iterable[str]) -> Iterator[list[int]]:
         """The ids of each line, without special tokens."""
@@ -270,25 +273,12 @@ def lines_digest(prefix: str, lines: Lines) -> str:
     return digest.hexdigest()[:32]
 
 
-def _check_sentences(kind: str, size: int | None) -> None:
-    if kind not in SENTENCE_KINDS:
-        raise ConfigError(f"dataset.tokens={kind}: one of {', '.join(SENTENCE_KINDS)}")
-    if kind == "bpe":
-        check_whole("dataset.vocabulary_size", size, least=len(SPECIAL_TOKENS) + _BYTES)
-    elif size is not None:
-        check_whole("dataset.vocabulary_size", size, least=len(SPECIAL_TOKENS) + 1, otherwise="or null for all words")
-
-
 def _byte_pairs(
     texts: Iterable[str], size: int, special: Sequence[str] = (), *, prefix_space: bool = False
 ) -> Tokenizer:
     """Byte-level byte-pair encoding, which can write any text (Sennrich et al. 2016; Radford et al. 2019).
 
-    Args:
-        texts: to learn from.
-        size: tokens at most, the special ones included.
-        special: the first tokens, which no text has.
-        prefix_space: True if a text's first word is encoded as one in its middle.
+    The first tokens are `special`, which no text has. With `prefix_space` a text's first word is encoded as any other.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)

@@ -32,14 +32,9 @@ def gc_paused(library: str) -> Iterator[None]:
 def require(use: str, packages: tuple[str, ...], extra: str, otherwise: str = "") -> None:
     """Checks that optional packages are installed, without importing them.
 
-    Args:
-        use: what needs them, such as a setting.
-        packages: to import.
-        extra: of pipetrain, which installs them.
-        otherwise: what else would work, such as "; or set eval.decode=false".
-
     Raises:
-        ConfigError: one is not installed.
+        ConfigError: a package that `use`, such as a setting, needs is missing; pipetrain's `extra` installs it, or
+            the alternative `otherwise` works, such as "; or set eval.decode=false".
     """
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:

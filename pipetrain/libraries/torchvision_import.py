@@ -42,7 +42,7 @@ class _Finder(MetaPathFinder):
 class _Loader(SourceFileLoader):
     """Imports torchvision once more where its native library could not be loaded.
 
-    A wheel built for CUDA cannot load its native library with a CPU torch, and its import then fails for want of two
+    A wheel built for CUDA cannot load its native library with a CPU torch, and its import then fails for lack of two
     operators that the models and data sets never call. Their schemas are all that the import needs; where the native
     library does load, the first import succeeds and nothing is defined here.
     """
@@ -54,14 +54,10 @@ class _Loader(SourceFileLoader):
         except RuntimeError as error:
             if f"{_NAME}::" not in str(error):
                 raise
-            _define_operators()
+            import torch
+
+            library = torch.library.Library(_NAME, "FRAGMENT")
+            for operator in ("nms", "qnms"):
+                library.define(operator + _NMS)
+            _schemas.append(library)
             super().exec_module(module)
-
-
-def _define_operators() -> None:
-    import torch
-
-    library = torch.library.Library(_NAME, "FRAGMENT")
-    for operator in ("nms", "qnms"):
-        library.define(operator + _NMS)
-    _schemas.append(library)

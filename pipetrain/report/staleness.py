@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.config.choices import default_schedule, section
+from pipetrain.config.choices import group_overrides_of, section
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.data.loader import Loader
@@ -97,7 +97,7 @@ def rules_of(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
     name, changes, schedule = _CHANGED.get(row, (row, {}, None))
     # two versions are enough only where a minibatch fills the pipeline
     count = max(num_stages, num_microbatches) if name == "pipedream_2bw" else num_microbatches
-    schedule = schedule or default_schedule(name)
+    schedule = schedule or group_overrides_of("method", name)["schedule"]
     phase = PhaseSettings(
         Target.of("schedule", section("schedule", schedule)),
         Target.of("method", {**section("method", name), **changes}),

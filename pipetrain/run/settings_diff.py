@@ -7,8 +7,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from typing_extensions import override
 
-from pipetrain.config.leaves import leaves
-from pipetrain.config.schema import TARGET, schema
+from pipetrain.config.schema import TARGET, leaves, schema
 from pipetrain.errors import as_configured
 
 _PLACE = "its position in the data would change"

@@ -7,9 +7,8 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.composition import settings_of
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
-from pipetrain.config.leaves import leaves
 from pipetrain.config.overrides import Override
-from pipetrain.config.schema import TARGET
+from pipetrain.config.schema import TARGET, leaves
 from pipetrain.config.settings import Settings
 from pipetrain.config.trust import check_targets
 from pipetrain.errors import ConfigError, one_line

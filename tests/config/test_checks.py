@@ -10,8 +10,7 @@ from support.worker_pool import CONFIG
 from pipetrain.config.checks import task_of
 from pipetrain.config.choices import names_of
 from pipetrain.config.composition import composed, settings_of
-from pipetrain.config.option_checks import check_flag
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_flag
 
 
 def checked(*overrides):

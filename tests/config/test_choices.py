@@ -3,7 +3,7 @@
 import pytest
 from hydra.utils import get_object
 
-from pipetrain.config.choices import choice_of, choices_of, default_schedule, names_of_family, section, with_own_names
+from pipetrain.config.choices import choice_of, choices_of, group_overrides_of, names_of_family, section, with_own_names
 
 
 @pytest.mark.parametrize("group", ["model", "dataset", "method", "schedule", "experiment"])
@@ -31,7 +31,7 @@ def test_choices_are_sorted_by_the_numbers_in_their_names():
 def test_default_schedule_of_every_method_is_of_its_family():
     for choice in choices_of("method"):
         if target := choice.content.get("_target_"):
-            schedule = section("schedule", default_schedule(choice.name))
+            schedule = section("schedule", group_overrides_of("method", choice.name)["schedule"])
             assert get_object(target).family == get_object(schedule["_target_"]).family, choice.name
 
 

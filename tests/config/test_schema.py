@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain.config.schema import CheckpointConfig, Config, config_dir, schema
+from pipetrain.config.schema import CheckpointConfig, Config, config_dir, leaves, schema
 
 
 def test_schema_takes_values_of_its_types_and_no_other_names():
@@ -36,3 +36,14 @@ def test_every_open_group_has_a_folder_of_choices():
     groups = {field.name for field in fields(Config) if field.type == dict[str, object] or "dict[" in str(field.type)}
     assert groups
     assert all((config_dir() / group).is_dir() for group in groups), groups
+
+
+NESTED = {"seed": 0, "optimizer": {"betas": [0.9, 0.99], "none": {}}, "phases": [{"steps": 3}, {"steps": None}]}
+
+
+def test_leaves_have_command_line_names_and_lists_are_values():
+    assert dict(leaves(NESTED)) == {"seed": 0, "optimizer.betas": [0.9, 0.99], "phases": NESTED["phases"]}
+
+
+def test_list_entries_are_leaves_on_request():
+    assert dict(leaves(NESTED["phases"], "phases", into_lists=True)) == {"phases[0].steps": 3, "phases[1].steps": None}

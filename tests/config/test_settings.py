@@ -6,7 +6,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 from omegaconf import OmegaConf
 
+from pipetrain.config.choices import choices_of
 from pipetrain.config.composition import check_hydra, composed, settings_of
+from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 
 
@@ -30,7 +32,7 @@ def test_loader_settings_apply_to_custom_dataset():
     words = ["dataset=custom", "dataset._target_=mylib.Data", "+dataset.root=here", "dataset.shuffle=false"]
     settings = composed([*words, "dataset.limit=20", "dataset.workers=2"])
     assert (settings.dataset.shuffle, settings.dataset.limit, settings.dataset.workers) == (False, 20, 2)
-    assert (settings.dataset.prefetch, settings.dataset.pin_memory) == (2, False)
+    assert (settings.dataset.prefetch, settings.dataset.pin_memory) == (None, False)
     assert (settings.dataset.target.path, settings.dataset.target.options) == ("mylib.Data", {"root": "here"})
 
 
@@ -124,3 +126,41 @@ def test_model_options_from_data_are_accepted_only_if_given():
     settings = composed(["model=lenet5", "model.classes=5", "model.size=[28,32]"])
     assert settings.model.target.options == {"classes": 5, "size": [28, 32]}
     assert (settings.stored["model"]["classes"], settings.stored["model"]["channels"]) == (5, None)
+
+
+def optimizer(path, **options):
+    return OptimizerSettings.of({"_target_": path, "clip_norm": None, "lr": None, **options})
+
+
+@pytest.mark.parametrize("choice", list(choices_of("optimizer")), ids=lambda choice: choice.name)
+def test_options_of_every_choice_are_in_range(choice):
+    OptimizerSettings.of({"clip_norm": None, **choice.content})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lr", 0),
+        ("lr", float("nan")),
+        ("lr", float("inf")),
+        ("lr", "abc"),
+        ("momentum", 1.5),
+        ("momentum", -0.1),
+        ("dampening", 2),
+        ("weight_decay", -1),
+        ("eps", -1e-8),
+        ("betas", [0.9]),
+        ("betas", [0.9, 1.0]),
+        ("betas", 0.9),
+        ("nesterov", 3),
+    ],
+)
+def test_option_with_which_nothing_is_learned_is_refused_by_name(name, value):
+    with pytest.raises(ConfigError, match=rf"^optimizer\.{name}="):
+        optimizer("torch.optim.SGD", **{name: value})
+
+
+def test_options_of_an_optimizer_of_the_users_own_are_its_own():
+    optimizer("mylib.Lamb", momentum=3, betas=0.9, lr=0.1)
+    with pytest.raises(ConfigError, match=r"optimizer.lr=-1"):
+        optimizer("mylib.Lamb", lr=-1)

@@ -42,7 +42,7 @@ def test_targets_are_read_without_inputs_where_possible(dataset, read):
     fetch = Fetch(dataset(), 0, inputs=False, targets=True)
     assert fetch.decodes is (read > 0)
     inputs, (targets,) = fetch(0, [4, 2])
-    assert (inputs, targets.tolist(), fetch.dataset.read) == (None, [4, 2], read)
+    assert (inputs, targets.tolist(), fetch.dataset.read) == ((), [4, 2], read)
 
 
 class Padding(Telling):
@@ -61,9 +61,9 @@ def test_data_set_pads_its_own_minibatches():
     inputs, targets = Fetch(Padding(), 0, inputs=True, targets=True)(0, [1, 3])
     assert [each.tolist() for each in inputs] == [[[1, 0, 0], [1, 1, 1]], [1, 3]]
     assert [each.tolist() for each in targets] == [[[1, 0, 0], [3, 3, 3]]]
-    assert Fetch(Padding(), 0, inputs=True, targets=False)(0, [2])[1] is None
+    assert Fetch(Padding(), 0, inputs=True, targets=False)(0, [2])[1] == ()
     none, (alone,) = Fetch(Padding(), 0, inputs=False, targets=True)(0, [1, 2])
-    assert (none, alone.tolist()) == (None, [[1, 0], [2, 2]])
+    assert (none, alone.tolist()) == ((), [[1, 0], [2, 2]])
 
 
 @pytest.mark.parametrize("made", [([], torch.zeros(2)), (torch.zeros(2), torch.zeros(3)), ("ab", torch.zeros(2))])

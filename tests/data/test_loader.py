@@ -217,25 +217,6 @@ def test_samples_of_differing_forms_are_refused_by_name(samples, message, worker
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("dataset.limit", 0),
-        ("dataset.limit", -3),
-        ("dataset.limit", 1.5),
-        ("dataset.limit", True),
-        ("dataset.workers", -1),
-        ("dataset.workers", "two"),
-        ("train.batch_size", 0),
-        ("train.microbatches", 0),
-    ],
-)
-def test_loader_settings_out_of_range_are_refused_by_name(option, value):
-    settings = {"batch_size": 4, option.split(".")[1]: value}
-    with pytest.raises(ConfigError, match=rf"{option}={str(value).lower()}: a whole number of at least"):
-        Loader(Noisy(8), **settings)
-
-
 def test_data_sets_without_length_or_samples_are_refused():
     with pytest.raises(ConfigError, match="generator must be a map-style data set"):
         Loader((pair for pair in ()), batch_size=1)

@@ -87,7 +87,7 @@ def test_ids_of_the_vocabulary_pass():
     ],
 )
 def test_id_without_row_is_named_with_sample_and_vocabularies(ids, known, message):
-    tokens = TokenRange("train", {0: 4}, known).of("eval")
+    tokens = TokenRange("eval", {0: 4}, known)
     with pytest.raises(ConfigError, match=re.compile(message)):
         tokens.check((ids,), [7, 8])
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
 from support.plans import cells, chain, layer
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
+from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
 from pipetrain.run.profiling.predict import ProfiledRun
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}

@@ -1,13 +1,17 @@
-"""Common parts of image data sets: pairs of splits, normalization, augmentation, images in memory."""
+"""Common parts of image data sets: splits, normalization, augmentation, downloads."""
 
-from collections.abc import Callable, Sequence
+import fcntl
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from pipetrain.errors import ConfigError, is_whole
+from pipetrain.errors import ConfigError, is_whole, one_line
 
 
 class MapStyle(Protocol):
@@ -24,13 +28,7 @@ class MapStyle(Protocol):
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """The two splits of an image classification task, and what building a model for it needs to know.
-
-    Attributes:
-        train, eval: the splits.
-        channels, classes: how many.
-        size: height and width in pixels.
-    """
+    """The two splits of an image classification task; `size` is the height and width of its images in pixels."""
 
     train: MapStyle
     eval: MapStyle
@@ -77,12 +75,19 @@ class CropFlip:
         return cropped.flip(-1) if self.flip and mirrored else cropped
 
 
-class InMemory:
-    """Images held as one uint8 tensor (samples, C, H, W), with their classes."""
+class LabelledImages:
+    """One split: images with their classes.
+
+    Args:
+        images: uint8 (C, H, W) each; one tensor, or `ImageFiles`, which are decoded when they are read.
+        targets: the classes, whole numbers (samples,).
+        normalize: makes an image float32.
+        augment: changes it before, as uint8.
+    """
 
     def __init__(
         self,
-        images: Tensor,
+        images: MapStyle,
         targets: Tensor,
         normalize: Normalize,
         augment: Callable[[Tensor], Tensor] | None = None,
@@ -91,6 +96,7 @@ class InMemory:
         self.targets = targets.to(torch.int64)
         self.normalize = normalize
         self.augment = augment
+        self.reads_files = not isinstance(images, Tensor)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -116,3 +122,24 @@ def image_size(size: int | Sequence[int], key: str = "dataset.size") -> tuple[in
     if len(sides) != 2 or not all(is_whole(side) and side > 0 for side in sides):
         raise ConfigError(f"{key}={size}: give the images' side in pixels, or [height, width]")
     return sides[0], sides[1]
+
+
+@contextmanager
+def downloading(what: str, base: Path, root: str) -> Iterator[None]:
+    """Lets one process at a time download `what` into `base`, which is made if it is missing.
+
+    Raises:
+        ConfigError: nothing can be written there, which is the setting dataset.root=`root`, or the download failed.
+    """
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        lock = (base / ".pipetrain.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"dataset.root={root}: cannot write to {base}: {error.strerror}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        except (RuntimeError, OSError, zipfile.BadZipFile) as error:
+            problem = f"{what} could not be fetched into {base}: {one_line(error)}"
+            raise ConfigError(f"dataset.download=true: {problem}") from error

@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pipetrain.data.images.common import CropFlip, ImageDataset, InMemory, Normalize, image_size
+from pipetrain.data.images.common import CropFlip, ImageDataset, LabelledImages, Normalize, image_size
 from pipetrain.errors import ConfigError, one_line
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -22,70 +22,42 @@ _UNDECODABLE = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionB
 
 
 class ImageFiles:
-    """One split: the (file, class) pairs `samples`, read as RGB.
+    """Images in files, decoded when they are read: uint8 (3, H, W). `shape` gives all the same size."""
 
-    Args:
-        samples: in order.
-        shape: an image -> one of the size that all have.
-        normalize: makes it float32 (3, H, W).
-        augment: changes it before, as uint8.
-    """
-
-    reads_files: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        samples: Sequence[tuple[str, int]],
-        shape: Callable[[Image.Image], Image.Image],
-        normalize: Normalize,
-        augment: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        self.paths = [path for path, _ in samples]
-        self.targets = torch.tensor([target for _, target in samples])
+    def __init__(self, paths: Sequence[str], shape: Callable[[Image.Image], Image.Image]) -> None:
+        self.paths = paths
         self.shape = shape
-        self.normalize = normalize
-        self.augment = augment
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        image = self._decoded(self.paths[index])
-        if self.augment is not None:
-            image = self.augment(image)
-        return self.normalize(image), self.targets[index]
-
-    def target(self, index: int) -> Tensor:
-        """The class of sample `index`, an int64 scalar."""
-        return self.targets[index]
-
-    def in_memory(self) -> InMemory:
-        """The samples, decoded now.
-
-        Raises:
-            ConfigError: one cannot be decoded.
-        """
-        images = torch.stack([self._decoded(path) for path in self.paths])
-        return InMemory(images, self.targets, self.normalize, self.augment)
-
-    def _decoded(self, path: str) -> Tensor:
-        """The image of that size, uint8 (3, H, W)."""
-        shaped = self.shape(open_image(path))
+    def __getitem__(self, index: int) -> Tensor:
+        shaped = self.shape(open_image(self.paths[index]))
         return torch.from_numpy(np.array(shaped)).permute(2, 0, 1).contiguous()
 
 
-class ResizeCrop:
-    """Scales an image by its short side, and crops it about the center, to `size`, height and width in pixels."""
+def labelled_files(
+    samples: Sequence[tuple[str, int]],
+    shape: Callable[[Image.Image], Image.Image],
+    normalize: Normalize,
+    augment: Callable[[Tensor], Tensor] | None = None,
+    *,
+    in_memory: bool = False,
+) -> LabelledImages:
+    """One split of (file, class) pairs, decoded as RGB when they are read, or now if `in_memory`.
 
-    def __init__(self, size: tuple[int, int]) -> None:
-        self.size = size
+    Raises:
+        ConfigError: with `in_memory`, a file cannot be decoded.
+    """
+    paths, classes = zip(*samples, strict=True)
+    files = ImageFiles(paths, shape)
+    images = torch.stack([files[index] for index in range(len(files))]) if in_memory else files
+    return LabelledImages(images, torch.tensor(classes), normalize, augment)
 
-    def __call__(self, image: Image.Image) -> Image.Image:
-        """The image of that size; itself where it is."""
-        height, width = self.size
-        if image.size == (width, height):
-            return image
-        return ImageOps.fit(image, (width, height), method=Image.Resampling.BILINEAR)
+
+def resize_crop(height: int, width: int) -> Callable[[Image.Image], Image.Image]:
+    """Scales an image by its short side, and crops it about the center."""
+    return partial(ImageOps.fit, size=(width, height), method=Image.Resampling.BILINEAR)
 
 
 def open_image(path: str) -> Image.Image:
@@ -101,7 +73,8 @@ def open_image(path: str) -> Image.Image:
         raise ConfigError(f"dataset: the image {path} cannot be decoded: {error}") from error
 
 
-_SHOWN = 3
+_LISTED = 3
+"""Classes named in an error."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +96,8 @@ class ClassFolders:
     def read(cls, folder: Path, root: str, remedy: str) -> "ClassFolders":
         """The images of one split, the classes in the order of their names; images may lie in subfolders.
 
-        Args:
-            folder: of the split.
-            root: the setting dataset.root, for errors.
-            remedy: what would work, for errors.
-
         Raises:
-            ConfigError: the folder is missing or has no classes, or one of these has no images.
+            ConfigError: the folder is missing or has no classes, or one of these has no images; `remedy` would work.
         """
         from pipetrain.libraries.torchvision_shim import datasets
 
@@ -142,16 +110,13 @@ class ClassFolders:
         return cls(folder, read.classes, _class_by_class(read.samples))
 
     def check_same(self, others: Collection[str], where: Path, root: str) -> None:
-        """Checks that `where` has the same classes.
-
-        Raises:
-            ConfigError: the two differ.
-        """
+        """Raises a ConfigError if the classes of `where` are others."""
         differ = sorted(set(self.classes) ^ set(others))
         if differ:
+            further = f" and {len(differ) - _LISTED} more" if len(differ) > _LISTED else ""
             raise ConfigError(
                 f"dataset.root={root}: {self.folder} has {len(self.classes)} classes and {where} has {len(others)}; "
-                f"they differ in {_some(differ)}"
+                f"they differ in {', '.join(differ[:_LISTED])}{further}"
             )
 
 
@@ -163,11 +128,6 @@ def _class_by_class(samples: Iterable[tuple[str, int]]) -> list[tuple[str, int]]
         places.append((seen[target], target, path))
         seen[target] += 1
     return [(path, target) for _, target, path in sorted(places)]
-
-
-def _some(names: list[str]) -> str:
-    further = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + further
 
 
 _FOLDER_REMEDY = "put the images at ROOT/train/CLASS/ and ROOT/test/CLASS/"
@@ -193,19 +153,24 @@ def image_folder(
         ConfigError: folders are missing or empty, or the two splits have different classes; with `in_memory`, an image
             cannot be decoded.
     """
-    base = _base(root)
+    base = Path(root).expanduser().absolute()
+    if base.suffix.lower() == ".zip" and base.is_file():
+        raise ConfigError(f"dataset.root={root}: unpack {base} and name the folder that holds train/ and test/")
     train = ClassFolders.read(base / "train", root, _FOLDER_REMEDY)
-    evaluation = ClassFolders.read(_evaluation(base, root), root, _FOLDER_REMEDY)
+    held_out = next((base / name for name in ("test", "val") if (base / name).is_dir()), None)
+    if held_out is None:
+        raise ConfigError(f"dataset.root={root}: no folder {base / 'test'} (or val); {_FOLDER_REMEDY}")
+    evaluation = ClassFolders.read(held_out, root, _FOLDER_REMEDY)
     train.check_same(evaluation.classes, evaluation.folder, root)
     height, width = open_image(train.samples[0][0]).size[::-1] if size is None else image_size(size)
-    normalize = _normalize(mean, std)
-    training = ImageFiles(
-        train.samples, ResizeCrop((height, width)), normalize, random_crop(height, width) if augment else None
-    )
-    held_out = ImageFiles(evaluation.samples, ResizeCrop((height, width)), normalize)
+    numbers = all(isinstance(value, int | float) for value in (*mean, *std))
+    if not numbers or len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+        raise ConfigError(f"dataset.mean={list(mean)} dataset.std={list(std)}: give three numbers each, std above 0")
+    normalize, fit = Normalize(mean, std), resize_crop(height, width)
+    crop = random_crop(height, width) if augment else None
     return ImageDataset(
-        train=training.in_memory() if in_memory else training,
-        eval=held_out.in_memory() if in_memory else held_out,
+        train=labelled_files(train.samples, fit, normalize, crop, in_memory=in_memory),
+        eval=labelled_files(evaluation.samples, fit, normalize, in_memory=in_memory),
         channels=3,
         classes=len(train.classes),
         size=(height, width),
@@ -215,24 +180,3 @@ def image_folder(
 def random_crop(height: int, width: int) -> CropFlip:
     """The augmentation of images of this size, which pads them by an eighth of the short side."""
     return CropFlip(padding=max(1, min(height, width) // 8))
-
-
-def _base(root: str) -> Path:
-    base = Path(root).expanduser().absolute()
-    if base.suffix.lower() == ".zip" and base.is_file():
-        raise ConfigError(f"dataset.root={root}: unpack {base} and name the folder that holds train/ and test/")
-    return base
-
-
-def _evaluation(base: Path, root: str) -> Path:
-    for name in ("test", "val"):
-        if (base / name).is_dir():
-            return base / name
-    raise ConfigError(f"dataset.root={root}: no folder {base / 'test'} (or val); {_FOLDER_REMEDY}")
-
-
-def _normalize(mean: Sequence[float], std: Sequence[float]) -> Normalize:
-    numbers = all(isinstance(value, int | float) for value in (*mean, *std))
-    if not numbers or len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-        raise ConfigError(f"dataset.mean={list(mean)} dataset.std={list(std)}: give three numbers each, std above 0")
-    return Normalize(mean, std)

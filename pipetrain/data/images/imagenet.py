@@ -2,22 +2,19 @@
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import Image
-
-from pipetrain.data.cache import download_lock
-from pipetrain.data.images.common import ImageDataset, Normalize, image_size
+from pipetrain.data.images.common import ImageDataset, Normalize, downloading, image_size
 from pipetrain.data.images.folder import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     ClassFolders,
-    ImageFiles,
-    ResizeCrop,
+    labelled_files,
     random_crop,
+    resize_crop,
 )
-from pipetrain.errors import ConfigError, check_whole, one_line
+from pipetrain.errors import ConfigError, check_whole
 
 _IMAGENET_REMEDY = (
     "ImageNet must be fetched by hand, with an account at image-net.org: unpack ILSVRC2012_img_train.tar and the tars "
@@ -36,36 +33,22 @@ def imagenet(root: str = "data/imagenet", size: int = 224, *, augment: bool = Fa
     Raises:
         ConfigError: folders are missing or empty, or the two splits have different classes.
     """
+    from pipetrain.libraries.torchvision_shim import transforms
+
     check_whole("dataset.size", size, least=1)
     base = Path(root).expanduser().absolute()
     train, evaluation = (ClassFolders.read(base / split, root, _IMAGENET_REMEDY) for split in ("train", "val"))
     train.check_same(evaluation.classes, evaluation.folder, root)
-    normalize, centered = Normalize(IMAGENET_MEAN, IMAGENET_STD), _centered(size)
+    normalize = Normalize(IMAGENET_MEAN, IMAGENET_STD)
+    centered = transforms.Compose([transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)])
+    random = transforms.Compose([transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()])
     return ImageDataset(
-        train=ImageFiles(train.samples, _at_random(size) if augment else centered, normalize),
-        eval=ImageFiles(evaluation.samples, centered, normalize),
+        train=labelled_files(train.samples, random if augment else centered, normalize),
+        eval=labelled_files(evaluation.samples, centered, normalize),
         channels=3,
         classes=len(train.classes),
         size=(size, size),
     )
-
-
-def _centered(size: int) -> Callable[[Image.Image], Image.Image]:
-    from pipetrain.libraries.torchvision_shim import transforms
-
-    crop: Callable[[Image.Image], Image.Image] = transforms.Compose(
-        [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
-    )
-    return crop
-
-
-def _at_random(size: int) -> Callable[[Image.Image], Image.Image]:
-    from pipetrain.libraries.torchvision_shim import transforms
-
-    crop: Callable[[Image.Image], Image.Image] = transforms.Compose(
-        [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
-    )
-    return crop
 
 
 _NAME = "tiny-imagenet-200"
@@ -91,15 +74,15 @@ def tiny_imagenet(
     height, width = image_size(size)
     base = Path(root).expanduser().absolute()
     if download:
-        with download_lock(base, f"dataset.root={root}"):
+        with downloading(_ARCHIVE, base, root):
             _download(base)
     folder = base if base.name == _NAME else base / _NAME
     train = ClassFolders.read(folder / "train", root, _TINY_REMEDY)
     train.check_same(_lines(folder / "wnids.txt", root), folder / "wnids.txt", root)
-    normalize, fit = Normalize(IMAGENET_MEAN, IMAGENET_STD), ResizeCrop((height, width))
+    normalize, fit = Normalize(IMAGENET_MEAN, IMAGENET_STD), resize_crop(height, width)
     return ImageDataset(
-        train=ImageFiles(train.samples, fit, normalize, random_crop(height, width) if augment else None),
-        eval=ImageFiles(_annotated(folder / "val", train.classes, root), fit, normalize),
+        train=labelled_files(train.samples, fit, normalize, random_crop(height, width) if augment else None),
+        eval=labelled_files(_annotated(folder / "val", train.classes, root), fit, normalize),
         channels=3,
         classes=len(train.classes),
         size=(height, width),
@@ -135,16 +118,12 @@ def _lines(path: Path, root: str) -> list[str]:
 
 
 def _download(base: Path) -> None:
-    """Fetches the archive, if it is not there already, and unpacks it; a folder that is there is whole."""
+    """Fetches the archive if it is missing, and unpacks it; a folder that exists is complete."""
     from pipetrain.libraries.torchvision_shim import datasets
 
     if (base / _NAME).is_dir():
         return
-    try:
-        datasets.utils.download_url(_URL, base, _ARCHIVE, _MD5)
-        with tempfile.TemporaryDirectory(dir=base) as unpacked, zipfile.ZipFile(base / _ARCHIVE) as archive:
-            archive.extractall(unpacked)
-            (Path(unpacked) / _NAME).rename(base / _NAME)
-    except (RuntimeError, OSError, zipfile.BadZipFile) as error:
-        problem = f"{_ARCHIVE} could not be fetched into {base}: {one_line(error)}"
-        raise ConfigError(f"dataset.download=true: {problem}") from error
+    datasets.utils.download_url(_URL, base, _ARCHIVE, _MD5)
+    with tempfile.TemporaryDirectory(dir=base) as unpacked, zipfile.ZipFile(base / _ARCHIVE) as archive:
+        archive.extractall(unpacked)
+        (Path(unpacked) / _NAME).rename(base / _NAME)

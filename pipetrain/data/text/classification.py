@@ -10,11 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipetrain.data.order import length_buckets
+from pipetrain.data.order import length_buckets, shuffled
 from pipetrain.data.vocabulary import PADDING, SentenceVocabulary, pad
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.number_range import NumberRange
-from pipetrain.seeding import key
 
 _SHARE = NumberRange(0, 1, least_too=False)
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -34,63 +33,20 @@ class Examples:
             ConfigError: the share is not between 0 and 1.
         """
         _SHARE.check("dataset.eval_share", share)
-        shuffled = self.shuffled()
-        held_out = max(1, round(share * len(self.texts)))
-        return shuffled._of(slice(held_out, None)), shuffled._of(slice(held_out))
+        mixed, held_out = self.shuffled(), max(1, round(share * len(self.texts)))
+        return (
+            Examples(mixed.texts[held_out:], mixed.labels[held_out:]),
+            Examples(mixed.texts[:held_out], mixed.labels[:held_out]),
+        )
 
     def shuffled(self) -> "Examples":
         """The examples in a random order, which is always the same."""
-        generator = torch.Generator().manual_seed(key(len(self.texts)))
-        order: list[int] = torch.randperm(len(self.texts), generator=generator).tolist()
+        order = shuffled(len(self.texts), len(self.texts))
         return Examples([self.texts[index] for index in order], [self.labels[index] for index in order])
-
-    def _of(self, part: slice) -> "Examples":
-        return Examples(self.texts[part], self.labels[part])
-
-
-@dataclass(frozen=True)
-class TextEncoding:
-    """Settings by which texts become token ids.
-
-    Attributes:
-        kind: `words`, in lower case, with punctuation marks of their own; or `bpe`, subwords.
-        vocabulary_size: different tokens at most; None: all words.
-        max_length: of a text at most; what follows is cut off.
-
-    Raises:
-        ConfigError: the length is below 1.
-    """
-
-    kind: str
-    vocabulary_size: int | None
-    max_length: int
-
-    def __post_init__(self) -> None:
-        check_whole("dataset.max_length", self.max_length, least=1)
-
-    def vocabulary(self, texts: Sequence[str]) -> SentenceVocabulary:
-        """The vocabulary of these texts.
-
-        Raises:
-            ConfigError: there is no such kind, or its size is out of range.
-        """
-        return SentenceVocabulary.learned(lambda: map(self._separate_words, texts), self.kind, self.vocabulary_size)
-
-    def ids(self, texts: Sequence[str], vocabulary: SentenceVocabulary) -> Iterator[Sequence[int]]:
-        """The ids of each text."""
-        return (ids[: self.max_length] for ids in vocabulary.encode_lines(map(self._separate_words, texts)))
-
-    def _separate_words(self, text: str) -> str:
-        return " ".join(_WORD.findall(text.lower()) if self.kind == "words" else text.split())
 
 
 class LabelledTexts:
-    """One split: sample i is its ids, int64 (positions,), and its class, an int64 scalar.
-
-    Args:
-        ids: of each text.
-        labels: the class of each.
-    """
+    """One split: sample i is its ids, int64 (positions,), and its class, an int64 scalar."""
 
     def __init__(self, ids: Iterable[Sequence[int]], labels: Sequence[int]) -> None:
         self.ids = [torch.tensor(each, dtype=torch.int32) for each in ids]
@@ -116,41 +72,47 @@ class LabelledTexts:
         return ids, torch.stack([label for _, label in pairs])
 
 
-@dataclass(frozen=True)
 class TextClasses:
-    """Texts to classify.
+    """Texts to classify; the vocabulary comes from the training texts.
 
-    Attributes:
+    Args:
+        train: to learn from.
+        evaluation: to evaluate on.
         classes: their names.
-        vocabulary_size: different tokens.
-        padding: the id that fills up short texts.
-        max_length: tokens of a text at most.
-        vocabulary: what the tokens mean.
-    """
-
-    train: LabelledTexts
-    eval: LabelledTexts
-    classes: Sequence[str]
-    vocabulary_size: int
-    max_length: int
-    vocabulary: SentenceVocabulary
-    padding: int = PADDING
-
-    @property
-    def vocabulary_sha256(self) -> str:
-        """Hash of its vocabulary."""
-        return self.vocabulary.sha256
-
-
-def text_classes(train: Examples, evaluation: Examples, classes: Sequence[str], encoding: TextEncoding) -> TextClasses:
-    """The data set of these examples; its vocabulary comes from the training texts.
+        tokens: `words`, in lower case, with punctuation marks as words; or `bpe`, subwords.
+        vocabulary_size: different tokens at most; None: all words.
+        max_length: tokens of a text at most; what follows is cut off.
 
     Raises:
-        ConfigError: a setting of the pieces is wrong.
+        ConfigError: a setting is out of its range.
     """
-    vocabulary = encoding.vocabulary(train.texts)
-    splits = [LabelledTexts(encoding.ids(part.texts, vocabulary), part.labels) for part in (train, evaluation)]
-    return TextClasses(splits[0], splits[1], classes, vocabulary.size, encoding.max_length, vocabulary)
+
+    def __init__(
+        self,
+        train: Examples,
+        evaluation: Examples,
+        classes: Sequence[str],
+        *,
+        tokens: str,
+        vocabulary_size: int | None,
+        max_length: int,
+    ) -> None:
+        def separated(texts: Sequence[str]) -> Iterator[str]:
+            return (" ".join(_WORD.findall(text.lower()) if tokens == "words" else text.split()) for text in texts)
+
+        check_whole("dataset.max_length", max_length, least=1)
+        self.vocabulary = SentenceVocabulary.learned(lambda: separated(train.texts), tokens, vocabulary_size)
+        self.train, self.eval = (
+            LabelledTexts(
+                (ids[:max_length] for ids in self.vocabulary.encode_lines(separated(part.texts))), part.labels
+            )
+            for part in (train, evaluation)
+        )
+        self.classes = classes
+        self.vocabulary_size = self.vocabulary.size
+        self.vocabulary_sha256 = self.vocabulary.sha256
+        self.max_length = max_length
+        self.padding = PADDING
 
 
 _IMDB_CLASSES = ("neg", "pos")
@@ -162,19 +124,15 @@ def imdb(
 ) -> TextClasses:
     """The reviews in `root`/aclImdb/{train,test}/{neg,pos}/*.txt, one a file; `root` may be aclImdb itself.
 
-    Args:
-        root: the folder of the files.
-        tokens: `words` or `bpe` (subwords).
-        vocabulary_size: different tokens at most.
-        max_length: tokens of a review at most; what follows is cut off.
-
     Raises:
         ConfigError: a folder is missing or empty, or a file holds no text.
     """
     base = Path(root).expanduser().absolute()
     base = base if (base / "train").is_dir() else base / "aclImdb"
     train, test = (_imdb_split(base / name, root) for name in ("train", "test"))
-    return text_classes(train, test, _IMDB_CLASSES, TextEncoding(tokens, vocabulary_size, max_length))
+    return TextClasses(
+        train, test, _IMDB_CLASSES, tokens=tokens, vocabulary_size=vocabulary_size, max_length=max_length
+    )
 
 
 def _imdb_split(folder: Path, root: str) -> Examples:
@@ -222,12 +180,6 @@ def austen_novels(
 ) -> TextClasses:
     """The sentences of the six novels, each of the class of its novel.
 
-    Args:
-        eval_share: the share of the sentences to evaluate on.
-        tokens: `words` or `bpe` (subwords).
-        vocabulary_size: different tokens at most.
-        max_length: tokens of a sentence at most; what follows is cut off.
-
     Raises:
         ConfigError: a setting is out of its range.
     """
@@ -235,7 +187,7 @@ def austen_novels(
     pairs = [(sentence, label) for label, novel in enumerate(_novels()) for sentence in sentences(novel)]
     texts, labels = zip(*pairs, strict=True)
     train, evaluation = Examples(texts, labels).split(eval_share)
-    return text_classes(train, evaluation, novels, TextEncoding(tokens, vocabulary_size, max_length))
+    return TextClasses(train, evaluation, novels, tokens=tokens, vocabulary_size=vocabulary_size, max_length=max_length)
 
 
 def _novels() -> list[str]:

@@ -12,39 +12,8 @@ from torch import Tensor
 from pipetrain.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary, WordVocabulary
 from pipetrain.errors import ConfigError, check_whole
 
-
-@dataclass(frozen=True)
-class TokenSource:
-    """A sequence of tokens, and where it comes from.
-
-    Attributes:
-        tokens: ids of any integer type, (tokens,); may be mapped from a file.
-        vocabulary_size: every id is below it.
-        name: of the file, for errors.
-    """
-
-    tokens: NDArray[Any]
-    vocabulary_size: int
-    name: str
-
-    def part(self, start: int, count: int) -> NDArray[np.int64]:
-        """`count` ids from `start` on.
-
-        Raises:
-            ConfigError: one is out of range.
-        """
-        ids = self.tokens[start : start + count].astype(np.int64)
-        largest = int(ids.max())
-        if largest >= self.vocabulary_size or ids.min() < 0:
-            raise self.out_of_range(largest)
-        return ids
-
-    def out_of_range(self, largest: int) -> ConfigError:
-        """The error of an id that the vocabulary does not have."""
-        return ConfigError(
-            f"dataset.vocabulary_size={self.vocabulary_size}: {self.name} has token ids up to {largest}, which need a "
-            f"vocabulary of at least {largest + 1}; a tokenizer or meta.json may be of other data"
-        )
+_CHECKED_FIRST = 2**28
+"""Tokens that are checked before the start; the ids of all are checked when they are read."""
 
 
 class Windows:
@@ -53,23 +22,27 @@ class Windows:
     The target of a token is the next one. The last tokens, too few for a window, are left out.
 
     Args:
-        source: the tokens.
+        tokens: ids of any integer type, (tokens,); may be mapped from a file.
+        vocabulary_size: every id is below it.
         positions: of a sample.
+        name: of the file, for errors.
 
     Raises:
-        ConfigError: there is no whole window.
+        ConfigError: there is no whole window, or an id is out of range.
     """
 
-    def __init__(self, source: TokenSource, positions: int) -> None:
+    def __init__(self, tokens: NDArray[Any], vocabulary_size: int, positions: int, name: str) -> None:
         check_whole("dataset.positions", positions, least=1)
-        self._source = source
+        self._tokens = tokens
+        self._vocabulary_size = vocabulary_size
+        self._name = name
         self.positions = positions
-        self._windows = (len(source.tokens) - 1) // positions
+        self._windows = (len(tokens) - 1) // positions
         if self._windows < 1:
             raise ConfigError(
-                f"dataset.positions={positions}: {source.name} has {len(source.tokens)} tokens, and a sample takes "
-                f"{positions + 1}"
+                f"dataset.positions={positions}: {name} has {len(tokens)} tokens, and a sample takes {positions + 1}"
             )
+        self._check(tokens[:_CHECKED_FIRST])
 
     def __len__(self) -> int:
         return self._windows
@@ -77,17 +50,27 @@ class Windows:
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         if not 0 <= index < self._windows:
             raise IndexError(index)
-        ids = torch.from_numpy(self._source.part(index * self.positions, self.positions + 1))
-        return ids[:-1], ids[1:]
+        start = index * self.positions
+        ids = self._tokens[start : start + self.positions + 1].astype(np.int64)
+        self._check(ids)
+        window = torch.from_numpy(ids)
+        return window[:-1], window[1:]
 
     @property
     def targets(self) -> Tensor | None:
         """Targets of all samples, (samples, positions); None if they are not in memory."""
-        tokens = self._source.tokens
-        if isinstance(tokens, np.memmap):
+        if isinstance(self._tokens, np.memmap):
             return None
-        used = tokens[1 : self._windows * self.positions + 1]
+        used = self._tokens[1 : self._windows * self.positions + 1]
         return torch.from_numpy(used).view(self._windows, self.positions)
+
+    def _check(self, ids: NDArray[Any]) -> None:
+        largest = int(ids.max())
+        if largest >= self._vocabulary_size or ids.min() < 0:
+            raise ConfigError(
+                f"dataset.vocabulary_size={self._vocabulary_size}: {self._name} has token ids up to {largest}, which "
+                f"need a vocabulary of at least {largest + 1}; a tokenizer or meta.json may be of other data"
+            )
 
 
 class CarriedWindows(Windows):
@@ -106,19 +89,9 @@ class CarriedWindows(Windows):
         return [[row * length + step for row in range(rows)] for step in range(length)]
 
 
-KINDS = ("characters", "bpe", "words")
-
-
 @dataclass(frozen=True)
 class LanguageData:
-    """Data of a language model.
-
-    Attributes:
-        train, eval: windows of tokens.
-        vocabulary_size: token ids are below it.
-        max_length: positions of a sample.
-        vocabulary: what the tokens mean; None if unknown.
-    """
+    """Data of a language model; `max_length` is the number of positions of a sample."""
 
     train: Windows
     eval: Windows
@@ -132,59 +105,38 @@ class LanguageData:
         return None if self.vocabulary is None else self.vocabulary.sha256
 
 
-@dataclass(frozen=True)
-class TokenKind:
-    """Kind of tokens and size of their vocabulary.
-
-    Attributes:
-        kind: `characters`, `bpe` (subwords over bytes) or `words`.
-        size: of the vocabulary at most; None: all characters or words.
-
-    Raises:
-        ConfigError: there is no such kind, or the size is too small.
-    """
-
-    kind: str
-    size: int | None
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"dataset.tokens={self.kind}: one of {', '.join(KINDS)}")
-        if self.size is not None:
-            check_whole("dataset.vocabulary_size", self.size, least=3, otherwise="or null for all characters or words")
-
-    def vocabulary(self, train: str, evaluation: str) -> Vocabulary:
-        """The vocabulary of a text: subwords and words of its training part alone, characters of both."""
-        if self.kind == "characters":
-            return CharacterVocabulary.of(train + evaluation)
-        if self.kind == "words":
-            return WordVocabulary.of(train, self.size)
-        return TokenizerVocabulary.byte_pairs(train, self.size)
-
-
 def language_data(
-    texts: tuple[str, str], names: Sequence[str], tokens: TokenKind, positions: int, *, carried: bool
+    texts: tuple[str, str], names: Sequence[str], tokens: str, size: int | None, positions: int, *, carried: bool
 ) -> LanguageData:
     """The data of a training and an evaluation text.
 
+    Subwords and words are learned from the training text alone, characters from both.
+
     Args:
-        texts: both.
+        texts: for training and for evaluation.
         names: of both, for errors.
-        tokens: how they become tokens.
+        tokens: `characters`, `bpe` (subwords over bytes) or `words`.
+        size: of the vocabulary at most; None: all characters or words.
         positions: of a sample.
-        carried: True if minibatches continue one another.
+        carried: True if each minibatch continues the one before it.
 
     Raises:
-        ConfigError: a text is too short for a sample.
+        ConfigError: there is no such kind of tokens, the vocabulary is too small, or a text too short for a sample.
     """
-    vocabulary = tokens.vocabulary(*texts)
-    splits = [
-        windows(TokenSource(vocabulary.encode_once(text), vocabulary.size, name), positions, carried=carried)
+    if size is not None:
+        check_whole("dataset.vocabulary_size", size, least=3, otherwise="or null for all characters or words")
+    vocabulary: Vocabulary
+    if tokens == "characters":
+        vocabulary = CharacterVocabulary.of("".join(texts))
+    elif tokens == "words":
+        vocabulary = WordVocabulary.of(texts[0], size)
+    elif tokens == "bpe":
+        vocabulary = TokenizerVocabulary.byte_pairs(texts[0], size)
+    else:
+        raise ConfigError(f"dataset.tokens={tokens}: one of characters, bpe, words")
+    windows = CarriedWindows if carried else Windows
+    train, evaluation = (
+        windows(vocabulary.encode_once(text), vocabulary.size, positions, name)
         for text, name in zip(texts, names, strict=True)
-    ]
-    return LanguageData(splits[0], splits[1], vocabulary.size, positions, vocabulary)
-
-
-def windows(source: TokenSource, positions: int, *, carried: bool) -> Windows:
-    """The samples of a sequence."""
-    return CarriedWindows(source, positions) if carried else Windows(source, positions)
+    )
+    return LanguageData(train, evaluation, vocabulary.size, positions, vocabulary)

@@ -5,7 +5,7 @@ import zlib
 from importlib import resources
 from pathlib import Path
 
-from pipetrain.data.text.language import LanguageData, TokenKind, language_data
+from pipetrain.data.text.language import LanguageData, language_data
 from pipetrain.errors import ConfigError
 from pipetrain.number_range import NumberRange
 
@@ -18,18 +18,27 @@ _CHUNK = 2**24
 def read_text(path: Path, setting: str, remedy: str) -> str:
     """The text of a UTF-8 file, unpacked if its name ends in .gz; every line ends in a newline character alone.
 
-    Args:
-        path: of the file.
-        setting: what names it, for errors, such as `dataset.path=novel.txt`.
-        remedy: how to get it.
-
     Raises:
         ConfigError: there is no such file, it cannot be read or unpacked, has more than `MOST_BYTES`, is no UTF-8, or
-            holds no text.
+            holds no text; names the file's setting, such as `dataset.path=novel.txt`, and the remedy.
     """
-    data = _read(path, setting, remedy)
+    data, packed = bytearray(), path.suffix == ".gz"
     try:
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            while len(data) <= MOST_BYTES and (chunk := stream.read(_CHUNK)):
+                data += chunk
+        if len(data) > MOST_BYTES:
+            raise ConfigError(
+                f"{setting}: {path} {'unpacks to' if packed else 'has'} more than {MOST_BYTES // 10**6:,} MB, too much "
+                "for a text that is read whole; use a part of it"
+            )
         text = data.decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{setting}: there is no file {path.absolute()}; {remedy}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ConfigError(f"{setting}: {path} is no whole gzip archive ({error}); fetch it again") from error
+    except OSError as error:
+        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{setting}: {path} is not UTF-8: byte {error.start} is {data[error.start]:#04x}; convert it, for instance "
@@ -38,27 +47,6 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
     if not text.strip():
         raise ConfigError(f"{setting}: {path} holds no text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _read(path: Path, setting: str, remedy: str) -> bytes:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            data = bytearray()
-            while len(data) <= MOST_BYTES and (chunk := stream.read(_CHUNK)):
-                data += chunk
-    except FileNotFoundError as error:
-        raise ConfigError(f"{setting}: there is no file {path.absolute()}; {remedy}") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ConfigError(f"{setting}: {path} is no whole gzip archive ({error}); fetch it again") from error
-    except OSError as error:
-        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
-    if len(data) > MOST_BYTES:
-        unpacked = "unpacks to" if path.suffix == ".gz" else "has"
-        raise ConfigError(
-            f"{setting}: {path} {unpacked} more than {MOST_BYTES // 10**6:,} MB, too much for a text that is read "
-            "whole; use a part of it"
-        )
-    return bytes(data)
 
 
 def split_text(text: str, share: float) -> tuple[str, str]:
@@ -86,21 +74,11 @@ def text_file(  # noqa: PLR0913  (one for each setting of the choice)
     *,
     carried: bool = False,
 ) -> LanguageData:
-    """Windows of a text file, plain or gzipped.
-
-    Args:
-        path: of the text to train on.
-        eval_path: of the text to evaluate on; None: the end of the same text.
-        eval_share: how much of it, where that is so.
-        tokens: `characters`, `bpe` (subwords over bytes) or `words`.
-        vocabulary_size: tokens at most; None: all characters or words.
-        positions: tokens of a sample.
-        carried: True if each minibatch continues the one before it.
+    """Windows of a text file, plain or gzipped; conf/dataset/text_file.yaml describes the settings.
 
     Raises:
         ConfigError: a file is missing, empty, too short or no text, or a setting is wrong.
     """
-    kind = TokenKind(tokens, vocabulary_size)
     train = Path(path).expanduser()
     text = read_text(train, f"dataset.path={path}", _TEXT_REMEDY)
     if eval_path is None:
@@ -111,7 +89,7 @@ def text_file(  # noqa: PLR0913  (one for each setting of the choice)
         other = Path(eval_path).expanduser()
         texts = text, read_text(other, f"dataset.eval_path={eval_path}", _TEXT_REMEDY)
         names = [str(train), str(other)]
-    return language_data(texts, names, kind, positions, carried=carried)
+    return language_data(texts, names, tokens, vocabulary_size, positions, carried=carried)
 
 
 def austen(
@@ -145,25 +123,16 @@ def penn_treebank(
 ) -> LanguageData:
     """Windows of the Penn Treebank's words, with `<eos>` at the end of each line.
 
-    Args:
-        root: the folder of the files; also `ptb`, `penn` or `simple-examples/data` in it.
-        eval_split: `valid` or `test`.
-        positions: words of a sample.
-        carried: True if each minibatch continues the one before it.
+    The files are in `root`, or in `ptb`, `penn` or `simple-examples/data` there.
 
     Raises:
         ConfigError: a file is missing.
     """
     if eval_split not in _SPLITS:
         raise ConfigError(f"dataset.eval_split={eval_split}: there are {' and '.join(_SPLITS)}")
-    folder = _folder(Path(root).expanduser())
+    base = Path(root).expanduser()
+    folder = next((base / each for each in _FOLDERS if (base / each / "ptb.train.txt").is_file()), base)
     paths = [folder / f"ptb.{split}.txt" for split in ("train", eval_split)]
     train, evaluation = (read_text(path, f"dataset.root={root}", _TREEBANK_REMEDY) for path in paths)
     names = [str(path) for path in paths]
-    words = TokenKind("words", None)
-    return language_data((train, evaluation), names, words, positions, carried=carried)
-
-
-def _folder(root: Path) -> Path:
-    found = (root / each for each in _FOLDERS)
-    return next((folder for folder in found if (folder / "ptb.train.txt").is_file()), root)
+    return language_data((train, evaluation), names, "words", None, positions, carried=carried)

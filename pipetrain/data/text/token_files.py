@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipetrain.data.text.language import LanguageData, TokenSource, windows
+from pipetrain.data.text.language import CarriedWindows, LanguageData, Windows
 from pipetrain.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary
 from pipetrain.errors import ConfigError, check_whole, is_whole, one_line
-
-_LOOKED_AT = 2**28
-"""Tokens of which the largest is looked for before the start; the ids of all are checked when they are read."""
 
 
 def token_files(
@@ -27,30 +24,24 @@ def token_files(
     The size of the vocabulary is that of the setting, of the tokenizer, or of `vocab_size` in meta.json, a file that
     may also have the characters as `itos`. meta.pkl is not read: unpickling runs what it holds.
 
-    Args:
-        root: the folder of the files.
-        vocabulary_size: token ids are below it; None: as the tokenizer or meta.json says.
-        tokenizer: a tokenizer.json, for `pipetrain sample`.
-        positions: tokens of a sample.
-        carried: True if each minibatch continues the one before it.
-
     Raises:
         ConfigError: a file is missing or damaged, the vocabulary is unknown, or an id is not in it.
     """
     folder = Path(root).expanduser()
     paths = [folder / f"{name}.bin" for name in ("train", "val")]
     for path in paths:
-        _check_file(path, root)
+        if not path.is_file():
+            raise ConfigError(
+                f"dataset.root={root}: there is no file {path.absolute()}; put train.bin and val.bin there, 16-bit "
+                "token ids as nanoGPT's data/*/prepare.py write them"
+            )
+        if path.stat().st_size % 2 or not path.stat().st_size:
+            raise ConfigError(f"dataset.root={root}: {path} has {path.stat().st_size} bytes, not two for each token")
     vocabulary = _vocabulary(folder, tokenizer)
     size = _size(folder, vocabulary_size, vocabulary)
-    train, evaluation = (_source(path, size) for path in paths)
-    return LanguageData(
-        train=windows(train, positions, carried=carried),
-        eval=windows(evaluation, positions, carried=carried),
-        vocabulary_size=size,
-        max_length=positions,
-        vocabulary=vocabulary,
-    )
+    windows = CarriedWindows if carried else Windows
+    train, evaluation = (windows(np.memmap(path, dtype="<u2", mode="r"), size, positions, str(path)) for path in paths)
+    return LanguageData(train, evaluation, size, positions, vocabulary)
 
 
 def _vocabulary(folder: Path, tokenizer: str | None) -> Vocabulary | None:
@@ -87,21 +78,3 @@ def _meta(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"dataset.root={folder}: {path} is damaged: {one_line(error)}") from error
     return content if isinstance(content, dict) else {}
-
-
-def _check_file(path: Path, root: str) -> None:
-    if not path.is_file():
-        raise ConfigError(
-            f"dataset.root={root}: there is no file {path.absolute()}; put train.bin and val.bin there, 16-bit token "
-            "ids as nanoGPT's data/*/prepare.py write them"
-        )
-    if path.stat().st_size % 2 or not path.stat().st_size:
-        raise ConfigError(f"dataset.root={root}: {path} has {path.stat().st_size} bytes, not two for each token")
-
-
-def _source(path: Path, vocabulary_size: int) -> TokenSource:
-    source = TokenSource(np.memmap(path, dtype="<u2", mode="r"), vocabulary_size, str(path))
-    largest = int(source.tokens[:_LOOKED_AT].max())
-    if largest >= vocabulary_size:
-        raise source.out_of_range(largest)
-    return source

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from pipetrain.data.translation.dataset import TokenSettings, TranslationDataset
+from pipetrain.data.translation.dataset import TranslationDataset
 from pipetrain.errors import ConfigError
 
 _LANGUAGE = "LANG"
@@ -15,11 +15,7 @@ _LANGUAGE = "LANG"
 
 @dataclass(frozen=True)
 class ParallelFiles:
-    """One split: pairs of files, read one pair after the other.
-
-    Attributes:
-        pairs: (source file, target file) each.
-    """
+    """One split: pairs of a source and a target file, read one pair after the other."""
 
     pairs: tuple[tuple[Path, Path], ...]
 
@@ -40,49 +36,33 @@ class ParallelFiles:
                 yield one, other
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """A folder of parallel text.
+def parallel_files(
+    root: str, languages: tuple[str, str], setting: str, names: str | Sequence[str], origin: str | None = None
+) -> ParallelFiles:
+    """The files that the setting of a split names.
 
-    Attributes:
-        root: the folder, as configured.
-        languages: source and target, as file names have them.
-        origin: where the files come from; None if unknown.
+    `names` are what precedes the language in file names, such as `train` of train.de and train.en; a name with LANG for
+    the language, such as `LANG/train.txt`; or several of these.
+
+    Raises:
+        ConfigError: a file is missing, or this is no name.
     """
 
-    root: str
-    languages: tuple[str, str]
-    origin: str | None = None
-
-    def split(self, setting: str, names: str | Sequence[str]) -> ParallelFiles:
-        """The files that the setting of a split names.
-
-        Args:
-            setting: such as `dataset.train`.
-            names: what stands before the language in file names, such as `train` of train.de and train.en; a name with
-                LANG for the language, such as `LANG/train.txt`; or several of these.
-
-        Raises:
-            ConfigError: a file is missing, or this is no name.
-        """
-        listed = [names] if isinstance(names, str) else names
-        if not isinstance(listed, Sequence) or not listed or not all(isinstance(name, str) for name in listed):
-            raise ConfigError(
-                f"{setting}={names}: a name such as `train`, of the files train.de and train.en, or a list"
-            )
-        source, target = self.languages
-        return ParallelFiles(
-            tuple((self._file(setting, name, source), self._file(setting, name, target)) for name in listed)
+    def file(name: str, language: str) -> Path:
+        path = Path(root).expanduser().absolute() / (
+            name.replace(_LANGUAGE, language) if _LANGUAGE in name else f"{name}.{language}"
         )
-
-    def _file(self, setting: str, name: str, language: str) -> Path:
-        file = name.replace(_LANGUAGE, language) if _LANGUAGE in name else f"{name}.{language}"
-        path = Path(self.root).expanduser().absolute() / file
         for candidate in (path, path.with_name(f"{path.name}.gz")):
             if candidate.is_file():
                 return candidate
-        obtain = f"it comes from {self.origin}" if self.origin else f"put it there, or name others with {setting}"
-        raise ConfigError(f"dataset.root={self.root} {setting}={name}: no file {path} (or {path.name}.gz); {obtain}")
+        obtain = f"it comes from {origin}" if origin else f"put it there, or name others with {setting}"
+        raise ConfigError(f"dataset.root={root} {setting}={name}: no file {path} (or {path.name}.gz); {obtain}")
+
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, Sequence) or not listed or not all(isinstance(name, str) for name in listed):
+        raise ConfigError(f"{setting}={names}: a name such as `train`, of the files train.de and train.en, or a list")
+    source, target = languages
+    return ParallelFiles(tuple((file(name, source), file(name, target)) for name in listed))
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -95,7 +75,7 @@ def _lines(path: Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"dataset: line {number} of {path} is not in UTF-8: {error.reason}") from error
     except (EOFError, zlib.error, OSError) as error:
-        raise ConfigError(f"dataset: {path} cannot be read behind line {number}: {error}") from error
+        raise ConfigError(f"dataset: {path} cannot be read after line {number}: {error}") from error
 
 
 def parallel_text(  # noqa: PLR0913  (one for each setting of the choice)
@@ -115,13 +95,20 @@ def parallel_text(  # noqa: PLR0913  (one for each setting of the choice)
 ) -> TranslationDataset:
     """Pairs of files in `root` whose lines translate each other, such as train.de and train.en, plain or .gz, in UTF-8.
 
-    `train` and `eval` are what stands before the language in their names, or a name with LANG for the language; several
-    are read one after the other. The other options are those of `TokenSettings`; `origin` is named in the
-    error if a file is missing.
+    `train` and `eval` are what precedes the language in their names, or a name with LANG for the language; several are
+    read one after the other. `origin` is named in the error if a file is missing.
 
     Raises:
         ConfigError: files are missing, cannot be read or do not match; or a setting is out of its range.
     """
-    settings = TokenSettings(tokens, vocabulary_size, joint, bpe_mark, max_length, batch_tokens)
-    corpus = Corpus(root, (source, target), origin)
-    return TranslationDataset(corpus.split("dataset.train", train), corpus.split("dataset.eval", eval), settings)
+    languages = source, target
+    return TranslationDataset(
+        parallel_files(root, languages, "dataset.train", train, origin),
+        parallel_files(root, languages, "dataset.eval", eval, origin),
+        tokens=tokens,
+        vocabulary_size=vocabulary_size,
+        joint=joint,
+        bpe_mark=bpe_mark,
+        max_length=max_length,
+        batch_tokens=batch_tokens,
+    )

@@ -4,7 +4,7 @@ import random
 from datetime import date, timedelta
 from functools import cache
 
-from pipetrain.data.translation.dataset import ParallelText, TokenSettings, TranslationDataset
+from pipetrain.data.translation.dataset import TranslationDataset
 from pipetrain.errors import check_whole
 from pipetrain.libraries.imports import require
 from pipetrain.seeding import key
@@ -44,12 +44,11 @@ def synthetic_en_de(
     require("dataset=synthetic_en_de", ("babel", "num2words"), "translation")
     for name, count in {"train": train, "eval": eval}.items():
         check_whole(f"dataset.{name}", count, least=1)
-    settings = TokenSettings(vocabulary_size=vocabulary_size, joint=joint, batch_tokens=batch_tokens)
-    return TranslationDataset(_pairs(train, seed, _TRAIN), _pairs(eval, seed, _EVAL), settings)
-
-
-def _pairs(count: int, seed: int, split: int) -> ParallelText:
-    return [_pair(random.Random(key(seed, split, index))) for index in range(count)]
+    pairs, held_out = (
+        [_pair(random.Random(key(seed, split, index))) for index in range(count)]
+        for split, count in ((_TRAIN, train), (_EVAL, eval))
+    )
+    return TranslationDataset(pairs, held_out, vocabulary_size=vocabulary_size, joint=joint, batch_tokens=batch_tokens)
 
 
 def _pair(draw: random.Random) -> tuple[str, str]:

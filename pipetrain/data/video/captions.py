@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -39,13 +38,7 @@ class Videos(Protocol):
 
 
 class CaptionedVideos:
-    """One split: a sample for each caption of each video, ((frames, words before), words).
-
-    Args:
-        videos: of the split.
-        words: the vocabulary.
-        longest: words that a caption is cut to.
-    """
+    """One split: a sample ((frames, words before), words) for each caption of each video, cut to `longest` words."""
 
     def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
         self.videos = videos
@@ -96,48 +89,27 @@ class _Sources(Sequence[Tensors]):
         return (self._videos.frames(index),)
 
 
-@dataclass(frozen=True)
 class CaptionDataset:
-    """Two splits of captioned videos, and what building a model for them needs to know.
+    """Two splits of captioned videos; the vocabulary comes from the training captions.
+
+    Args:
+        train: to learn from.
+        evaluation: to evaluate on.
+        longest: words that a caption is cut to.
+        least: occurrences of a word in training captions at least; a rarer one is unknown.
 
     Attributes:
-        train, eval: the splits.
-        words: the vocabulary, of the training captions.
-        longest: words of a caption at most.
         features: numbers that describe a frame.
-        padding: the id that pads captions.
     """
 
-    train: CaptionedVideos
-    eval: CaptionedVideos
-    words: SentenceVocabulary
-    longest: int
-    features: int
-    padding: int = PADDING
-
-    @classmethod
-    def of(cls, train: Videos, evaluation: Videos, *, longest: int, least: int = 1) -> "CaptionDataset":
-        """The data set of two lists of videos.
-
-        Args:
-            train: to learn from, and to take the vocabulary from.
-            evaluation: to evaluate on.
-            longest: words that a caption is cut to.
-            least: how often a word must occur in training captions; a rarer one is unknown.
-        """
-        words = SentenceVocabulary.learned(lambda: _captions(train), "words", None, least)
-        splits = [CaptionedVideos(videos, words, longest) for videos in (train, evaluation)]
-        return cls(splits[0], splits[1], words, longest, train.frames(0).shape[1])
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of ids, special tokens included."""
-        return self.words.size
-
-    @property
-    def vocabulary_sha256(self) -> str:
-        """Hash of its vocabulary."""
-        return self.words.sha256
+    def __init__(self, train: Videos, evaluation: Videos, *, longest: int, least: int = 1) -> None:
+        self.words = SentenceVocabulary.learned(lambda: _captions(train), "words", None, least)
+        self.train, self.eval = (CaptionedVideos(videos, self.words, longest) for videos in (train, evaluation))
+        self.longest = longest
+        self.features = train.frames(0).shape[1]
+        self.padding = PADDING
+        self.vocabulary_size = self.words.size
+        self.vocabulary_sha256 = self.words.sha256
 
     @cached_property
     def decoding(self) -> Generation:

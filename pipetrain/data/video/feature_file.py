@@ -26,8 +26,7 @@ _SUFFIXES = (".npz", ".h5", ".hdf5")
 class FeatureFile:
     """A file of arrays. Each process that reads opens it for itself: what a library keeps of a file cannot be shared.
 
-    Args:
-        path: of the file; in HDF5, names of arrays are paths of data sets in its groups.
+    In HDF5, names of arrays are paths of data sets in its groups.
 
     Raises:
         ConfigError: it is of another kind, or cannot be read.
@@ -44,7 +43,7 @@ class FeatureFile:
     @property
     def _file(self) -> Any:
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), _open_npz(self.path) if self.path.suffix == ".npz" else _open_hdf5(self.path)
+            self._opened = os.getpid(), _open(self.path)
         return self._opened[1]
 
     @override
@@ -61,14 +60,12 @@ class FeatureFile:
             return np.asarray(self._file[name])
 
 
-def _open_npz(path: Path) -> Any:
-    file = np.load(path, allow_pickle=False)
-    if not isinstance(file, Mapping):
-        raise ValueError("it holds a single array, without a name")
-    return file
-
-
-def _open_hdf5(path: Path) -> Any:
+def _open(path: Path) -> Any:
+    if path.suffix == ".npz":
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, Mapping):
+            raise ValueError("it holds a single array, without a name")
+        return file
     require(f"{path}: HDF5", ("h5py",), "video", "; or write the arrays to an .npz file")
     import h5py
 
@@ -85,7 +82,6 @@ def _names(file: Any) -> list[str]:
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Names what is damaged."""
     try:
         yield
     except _DAMAGE as error:

@@ -25,14 +25,7 @@ _TRAIN, _EVAL = range(2)
 
 
 class MovingShapes:
-    """Videos of a shape that moves from the middle of a black square; each made from (seed, split, index) alone.
-
-    Args:
-        count: of the videos.
-        frames: of each.
-        side: of the square, in pixels.
-        seed: of the split.
-    """
+    """Videos of a shape that moves from the middle of a black square; each made from (seed, split, index) alone."""
 
     def __init__(self, count: int, frames: int, side: int, seed: tuple[int, ...]) -> None:
         self._count = count
@@ -85,21 +78,16 @@ class MovingShapes:
 def synthetic_moving_shapes(
     train: int = 1000, eval: int = 100, frames: int = 8, size: int = 12, seed: int = 0
 ) -> CaptionDataset:
-    """Videos of a moving shape, each with three captions; nothing is stored.
+    """Videos of a moving shape on a square of `size` pixels a side, each with three captions; nothing is stored.
 
-    Args:
-        train: videos to learn from.
-        eval: videos to evaluate on.
-        frames: of each video.
-        size: of a frame: its sides in pixels.
-        seed: of the videos, so that runs of different seeds see the same.
+    The seed is the data set's own, so that runs of different seeds see the same videos.
 
     Raises:
         ConfigError: a number is too small.
     """
     for name, count, least in (("train", train, 1), ("eval", eval, 1), ("frames", frames, 2), ("size", size, 8)):
         check_whole(f"dataset.{name}", count, least=least)
-    return CaptionDataset.of(
+    return CaptionDataset(
         MovingShapes(train, frames, size, (seed, _TRAIN)),
         MovingShapes(eval, frames, size, (seed, _EVAL)),
         longest=_LONGEST,

@@ -22,13 +22,9 @@ _SPLITS = ("validation", "test")
 
 
 class FeatureVideos:
-    """Videos whose features are in a file.
+    """Videos of these names, whose features are in a file, all with as many features of a frame as the first captioned.
 
-    Args:
-        file: of the features, and maybe of the captions.
-        captions: name of a video -> its captions; each has as many features of a frame as the first one.
-        names: of the videos.
-        frames: of each video: longer ones are read at so many even steps, shorter ones end in zeros.
+    Longer videos are read at even steps, shorter ones end in zeros, so that each has `frames` frames.
     """
 
     reads_files: ClassVar[bool] = True
@@ -98,14 +94,8 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
     its name. The captions are in the published text file, or in the file of the features: arrays of strings called
     `captions/VIDEO` next to `features/VIDEO`.
 
-    Args:
-        root: the folder of the files.
-        split: what to evaluate on: test or validation.
-        frames: of each video: longer ones are read at so many even steps, shorter ones end in zeros.
-        longest: words that a caption is cut to.
-        least: how often a word must occur in training captions; a rarer one is unknown.
-        train_videos: the first so many, by their number, are those of training.
-        validation_videos: the next so many; the others are those of the test.
+    Videos are split by their number: the first are for training, the next for validation, the others for the test;
+    `split` is the part to evaluate on.
 
     Raises:
         ConfigError: a file is missing or damaged, or a number does not fit.
@@ -118,9 +108,8 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
         raise ConfigError(f"dataset.split={split}: one of {', '.join(_SPLITS)}")
     folder = Path(root)
     file = FeatureFile(_features_in(folder))
-    found = _captions(folder, file)
-    names = sorted(found, key=_number)
-    captions = {name: found[name] for name in names}
+    captions = dict(sorted(_captions(folder, file).items(), key=lambda each: _number(each[0])))
+    names = list(captions)
     first = train_videos + (0 if split == "validation" else validation_videos)
     last = train_videos + validation_videos if split == "validation" else len(names)
     if not names[first:last]:
@@ -130,7 +119,7 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
         )
     parts = (names[:train_videos], names[first:last])
     train, evaluation = (FeatureVideos(file, captions, part, frames) for part in parts)
-    return CaptionDataset.of(train, evaluation, longest=longest, least=least)
+    return CaptionDataset(train, evaluation, longest=longest, least=least)
 
 
 def _features_in(folder: Path) -> Path:
@@ -145,20 +134,20 @@ def _features_in(folder: Path) -> Path:
 
 
 def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
-    """Name of a video in the file of features -> its captions; those without any are left out.
-
-    Raises:
-        ConfigError: there are none.
-    """
+    """Name of a video in the file of features -> its captions; videos without any are left out."""
     path = folder / CAPTIONS
     names = {name.removeprefix(_OF_FEATURES) for name in file.names if not name.startswith(_OF_CAPTIONS)}
     within = {name: f"{_OF_CAPTIONS}{name}" for name in names if f"{_OF_CAPTIONS}{name}" in file.names}
     if within:
-        return {name: [_decoded(text) for text in file.read(entry).ravel()] for name, entry in within.items()}
+        return {
+            name: [text.decode() if isinstance(text, bytes) else str(text) for text in file.read(entry).ravel()]
+            for name, entry in within.items()
+        }
     if not path.is_file():
         raise ConfigError(f"dataset.root={folder}: no captions: neither {path} nor captions/VIDEO in {file.path}")
     found: dict[str, list[str]] = {}
-    name_of = _names_of_numbers(folder / NUMBERS)
+    numbers = folder / NUMBERS
+    name_of = dict(_lines(numbers)) if numbers.is_file() else {}
     for name, caption in _lines(path):
         name = name if name in names else name_of.get(name, name)
         if name in names:
@@ -168,20 +157,8 @@ def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
     return found
 
 
-def _decoded(text: Any) -> str:
-    return text.decode("utf-8") if isinstance(text, bytes) else str(text)
-
-
-def _names_of_numbers(path: Path) -> dict[str, str]:
-    return dict(_lines(path)) if path.is_file() else {}
-
-
 def _lines(path: Path) -> list[tuple[str, str]]:
-    """The name and the rest of each line; comments and empty lines aside.
-
-    Raises:
-        ConfigError: a line has a name alone, or is no text.
-    """
+    """The name and the rest of each line that is no comment and not empty."""
     pairs = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -9,8 +9,7 @@ from typing import ClassVar
 from torch import nn
 from typing_extensions import override
 
-from pipetrain.config.option_checks import check_flag
-from pipetrain.errors import ConfigError, check_whole
+from pipetrain.errors import ConfigError, check_flag, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import Pairs, PartitionRule
 from pipetrain.planner.profile.estimate import FLOPS_PER_SECOND, LayerCost, WeightPasses, no_passes

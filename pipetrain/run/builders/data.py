@@ -1,6 +1,6 @@
 """The data set of a run and its loaders."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -32,9 +32,9 @@ class Data:
     def expect(self, labels: LabelRange | None, tokens: TokenRange | None) -> None:
         """Checks each label and token that is read against those that the model can learn and knows."""
         self.train.labels = labels
-        self.evaluation.labels = labels and labels.of("eval")
+        self.evaluation.labels = labels and replace(labels, split="eval")
         self.train.tokens = tokens
-        self.evaluation.tokens = tokens and tokens.of("eval")
+        self.evaluation.tokens = tokens and replace(tokens, split="eval")
 
 
 def build_dataset(settings: DatasetSettings) -> Any:

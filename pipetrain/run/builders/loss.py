@@ -39,9 +39,9 @@ def _check_makes_loss(target: Target) -> None:
 def _tensors(target: Target) -> dict[str, Tensor]:
     """The options that are lists, such as class weights, for parameters that take tensors."""
     lists = {name: value for name, value in target.options.items() if isinstance(value, list)}
-    found = {}
+    found, parameters = {}, target.parameters()
     for name, value in lists.items():
-        kinds = target.annotation(name)
+        kinds = parameters[name].annotation if name in parameters else None
         if Tensor in (kinds, *get_args(kinds)):
             try:
                 found[name] = torch.tensor(value, dtype=torch.float32)

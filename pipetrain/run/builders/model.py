@@ -1,6 +1,6 @@
 """The model as a chain of layers, with what it must know of the data: sizes of images, classes, vocabulary."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,6 @@ def first_inputs(dataset: Any) -> Inputs:
     """
     fetch = Fetch(dataset.train, seed=0, inputs=True, targets=False)
     tensors, _ = fetch(0, range(min(len(dataset.train), _FIRST)))
-    assert tensors is not None
     names = fetch.names()
     if names and len(names) != len(tensors):
         raise ConfigError(
@@ -116,7 +115,7 @@ def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
     return {name: _derived(model, dataset, name) for name in needed if not hasattr(dataset, name)}
 
 
-def _open(model: Target, parameters: Sequence[str]) -> list[str]:
+def _open(model: Target, parameters: Collection[str]) -> list[str]:
     return [name for name in _DERIVED if name in parameters and model.options.get(name) is None]
 
 

@@ -64,8 +64,6 @@ def evaluation_dry_run(data: Data, chain: LayerChain, of_training: DryRun, arith
     """
     indices = data.evaluation.minibatches(0)[0][:_SAMPLES]
     inputs, targets = Fetch(data.evaluation.dataset, data.evaluation.seed, inputs=True, targets=True)(0, indices)
-    assert inputs is not None
-    assert targets is not None
     if _forms(inputs) == _forms(of_training.inputs) and _forms(targets) == _forms(of_training.targets):
         return None
     try:

@@ -1,6 +1,7 @@
 """Labels and token ids of the data set, against the outputs and the embedding tables of the model."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from pipetrain.config.instantiate import Target
@@ -84,7 +85,7 @@ def check_samples(settings: Settings, data: Data, labels: LabelRange | None, tok
     """
     splits = {"train": data.train, "eval": data.evaluation} if settings.eval.every_epochs else {"train": data.train}
     for split, loader in splits.items():
-        of_split, ids = labels and labels.of(split), tokens and tokens.of(split)
+        of_split, ids = labels and replace(labels, split=split), tokens and replace(tokens, split=split)
         files = bool(getattr(loader.dataset, "reads_files", False))
         unknown_labels = of_split is not None and not _check_stored_labels(loader, of_split)
         inputs = files or (ids is not None and ids.known is None)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pipetrain.data.images.common import CropFlip, InMemory, Normalize, image_size
+from pipetrain.data.images.common import CropFlip, LabelledImages, Normalize, image_size
 from pipetrain.errors import ConfigError
 
 
@@ -35,7 +35,7 @@ def test_augmentation_mirrors_half_of_the_images():
 
 def test_images_in_memory_are_not_changed_by_reading():
     images = torch.full((2, 1, 4, 4), 200, dtype=torch.uint8)
-    held = InMemory(images, torch.tensor([3, 1], dtype=torch.uint8), Normalize((0.5,), (0.5,)), CropFlip(1))
+    held = LabelledImages(images, torch.tensor([3, 1], dtype=torch.uint8), Normalize((0.5,), (0.5,)), CropFlip(1))
     image, target = held[1]
     image.zero_()
     assert int(images.sum()) == 2 * 16 * 200

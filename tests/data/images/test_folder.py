@@ -13,10 +13,10 @@ from pipetrain.data.images.folder import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     ClassFolders,
-    ImageFiles,
-    ResizeCrop,
     image_folder,
+    labelled_files,
     open_image,
+    resize_crop,
 )
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
@@ -116,7 +116,7 @@ def test_augmentation_applies_to_training_alone(root):
 
 def test_image_folder_targets_decode_no_image(root):
     read = image_folder(root=str(root))
-    for path in read.train.paths:
+    for path in read.train.images.paths:
         Path(path).write_bytes(b"damaged")
     ((targets,),) = Loader(read.train, batch_size=6, shuffle=False).targets(0)
     assert targets.tolist() == [0, 1, 0, 1, 0, 1]
@@ -205,7 +205,7 @@ def test_file_that_cannot_be_decoded_is_named(tmp_path, suffix, kept, added):
 
 
 def test_targets_decode_no_image(tmp_path):
-    files = ImageFiles([(str(tmp_path / "absent.png"), 3)], ResizeCrop((2, 2)), Normalize((0.5,) * 3, (0.5,) * 3))
+    files = labelled_files([(str(tmp_path / "absent.png"), 3)], resize_crop(2, 2), Normalize((0.5,) * 3, (0.5,) * 3))
     assert (len(files), files.target(0).item(), files.targets.tolist()) == (1, 3, [3])
     with pytest.raises(ConfigError, match=r"absent\.png"):
         files[0]

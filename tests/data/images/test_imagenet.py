@@ -34,7 +34,7 @@ def test_evaluation_images_match_torchvision_preprocessing(root):
             transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
         ]
     )
-    for i, path in enumerate(read.eval.paths):
+    for i, path in enumerate(read.eval.images.paths):
         assert torch.equal(read.eval[i][0], theirs(Image.open(path).convert("RGB")))
         assert read.train[i][0].shape == (3, 14, 14)
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from pipetrain.data.text.classification import Examples, TextEncoding, austen_novels, imdb, sentences, text_classes
+from pipetrain.data.text.classification import Examples, TextClasses, austen_novels, imdb, sentences
 from pipetrain.errors import ConfigError
 
 TEXTS = ["A b c.", "a b", "b c d e, f", "c"] * 5
@@ -16,9 +16,13 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
+def classes(train, evaluation, tokens="words", size=100, max_length=10):
+    return TextClasses(train, evaluation, ["x", "y"], tokens=tokens, vocabulary_size=size, max_length=max_length)
+
+
 def dataset(max_length=10):
     train = Examples(TEXTS, [0, 1, 0, 1] * 5)
-    return text_classes(train, Examples(["a new b"], [1]), ["x", "y"], TextEncoding("words", 100, max_length))
+    return classes(train, Examples(["a new b"], [1]), max_length=max_length)
 
 
 def test_words_are_in_lower_case_and_punctuation_stands_apart():
@@ -75,21 +79,19 @@ def test_share_out_of_its_range_is_refused(share):
 
 def test_length_below_one_is_refused():
     with pytest.raises(ConfigError, match=r"dataset\.max_length=0"):
-        TextEncoding("words", 100, 0)
+        dataset(max_length=0)
 
 
 def test_subwords_can_write_any_text_and_leave_the_padding_free():
     train = Examples(["aa ab aa"] * 3, [0, 1, 0])
-    data = text_classes(train, Examples(["ü 本"], [0]), ["x", "y"], TextEncoding("bpe", 300, 20))
+    data = classes(train, Examples(["ü 本"], [0]), "bpe", 300, 20)
     assert data.vocabulary.decode(data.eval[0][0].tolist()) == "ü 本"
     assert min(ids.min() for ids in (*data.train.ids, *data.eval.ids)) > data.padding
 
 
 def test_vocabularies_of_one_size_are_told_apart():
     one, other, again = (
-        text_classes(
-            Examples([text], [0]), Examples(["c"], [0]), ["x"], TextEncoding("words", None, 9)
-        ).vocabulary_sha256
+        classes(Examples([text], [0]), Examples(["c"], [0]), size=None).vocabulary_sha256
         for text in ("a b", "a c", "b a")
     )
     assert one == again != other

@@ -4,7 +4,7 @@ import re
 import pytest
 from support.cli import pipetrain, run, summary
 
-from pipetrain.data.translation.parallel_text import Corpus, parallel_text
+from pipetrain.data.translation.parallel_text import parallel_files, parallel_text
 from pipetrain.errors import ConfigError
 
 NUMBERS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six"}
@@ -69,7 +69,7 @@ def write(folder, name, text):
 
 
 def read(folder, names="train", origin=None):
-    return list(Corpus(str(folder), ("de", "en"), origin).split("dataset.train", names))
+    return list(parallel_files(str(folder), ("de", "en"), "dataset.train", names, origin))
 
 
 def refused(folder, names="train", origin=None):
@@ -95,7 +95,7 @@ def test_several_names_are_read_in_turn_with_lang_replaced(tmp_path):
     for language, word in (("de", "eins"), ("en", "one")):
         write(tmp_path, f"news.{language}", f"{word}\n")
         write(tmp_path, f"{language}/books.txt", f"{word} {word}\n")
-    files = Corpus(str(tmp_path), ("de", "en")).split("dataset.train", ["news", "LANG/books.txt"])
+    files = parallel_files(str(tmp_path), ("de", "en"), "dataset.train", ["news", "LANG/books.txt"])
     assert list(files) == list(files) == [("eins", "one"), ("eins eins", "one one")]
 
 
@@ -116,9 +116,9 @@ def test_damaged_archive_is_refused_with_the_line(tmp_path):
     write(tmp_path, "train.en", "one\n" * 5000)
     path = write(tmp_path, "train.de.gz", "".join(f"{i}\n" for i in range(5000)))
     path.write_bytes(path.read_bytes()[:-200])
-    assert f"{path} cannot be read behind line" in refused(tmp_path)
+    assert f"{path} cannot be read after line" in refused(tmp_path)
     path.write_bytes(b"no archive")
-    assert f"{path} cannot be read behind line 0" in refused(tmp_path)
+    assert f"{path} cannot be read after line 0" in refused(tmp_path)
 
 
 def test_text_in_another_encoding_is_refused_with_the_line(tmp_path):

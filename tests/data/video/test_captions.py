@@ -20,7 +20,7 @@ class Videos:
         return torch.full((2, 3), float(index))
 
 
-DATASET = CaptionDataset.of(
+DATASET = CaptionDataset(
     Videos(["A dog runs.", "a dog"], ["a cat"]), Videos(["a dog sleeps now", "the dog"], ["a cat"]), longest=3
 )
 
@@ -61,20 +61,20 @@ def test_decoding_has_one_sample_per_video_with_all_captions():
 
 
 def test_words_are_lower_case_and_sorted_by_frequency():
-    words = CaptionDataset.of(Videos(["A cat, a dog.", "a dog's dog"]), Videos(["a"]), longest=9).words
+    words = CaptionDataset(Videos(["A cat, a dog.", "a dog's dog"]), Videos(["a"]), longest=9).words
     assert next(words.encode_lines(["a dog cat dog's"])) == [4, 5, 6, 7]
     assert words.decode([1, 4, 5, 2, 0, 0]) == "a dog"
 
 
 def test_rare_words_are_unknown():
-    words = CaptionDataset.of(Videos(["a cat", "a dog"]), Videos(["a"]), longest=9, least=2).words
+    words = CaptionDataset(Videos(["a cat", "a dog"]), Videos(["a"]), longest=9, least=2).words
     assert next(words.encode_lines(["a cat"])) == [4, UNKNOWN]
     assert words.decode([4, UNKNOWN]) == "a <unk>"
 
 
 def test_vocabularies_of_one_size_are_told_apart():
     one, other, again = (
-        CaptionDataset.of(Videos([caption]), Videos(["a"]), longest=9).vocabulary_sha256
+        CaptionDataset(Videos([caption]), Videos(["a"]), longest=9).vocabulary_sha256
         for caption in ("a cat", "a dog", "A cat.")
     )
     assert one == again != other

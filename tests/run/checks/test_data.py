@@ -9,7 +9,7 @@ from PIL import Image
 from support.worker_pool import settings
 
 from pipetrain.config.instantiate import Target
-from pipetrain.data.images.folder import ImageFiles
+from pipetrain.data.images.common import LabelledImages
 from pipetrain.errors import ConfigError
 from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
@@ -50,11 +50,11 @@ def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch)
     read = []
 
     def sample(split, index):
-        if "/test/" in split.paths[index]:
+        if "/test/" in split.images.paths[index]:
             read.append(index)
         return torch.zeros(3, 16, 16), 2 if len(read) == 8 else 1
 
-    monkeypatch.setattr(ImageFiles, "__getitem__", sample)
+    monkeypatch.setattr(LabelledImages, "__getitem__", sample)
     monkeypatch.setattr("pipetrain.run.checks.ranges.known_labels", lambda _split: None)
     with pytest.raises(ConfigError, match="sample 7 of `eval` has the label 2, and the model's 2 outputs"):
         prepare(chosen, RunDirectory(folder / "run"))
