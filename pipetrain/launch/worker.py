@@ -14,7 +14,6 @@ from pipetrain.arithmetic import switched
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.failure import Failure
 from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
@@ -27,7 +26,6 @@ from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_fr
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.session import TrainingSession
-from pipetrain.run.worker_components import build_single_process, build_worker_components
 from pipetrain.stage.measurements import reset_peak_memory
 from pipetrain.tracking.run_recorder import Show
 
@@ -43,35 +41,27 @@ def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str,
         show: is given every record.
         interruption: of the run; takes note of every signal, even of one that comes too late for it.
     """
-    with freed_memory_kept(), _switched(job):
-        return _simulate(job, show, interruption)
-
-
-def _switched(job: Job) -> AbstractContextManager[None]:
-    """torch's switches as the settings have them."""
-    return switched(job.device, deterministic=job.settings.deterministic, tf32=job.settings.train.tf32)
-
-
-def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
-    device = device_at(job.device, 0)
-    reset_peak_memory(device)
-    parts = build_worker_components(job, range(job.num_stages), device, show)
     gate = AdmissionGate(alone=True)
-    hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
-    executor = build_single_process(job, parts, hooks)
-    run = TrainingSession(job, parts, executor)
 
     def stop() -> bool:
         gate.end()
         return True
 
-    try:
-        with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
-            result = run.train() or {}
-            interruption.settle()
-            return result
-    except DivergedError as error:
-        return run.diverge(error, run.trainer.reports())
+    with freed_memory_kept(), _switched(job):
+        reset_peak_memory(device_at(job.device, 0))
+        session = TrainingSession(job, RunHooks(gate=gate), show)
+        try:
+            with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
+                result = session.train() or {}
+                interruption.settle()
+                return result
+        except DivergedError as error:
+            return session.diverge(error, session.trainer.reports())
+
+
+def _switched(job: Job) -> AbstractContextManager[None]:
+    """torch's switches as the settings have them."""
+    return switched(job.device, deterministic=job.settings.deterministic, tf32=job.settings.train.tf32)
 
 
 def run_spawned(job: Job) -> None:
@@ -203,25 +193,23 @@ def _note_of(error: LostStageError) -> FailureNote:
 def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
     activity = watchdog.activity
     activity.now("building the data set and the model")
-    placement = process.placement
-    parts = build_worker_components(job, process.stages, process.device, show, process.replica)
-    stages = build_stages(parts.chain, job.bounds, parts.training, process.stages, process.replica)
     hooks = RunHooks(
-        parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace,
-        watchdog.gate,
-    )  # fmt: skip
+        on_operation=lambda operation: activity.now(str(operation)),
+        on_progress=activity.now,
+        waiting=activity.wait,
+        computing=activity.compute,
+        gate=watchdog.gate,
+    )
     try:
-        activity.now("connecting the stages")
-        with activity.wait("the other processes"):
-            executor = connect_stages(stages, parts.phases, hooks, parts.training.clip_norm, process.transport)
+        session = TrainingSession(job, hooks, show, process.rank, process.transport)
         watchdog.begin()
-        run = TrainingSession(job, parts, executor)
-        watchdog.reports.own = run.trainer.own_reports
-        result = run.train()
+        watchdog.reports.own = session.trainer.own_reports
+        result = session.train()
     except DivergedError as error:
-        sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
-        reports = [report or [{}] * len(expected) for expected, report in sent]
-        return run.diverge(error, reports_by_stage(placement.in_order(reports), executor.replicas))
+        sent = zip(job.placement.stages_of, watchdog.stop_others(), strict=True)
+        reports = [report or [{}] * len(stages) for stages, report in sent]
+        by_stage = reports_by_stage(job.placement.in_order(reports), session.trainer.executor.replicas)
+        return session.diverge(error, by_stage)
     except LostStageError as error:
         _note_of(error).leave(job.run, process.rank)
         watchdog.lose()

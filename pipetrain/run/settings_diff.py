@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -9,7 +10,10 @@ from typing_extensions import override
 
 from pipetrain.config.leaves import leaves
 from pipetrain.config.schema import TARGET, schema
+from pipetrain.config.settings import Settings
 from pipetrain.errors import as_configured
+from pipetrain.run.checkpoint import store
+from pipetrain.tracking import strict_json
 
 _PLACE = "its place in the data would be another"
 _FIXED = {
@@ -20,7 +24,7 @@ _FIXED = {
     "dataset.limit": _PLACE,
     "dataset.shuffle": _PLACE,
     "train.batch_size": _PLACE,
-    "seed": "order, augmentation and dropout would be drawn anew",
+    "seed": "order, augmentation and dropout would be drawn again",
 }
 """Settings that a run keeps, however often it is resumed, and why."""
 
@@ -31,7 +35,7 @@ _OF_NO_EFFECT = (
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""
 
-_UNTOLD = ("resume", "debug")
+_IGNORED = ("resume", "debug")
 
 _OF_LENGTH = ("train.epochs", "train.max_steps", "train.target")
 
@@ -66,6 +70,13 @@ class Difference:
         return not _is_of(self.setting, (*_OF_NO_EFFECT, *_OF_LENGTH))
 
 
+def changes_since(folder: Path, settings: Settings) -> list[Difference]:
+    """Settings of a run that differ from those of the checkpoint in `folder`."""
+    before = store.load_config(folder)
+    now = strict_json.loads(strict_json.dumps(settings.stored))  # as it would be read back
+    return differences(before.settings, now, (before.choices, settings.choices))
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[Mapping[str, str]]) -> list[Difference]:
     """Differences between two configurations; a setting that one of them lacks has its default.
 
@@ -78,7 +89,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
     found = [
         Difference(setting, before.get(setting), after.get(setting))
         for setting in sorted(before.keys() | after.keys())
-        if before.get(setting) != after.get(setting) and not _is_of(setting, _UNTOLD)
+        if before.get(setting) != after.get(setting) and not _is_of(setting, _IGNORED)
     ]
     others = {_group(each): each for each in found if each.setting.endswith(f".{TARGET}")}
     choices = [_of_choice(group, each, names) for group, each in others.items()]
@@ -87,7 +98,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
 
 def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that two runs must have in common for either to continue the other."""
-    return {name: value for name, value in _settings(config).items() if not _is_of(name, (*_UNTOLD, *_OF_NO_EFFECT))}
+    return {name: value for name, value in _settings(config).items() if not _is_of(name, (*_IGNORED, *_OF_NO_EFFECT))}
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,20 +61,12 @@ def build_phases(
     return phases
 
 
-def build_schedules(settings: Settings) -> list[Schedule]:
-    """The schedule of each phase.
+def build_schedule(phase: PhaseSettings) -> Schedule:
+    """The schedule of a phase.
 
     Raises:
-        ConfigError: a target refuses an option, or returns something else.
+        ConfigError: the target refuses an option, or returns something else.
     """
-    schedules = []
-    for phase in settings.phases:
-        with phase.naming_errors():
-            schedules.append(_build_schedule(phase))
-    return schedules
-
-
-def _build_schedule(phase: PhaseSettings) -> Schedule:
     schedule = phase.schedule.build()
     if not isinstance(schedule, Schedule):
         raise phase.schedule.wrong_type_error(schedule, "a pipetrain.Schedule")
@@ -93,7 +85,7 @@ def build_rules(
     Raises:
         ConfigError: one takes other settings, or they do not go together.
     """
-    schedule, method = _build_schedule(phase), phase.method.build()
+    schedule, method = build_schedule(phase), phase.method.build()
     if not isinstance(method, Method):
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)
@@ -176,38 +168,16 @@ def build_recompute_segments(
 Rule = PartitionRule | AutoPartition | FineGrained
 
 
-def replicas_of(settings: Settings, rule: Rule) -> ReplicaSettings:
-    """The replicas of a run: partition.replicas, or where that is null, those of the plan.
+def replica_counts(settings: Settings, rule: Rule) -> tuple[int, ...] | None:
+    """Number of replicas of each stage: partition.replicas, else the plan's; None if all have one.
 
     Raises:
         ConfigError: the plan cannot be read.
     """
-    given = settings.replicas
-    if given.counts is None and isinstance(rule, PartitionFromPlan | PlannedPartition) and max(rule.replicas) > 1:
-        return replace(given, counts=rule.replicas)
+    given = settings.replicas.counts
+    if given is None and isinstance(rule, PartitionFromPlan | PlannedPartition) and max(rule.replicas) > 1:
+        return rule.replicas
     return given
-
-
-def phases_of_rule(
-    settings: Settings, rule: Rule, timetable: Timetable, num_stages: int, segments: RecomputeSegments | None
-) -> list[Phase]:
-    """The phases of a run on these replicas.
-
-    Raises:
-        ConfigError: they do not go together; says so where they would without the replicas of a plan.
-    """
-    replicas = replicas_of(settings, rule)
-    try:
-        return build_phases(settings, timetable, num_stages, segments, replicas)
-    except ConfigError as error:
-        if replicas == settings.replicas:
-            raise
-        build_phases(settings, timetable, num_stages, segments)
-        assert isinstance(rule, PartitionFromPlan | PlannedPartition)
-        planned = "-".join(map(str, rule.replicas))
-        raise ConfigError(
-            f"{rule.where}: its stages have replicas, {planned}: {error}; or planner.straight=true plans without"
-        ) from error
 
 
 _MISSING = "???"
@@ -244,7 +214,8 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
         PartitionFromPlan(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
     )
     num_stages, segments = _stages_and_segments(settings, plan)
-    replicas = settings.replicas if plan is None else replicas_of(settings, plan)
+    counts = settings.replicas.counts if plan is None else replica_counts(settings, plan)
+    replicas = replace(settings.replicas, counts=counts)
     train = settings.train
     phases = []
     for phase in settings.phases:

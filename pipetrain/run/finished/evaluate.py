@@ -22,10 +22,9 @@ from pipetrain.run.builders.loss import build_loss, build_metrics
 from pipetrain.run.builders.machine import device_of
 from pipetrain.run.builders.model import build_arithmetic
 from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.checks.layers import check_stateful_data
-from pipetrain.run.decoder import GeneratedText, decoder_of
-from pipetrain.run.finished.whole_model import whole_model
+from pipetrain.run.finished.selection import Selection
+from pipetrain.run.whole_model import GeneratedText, load_whole_model, whole_model_metrics
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.stored_settings import stored_settings
 
@@ -78,8 +77,8 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         torch.set_num_threads(settings.threads)
     dataset = build_dataset(settings.dataset)
     loader = evaluation_loader(settings, dataset)
-    chain = whole_model(settings, dataset, folder)
-    decoder = decoder_of(settings, dataset, chain)
+    chain = load_whole_model(settings, dataset, folder)
+    decoder = whole_model_metrics(settings, dataset, chain)
     metrics = _metrics(settings, dataset, chain, loader)
     texts: list[GeneratedText] = []
     decoder = decoder and decoder.on(_device(settings)).keeping(texts)

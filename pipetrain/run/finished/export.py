@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pipetrain.errors import ConfigError
-from pipetrain.run.checkpoint import store, tensor_file
-from pipetrain.run.checkpoint.retention import Selection
+from pipetrain.run.checkpoint import contents, store, tensor_file
+from pipetrain.run.finished.selection import Selection
 
 _OF_TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 
@@ -106,7 +106,7 @@ def export(selection: Selection, output: Output) -> str:
     """
     output.check()
     folder = selection.checkpoint()
-    state = store.named_state(folder)
+    state = contents.named_state(folder)
     output.write(state)
     untied = store.load_progress(folder).get("untied", {})
     parameters = sum(tensor.numel() for tensor in state.values() if tensor.is_floating_point())

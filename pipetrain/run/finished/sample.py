@@ -11,8 +11,8 @@ from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import NOT_NEGATIVE
 from pipetrain.run.builders.data import build_dataset
-from pipetrain.run.checkpoint.retention import Selection
-from pipetrain.run.finished.whole_model import whole_model
+from pipetrain.run.finished.selection import Selection
+from pipetrain.run.whole_model import load_whole_model
 from pipetrain.tracking.stored_settings import stored_settings
 
 _CALLED = ("dataset", "model")
@@ -73,7 +73,7 @@ def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool
     vocabulary = getattr(dataset, "vocabulary", None)
     if vocabulary is None:
         raise ConfigError(_no_vocabulary(selection, settings.dataset.target.path, dataset))
-    model = whole_model(settings, dataset, folder)
+    model = load_whole_model(settings, dataset, folder)
     begun = [int(token) for token in vocabulary.encode(prompt or "\n")]
     if not begun:
         raise ConfigError(f"--prompt {prompt!r}: holds no token")

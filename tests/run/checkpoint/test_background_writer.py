@@ -11,9 +11,8 @@ import torch
 from support.checkpoints import NAMES, NO_CONFIG
 
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.run.checkpoint import store, tensor_file
-from pipetrain.run.checkpoint.background_writer import BackgroundWriter
-from pipetrain.run.checkpoint.writer import Snapshot, Writer
+from pipetrain.run.checkpoint import contents, store, tensor_file
+from pipetrain.run.checkpoint.writer import BackgroundWriter, Snapshot, Writer
 from pipetrain.tracking.run_directory import RunDirectory
 
 SECONDS = 20
@@ -71,7 +70,7 @@ def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, disk)
     disk.goes_on.set()
     noted.writer.finish()
     folder = store.newest_undamaged(str(tmp_path))
-    assert store.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
+    assert contents.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
     assert store.load_progress(folder) == {"step": 4, **NAMES, "drains": [1]}
     assert "published" in noted.told
 
@@ -142,5 +141,5 @@ def test_device_checkpoint_memory_is_reused(tmp_path, disk, monkeypatch):
         writer.finish()
         weight.add_(1)
     assert written[0].data_ptr() == written[1].data_ptr()
-    states = [store.model_state(RunDirectory(tmp_path).checkpoint(step)) for step in (4, 8)]
+    states = [contents.model_state(RunDirectory(tmp_path).checkpoint(step)) for step in (4, 8)]
     assert [state["a"].tolist() for state in states] == [[1.0] * 3, [2.0] * 3]

@@ -7,7 +7,7 @@ import pytest
 from support.one_run import carried_out
 
 from pipetrain.config.schema import CheckpointConfig
-from pipetrain.run.checkpoint import retention, store
+from pipetrain.run.checkpoint import store
 from pipetrain.tracking.run_directory import RunDirectory
 
 METRICS = {
@@ -35,7 +35,7 @@ def test_best_checkpoint_by_falling_metric_is_the_lowest(run):
     for step, error in ((4, 3.0), (8, 1.0), (10, 2.0)):
         progress = {"step": step, "metrics": {"error": error}, "lower_is_better": ["error", "loss"]}
         (run.checkpoint(step) / "progress.json").write_text(json.dumps(progress))
-    assert steps(retention.best_first(store.checkpoints(run.path), "error")) == [8, 10, 4]
+    assert steps(store.best_first(store.checkpoints(run.path), "error")) == [8, 10, 4]
 
 
 def steps(folders):
@@ -43,18 +43,18 @@ def steps(folders):
 
 
 def kept(run, **settings):
-    retention.remove_expired(run, CheckpointConfig(**settings))
+    store.remove_expired(run, CheckpointConfig(**settings))
     return steps(store.checkpoints(run.path))
 
 
 @pytest.mark.parametrize(("metric", "order"), [("loss", [4, 8, 10, 2]), ("top1", [4, 6, 8, 10, 2]), ("top9", [])])
 def test_best_comes_first_and_what_was_not_evaluated_is_left_out(run, metric, order):
-    assert steps(retention.best_first(store.checkpoints(run.path), metric)) == order
+    assert steps(store.best_first(store.checkpoints(run.path), metric)) == order
 
 
 def test_damaged_progress_takes_no_place(run):
     (run.checkpoint(4) / "progress.json").write_text("{")
-    assert steps(retention.best_first(store.checkpoints(run.path), "loss")) == [8, 10, 2]
+    assert steps(store.best_first(store.checkpoints(run.path), "loss")) == [8, 10, 2]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_newest_best_and_requested_start_are_kept(run, settings, left):
 
 
 def test_metrics_of_all_checkpoints_are_named(run):
-    assert retention.metrics_of(store.checkpoints(run.path)) == ["loss", "top1"]
+    assert store.metrics_of(store.checkpoints(run.path)) == ["loss", "top1"]
 
 
 def test_run_keeps_newest_and_best_and_saves_at_evaluations(tmp_path):
@@ -84,5 +84,5 @@ def test_run_keeps_newest_and_best_and_saves_at_evaluations(tmp_path):
     run = RunDirectory(tmp_path / "run")
     best = json.loads(run.summary.read_text())["best_step"]["top1"]
     assert steps(store.checkpoints(run.path)) == sorted({best, 24})
-    assert steps(retention.best_first(store.checkpoints(run.path), "top1"))[0] == best
+    assert steps(store.best_first(store.checkpoints(run.path), "top1"))[0] == best
     assert all(store.problem(folder) is None for folder in run.checkpoints.iterdir())

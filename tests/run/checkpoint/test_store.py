@@ -18,11 +18,10 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline import Training, build_stages
 from pipetrain.losses import CrossEntropy
 from pipetrain.report.error_line import message
-from pipetrain.run.checkpoint import manifest, store
-from pipetrain.run.checkpoint.retention import Selection
-from pipetrain.run.checkpoint.store import NewestWhole
-from pipetrain.run.checkpoint.tensor_file import Kind
+from pipetrain.run.checkpoint import contents, manifest, store
+from pipetrain.run.checkpoint.contents import Kind
 from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.run.finished.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
 TRAINING = Training(sgd, half_decay, CrossEntropy())
@@ -43,11 +42,11 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
     written(tmp_path, 3, tensors(chain, 0.5))
     folder = store.newest_undamaged(str(tmp_path))
     assert store.load_progress(folder) == {"step": 3, **NAMES}
-    assert store.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
-    state = store.whole_state(folder, chain)
+    assert contents.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
+    state = contents.whole_state(folder, chain)
     assert state.keys() == chain.module.state_dict().keys()
     assert all((tensor == torch.tensor(0.5).to(tensor.dtype)).all() for tensor in state.values())
-    (optimizer,) = store.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
+    (optimizer,) = contents.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
     assert (optimizer.of, optimizer.key) == ("0.weight", "momentum_buffer")
 
 
@@ -74,7 +73,7 @@ def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain
     content["model.extra"] = content.pop("model.0.bias")
     written(tmp_path, 1, content)
     with pytest.raises(ConfigError, match=r"was saved from another model; only one of the two has 0\.bias"):
-        store.whole_state(store.newest_undamaged(str(tmp_path)), chain)
+        contents.whole_state(store.newest_undamaged(str(tmp_path)), chain)
 
 
 @pytest.fixture
@@ -137,7 +136,7 @@ def test_checkpoint_named_inside_its_folder_knows_its_siblings(tmp_path, folder,
 def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
     written(tmp_path, 3, {"strange.weight": torch.ones(1)})
     with pytest.raises(ConfigError, match=r"process-0.safetensors: holds tensors that no checkpoint has: 'strange'"):
-        store.model_state(RunDirectory(tmp_path).checkpoint(3))
+        contents.model_state(RunDirectory(tmp_path).checkpoint(3))
 
 
 @pytest.mark.parametrize("name", ["progress.json", "config.json"])
@@ -174,12 +173,12 @@ def test_configuration_without_settings_is_damaged(folder, monkeypatch, text):
 
 
 def test_newest_whole_checkpoint_lists_faults_of_newer_ones(tmp_path, folder):
-    assert store.newest_whole(tmp_path) == NewestWhole(folder)
+    assert store.newest_whole(tmp_path) == (folder, [])
     truncate(folder / "progress.json")
     earlier, fault = RunDirectory(tmp_path).checkpoint(3), store.problem(folder)
-    assert store.newest_whole(tmp_path) == NewestWhole(earlier, (fault,))
+    assert store.newest_whole(tmp_path) == (earlier, [fault])
     (earlier / "manifest.json").unlink()
-    assert store.newest_whole(tmp_path) == NewestWhole(None, (fault, store.problem(earlier)))
+    assert store.newest_whole(tmp_path) == (None, [fault, store.problem(earlier)])
 
 
 WRONG = [
@@ -221,9 +220,8 @@ def test_progress_that_no_run_writes_is_damaged(folder, progress, fault):
 )
 def test_malicious_progress_counts_as_damage(tmp_path, folder, text, fault):
     rewritten(folder, text)
-    found = store.newest_whole(tmp_path)
-    assert found.folder == RunDirectory(tmp_path).checkpoint(3)
-    assert found.faults == (f"{folder}/progress.json: damaged: {fault}",)
+    faults = [f"{folder}/progress.json: damaged: {fault}"]
+    assert store.newest_whole(tmp_path) == (RunDirectory(tmp_path).checkpoint(3), faults)
 
 
 def test_torch_distributed_checkpoint_is_refused_unpickled(tmp_path):
@@ -260,13 +258,13 @@ def test_weight_shared_by_stages_is_saved_once_and_restored(tmp_path):
     made = job(tmp_path / "run", "gpipe", 3, model={"_target_": "support.tied_model.build"}, train={"max_steps": 2})
     simulated(made)
     folder = store.newest_undamaged(str(tmp_path / "run"))
-    state = store.model_state(folder)
+    state = contents.model_state(folder)
     assert len(state) == len(set(tied_model.build(1, 4).module.parameters()))
-    assert torch.equal(store.named_state(folder)["decoder.weight"], state[SHARED])
+    assert torch.equal(contents.named_state(folder)["decoder.weight"], state[SHARED])
     for stages in (1, 2, 3):
         built = build_stages(tied_model.build(1, 4), small_model.bounds(stages), TRAINING)
         for stage in built:
-            store.restore(stage, folder, 2)
+            contents.restore(stage, folder, 2)
         holders = [stage for stage in built if SHARED in stage.state()]
         assert [stage.index for stage in holders] == sorted({0, stages - 1})
         assert all(torch.equal(stage.state()[SHARED], state[SHARED]) for stage in holders)
@@ -284,7 +282,7 @@ def test_untied_checkpoint_is_refused_for_tied_model(tmp_path):
     simulated(job(tmp_path / "run", "pipedream", 2, model=model, train={"max_steps": 2}))
     folder = store.newest_undamaged(str(tmp_path / "run"))
     with pytest.raises(ConfigError, match=r"model\.untie=true; decoder\.weight and encoder\.linear\.weight are two"):
-        store.whole_state(folder, tied_model.build(1, 4))
+        contents.whole_state(folder, tied_model.build(1, 4))
     said = export(Selection(tmp_path / "run"), Output(tmp_path / "w.pt", Format.TORCH))
     assert said.endswith(
         "encoder.linear.weight and decoder.weight have values of their own; "
@@ -297,11 +295,11 @@ def test_loss_scale_is_of_same_stage_or_most_cautious(tmp_path):
     stages = build_stages(small_model.build(1, 4), small_model.bounds(2), training)
     for stage, factor in zip(stages, (64.0, 32.0), strict=True):
         stage.scaler.scale = factor
-    content = {name: tensor for stage in stages for name, tensor in store.stage_tensors(stage).items()}
+    content = {name: tensor for stage in stages for name, tensor in contents.stage_tensors(stage).items()}
     written(tmp_path, 3, content)
     folder = store.newest_undamaged(str(tmp_path))
     for number, factors in ((2, [64.0, 32.0]), (3, [64.0, 32.0, 32.0]), (1, [32.0])):
         built = build_stages(small_model.build(1, 4), small_model.bounds(number), training)
         for stage in built:
-            store.restore(stage, folder, 3)
+            contents.restore(stage, folder, 3)
         assert [stage.scaler.scale for stage in built] == factors

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support import checkpoints
 
-from pipetrain.run.checkpoint import store, tensor_file
+from pipetrain.run.checkpoint import contents, store, tensor_file
 from pipetrain.run.checkpoint.writer import Snapshot, Writer, remove_leftovers, replace_progress, save
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -33,7 +33,7 @@ def test_checkpoint_written_again_takes_the_place_of_the_first(tmp_path):
         folder = written(tmp_path, 3, value)
     assert list(folder.parent.iterdir()) == [folder]
     assert store.problem(folder) is None
-    assert store.model_state(folder)["a"].tolist() == [2.0, 2.0, 2.0]
+    assert contents.model_state(folder)["a"].tolist() == [2.0, 2.0, 2.0]
 
 
 def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkey
     with pytest.raises(OSError, match="Input/output error"):
         written(tmp_path, 3, 2.0)
     assert list(folder.parent.iterdir()) == [folder]
-    assert store.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
+    assert contents.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_no_file_of_a_checkpoint_is_a_pickle(folder):
@@ -103,7 +103,7 @@ def test_processes_write_a_file_each_and_one_manifest(tmp_path):
     assert store.problem(folder) is None
     names = {"config.json", "process-0.safetensors", "process-1.safetensors", "progress.json"}
     assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
-    assert {name: tensor.tolist() for name, tensor in store.model_state(folder).items()} == {
+    assert {name: tensor.tolist() for name, tensor in contents.model_state(folder).items()} == {
         "a": [1.0, 1.0],
         "b": [0.0, 0.0, 0.0],
     }

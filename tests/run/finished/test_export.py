@@ -11,9 +11,9 @@ from support.worker_pool import job, simulated
 
 from pipetrain import cli
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.run.checkpoint import store, tensor_file
-from pipetrain.run.checkpoint.retention import Selection
+from pipetrain.run.checkpoint import contents, store, tensor_file
 from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.run.finished.selection import Selection
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_exported_weights_load_into_the_users_own_module(run, tmp_path, name, lo
     said = exported(run, tmp_path / name)
     state = load(tmp_path / name)
     small_model.build(1, 4).module.load_state_dict(state)
-    expected = store.model_state(store.newest_undamaged(str(run)))
+    expected = contents.model_state(store.newest_undamaged(str(run)))
     assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
     assert said.startswith(f"{tmp_path / name}: {len(state)} tensors, ")
     assert f" values, for {loader}, from " in said

@@ -93,7 +93,7 @@ def test_replicas_are_planned_where_they_are_asked_for(tmp_path, stored):
     )
     run = prepare(wanted, RunDirectory(tmp_path / "run"))
     assert bounds(run) == [(0, 7)]
-    assert (run.job.replicas.counts, run.plan.to_json()["replicas"]) == ((3,), [3])
+    assert (run.plan.replicas, run.plan.to_json()["replicas"]) == ((3,), [3])
     assert any("1 stage with 3 replicas on 3 devices" in note for note in run.notes)
 
 
@@ -103,7 +103,7 @@ def test_replicas_that_are_given_are_planned_for(tmp_path, stored):
     wanted = settings("pipedream", partition=partition, profile=str(stored), device="cpu", train=train)
     run = prepare(wanted, RunDirectory(tmp_path / "run"))
     assert bounds(run) == [(0, 4), (4, 7)]  # 4 ms, and 12 ms on two devices; half of the layers' time each without
-    assert run.job.replicas.counts == (1, 2)
+    assert run.plan.replicas == (1, 2)
     assert any("2 stages with 1-2 replicas on 3 devices" in note for note in run.notes)
 
 
