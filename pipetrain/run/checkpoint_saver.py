@@ -8,7 +8,6 @@ from typing import Any
 
 from pipetrain.executors.base import Executor
 from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.compatibility import vocabulary_sha256
 from pipetrain.run.checkpoint.progress import TrainingState
 from pipetrain.run.checkpoint.writer import BackgroundWriter, Snapshot, Writer
 from pipetrain.run.components import Components
@@ -59,7 +58,7 @@ class CheckpointSaver:
         self._config = store.StoredConfig(job.settings.stored, job.settings.choices)
         self._constant = {
             "steps_per_epoch": job.timetable.steps_per_epoch,
-            "vocabulary_sha256": vocabulary_sha256(components.data.dataset),
+            "vocabulary_sha256": store.vocabulary_sha256(components.data.dataset),
             "aliases": components.chain.aliases(),
             "untied": components.chain.untied,
             **job.head(),

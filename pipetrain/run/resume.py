@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.compatibility import check_optimizer, check_vocabulary
 from pipetrain.run.checkpoint.progress import TrainingState
 from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.components import Components
@@ -164,7 +163,7 @@ def check_start(folder: Path, run: RunDirectory, components: Components) -> tupl
     """
     settings, timetable = components.settings, components.timetable
     progress = store.load_progress(folder)
-    check_vocabulary(folder, components.data.dataset)
+    store.check_vocabulary(folder, components.data.dataset)
     before = progress.get("steps_per_epoch", timetable.steps_per_epoch)
     if before != timetable.steps_per_epoch:
         raise ConfigError(
@@ -174,7 +173,7 @@ def check_start(folder: Path, run: RunDirectory, components: Components) -> tupl
     contents.whole_state(folder, components.chain)
     changes = changes_since(folder, settings)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
-        check_optimizer(folder, settings.optimizer)
+        contents.check_optimizer(folder, settings.optimizer)
     state = TrainingState.of(progress, settings.train.target, timetable)
     nothing_to_do = (
         f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "

@@ -17,7 +17,7 @@ from pipetrain.models.chain import LayerChain, assemble
 from pipetrain.run.builders.data import evaluation_batch_size
 from pipetrain.run.builders.machine import device_of
 from pipetrain.run.builders.model import build_arithmetic, build_model
-from pipetrain.run.checkpoint.compatibility import check_vocabulary
+from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.contents import whole_state
 from pipetrain.seeding import key
 
@@ -30,7 +30,7 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path) -> LayerCha
     Raises:
         ConfigError: the weights are of another model, or the data set has another vocabulary.
     """
-    check_vocabulary(folder, dataset)
+    store.check_vocabulary(folder, dataset)
     chain = build_model(settings, dataset)
     chain.module.load_state_dict(whole_state(folder, chain))
     chain.module.to(torch.device(device_of(settings.device))).eval()

@@ -1,21 +1,21 @@
 """The tensors of a checkpoint: saved by stage, and loaded by name, into any partition."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
+from pipetrain.run.builders.optimizer import build_torch_optimizer
 from pipetrain.run.checkpoint import manifest, tensor_file
 from pipetrain.run.checkpoint.store import load_progress
 from pipetrain.stage.base import BaseStage
-from pipetrain.stage.gradients import LossScaler
-from pipetrain.tensors import Tensors
 
 
 class Kind(StrEnum):
@@ -43,7 +43,7 @@ class TensorName:
     """The name of one tensor, such as `model.conv.weight` or `optimizer.conv.weight/exp_avg`.
 
     Attributes:
-        kind: what it is.
+        kind: first part of the name.
         of: the weight, the buffer, the layer or the series that it belongs to, as the whole model or the run calls it.
         key: the entry of the optimizer's state, the name of the statistic, or the number of the layer's tensor; else
             empty.
@@ -65,11 +65,8 @@ class TensorName:
         return cls(Kind(kind), of, key)
 
 
-_OF_WEIGHTS = (Kind.MODEL, Kind.OPTIMIZER, Kind.STATISTIC)
-
-
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
-    """A stage's part of a checkpoint: weights, buffers, optimizer state, statistic and what its layers carry.
+    """A stage's part of a checkpoint: weights, buffers, optimizer state, statistic and carried state.
 
     A weight that several stages hold is in the part of the first of them.
     """
@@ -94,13 +91,21 @@ def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[Te
         ConfigError: a file holds something else.
     """
     tensors: dict[str, Tensor] = {}
-    for name in manifest.names(folder):
-        if name.endswith(tensor_file.SUFFIX):
+    for path in (folder / entry.name for entry in manifest.entries(folder)):
+        if path.suffix == tensor_file.SUFFIX:
             try:
-                tensors |= tensor_file.read(folder / name, lambda each: selects(TensorName.parse(each)))
+                tensors |= tensor_file.read(path, lambda each: selects(TensorName.parse(each)))
             except ValueError as error:
-                raise ConfigError(f"{folder / name}: holds tensors that no checkpoint has: {error}") from error
+                raise ConfigError(f"{path}: holds tensors that no checkpoint has: {error}") from error
     return {TensorName.parse(name): tensor for name, tensor in tensors.items()}
+
+
+def _load_kind(folder: Path, kind: Kind, names: Collection[str] | None = None) -> dict[str, dict[str, Tensor]]:
+    """The tensors of one kind as weight, buffer, layer or series -> key -> tensor, of all or of some names."""
+    loaded: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in load_tensors(folder, lambda n: n.kind is kind and (names is None or n.of in names)).items():
+        loaded.setdefault(name.of, {})[name.key] = tensor
+    return loaded
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
@@ -117,41 +122,51 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     local_names: dict[str, str] = {}
     for local, full in stage.full_names.items():
         local_names.setdefault(full, local)  # of a weight that layers of the stage share, the optimizer knows the first
-    tensors = load_tensors(folder, lambda name: name.kind in _OF_WEIGHTS and name.of in local_names)
-    model = {name.of: tensor for name, tensor in tensors.items() if name.kind is Kind.MODEL}
+    model = _load_kind(folder, Kind.MODEL, local_names)
     if missing := local_names.keys() - model.keys():
         raise ConfigError(f"resume={folder}: was saved from another model, without {min(missing)}")
     with torch.no_grad():
         for full, target in stage.state().items():
-            target.copy_(model[full])
-    optimizer: dict[str, dict[str, Tensor]] = {}
+            target.copy_(model[full][""])
     statistics: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.kind is Kind.OPTIMIZER:
-            optimizer.setdefault(local_names[name.of], {})[name.key] = tensor
-        elif name.kind is Kind.STATISTIC:
-            statistics.setdefault(name.key, {})[local_names[name.of]] = tensor
-    if stage.scaler is not None:
-        _restore_scaler(stage.scaler, folder, stage.layers)
-    stage.optimizer.load_state(optimizer)
-    stage.carried.restore(_carried(folder, stage))
+    for full, values in _load_kind(folder, Kind.STATISTIC, local_names).items():
+        for statistic, value in values.items():
+            statistics.setdefault(statistic, {})[local_names[full]] = value
+    # the same stage's scale, else the smallest of other stages; none if the loss was not scaled before
+    if stage.scaler is not None and (scales := _load_kind(folder, Kind.SCALER)):
+        saved = scales.get(stage.layers) or min(scales.values(), key=lambda state: state[""][0].item())
+        stage.scaler.load_state(saved[""])
+    optimizer = _load_kind(folder, Kind.OPTIMIZER, local_names)
+    stage.optimizer.load_state({local_names[full]: state for full, state in optimizer.items()})
+    carried = _load_kind(folder, Kind.CARRIED, stage.carried.names)
+    in_order = {layer: [state[key] for key in sorted(state, key=int)] for layer, state in carried.items()}
+    stage.carried.restore({layer: tuple(t.to(stage.device) for t in tensors) for layer, tensors in in_order.items()})
     stage.resume_at(step, statistics)
 
 
-def _carried(folder: Path, stage: BaseStage) -> dict[str, Tensors]:
-    """Name of a layer that carries state -> its tensors in order."""
-    found = load_tensors(folder, lambda name: name.kind is Kind.CARRIED and name.of in stage.carried.names)
-    carried: dict[str, Tensors] = {}
-    for name in sorted(found, key=lambda name: int(name.key)):
-        carried[name.of] = (*carried.get(name.of, ()), found[name].to(stage.device))
-    return carried
+def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
+    """Lets the optimizer take a step from what the checkpoint holds of its smallest weight.
 
-
-def _restore_scaler(scaler: LossScaler, folder: Path, layers: str) -> None:
-    """Restores the same stage's scale, else the smallest of other stages; none if the loss was not scaled before."""
-    saved = {name.of: state for name, state in load_tensors(folder, lambda n: n.kind is Kind.SCALER).items()}
-    if saved:
-        scaler.load_state(saved[layers] if layers in saved else min(saved.values(), key=lambda state: state[0].item()))
+    Raises:
+        ConfigError: the optimizer needs other state.
+    """
+    states = _load_kind(folder, Kind.OPTIMIZER)
+    if not states:
+        return
+    smallest, state = min(states.items(), key=lambda item: sum(tensor.numel() for tensor in item[1].values()))
+    parameter = nn.Parameter(model_state(folder)[smallest])
+    parameter.grad = torch.zeros_like(parameter)
+    try:
+        optimizer = build_torch_optimizer(settings, [parameter])
+        optimizer.state[parameter] = state
+        optimizer.step()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"optimizer: with its new settings {settings.target.path} cannot continue from the state in {folder} "
+            f"({type(error).__name__}: {error}); leave them as they were, or start a new run without resume"
+        ) from error
 
 
 def load_history(folder: Path) -> dict[str, Tensor]:
@@ -161,7 +176,7 @@ def load_history(folder: Path) -> dict[str, Tensor]:
 
 def model_state(folder: Path) -> dict[str, Tensor]:
     """The whole model's weights and buffers; a tied one under its first name alone."""
-    return {name.of: tensor for name, tensor in load_tensors(folder, lambda n: n.kind is Kind.MODEL).items()}
+    return {name: values[""] for name, values in _load_kind(folder, Kind.MODEL).items()}
 
 
 def named_state(folder: Path) -> dict[str, Tensor]:

@@ -48,6 +48,25 @@ def load_config(folder: Path) -> StoredConfig:
     return StoredConfig(**with_present_paths(strict_json.loads((folder / CONFIG).read_text(encoding="utf-8"))))
 
 
+def vocabulary_sha256(dataset: Any) -> str | None:
+    """The `vocabulary_sha256` of a data object, which identifies its vocabulary; None if it has none."""
+    return getattr(dataset, "vocabulary_sha256", None)
+
+
+def check_vocabulary(folder: Path, dataset: Any) -> None:
+    """Checks that token ids have kept their meaning, as far as checkpoint and data set record it.
+
+    Raises:
+        ConfigError: the vocabulary is another.
+    """
+    before = load_progress(folder).get("vocabulary_sha256")
+    if before is not None and before != vocabulary_sha256(dataset):
+        raise ConfigError(
+            f"dataset: its vocabulary is not that of {folder}, so token ids mean other text; use the data set, the "
+            "text and the vocabulary settings that the checkpoint was trained with"
+        )
+
+
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run directory, oldest first: all that were completed, damaged since or not."""
     folders = RunDirectory(run).checkpoints.glob("step-*")
@@ -73,8 +92,9 @@ def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None if it can."""
     if fault := manifest.problem(folder):
         return fault
+    listed = {entry.name for entry in manifest.entries(folder)}
     for name in (PROGRESS, CONFIG):
-        if name not in manifest.names(folder):
+        if name not in listed:
             return f"{folder / name}: damaged: it is not in the manifest"
     try:
         fault = progress_fault(load_progress(folder))

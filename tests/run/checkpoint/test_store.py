@@ -97,7 +97,7 @@ def truncate(path):
 OUTSIDE = '{"format": 2, "files": {"../x": {"size": 1, "sha256": ""}}}'
 DAMAGE = [
     ("process-0.safetensors", flip_a_bit, r"its sha256 is not that of manifest\.json"),
-    ("process-0.safetensors", truncate, r"it has [\d,]+ bytes in place of [\d,]+"),
+    ("process-0.safetensors", truncate, r"it has [\d,]+ bytes instead of [\d,]+"),
     ("process-0.safetensors", Path.unlink, "it is missing"),
     ("progress.json", truncate, r"it has \d+ bytes in place of \d+"),
     ("progress.json", Path.unlink, "it is missing"),

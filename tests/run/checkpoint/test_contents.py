@@ -14,7 +14,6 @@ from pipetrain.models.chain import chain_of
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_chain
 from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.compatibility import check_optimizer, check_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +50,20 @@ def test_other_model_is_refused_by_name(made):
 
 
 def test_settings_that_need_no_other_state_fit(made):
-    check_optimizer(made[1], adam(betas=[0.8, 0.9], weight_decay=0.1))
+    contents.check_optimizer(made[1], adam(betas=[0.8, 0.9], weight_decay=0.1))
 
 
 def test_settings_that_need_other_state_are_refused(made):
     with pytest.raises(ConfigError, match=r"torch.optim.Adam cannot continue from the state in .*KeyError"):
-        check_optimizer(made[1], adam(amsgrad=True))
+        contents.check_optimizer(made[1], adam(amsgrad=True))
 
 
 def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made, monkeypatch):
     _, folder = made
-    check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="b"))
+    store.check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="b"))
     stored = {**store.load_progress(folder), "vocabulary_sha256": "a"}
     monkeypatch.setattr(store, "load_progress", lambda _folder: stored)
-    check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="a"))
+    store.check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="a"))
     for other in (SimpleNamespace(vocabulary_sha256="b"), SimpleNamespace()):
         with pytest.raises(ConfigError, match=r"dataset: its vocabulary is not that of .*step-"):
-            check_vocabulary(folder, other)
+            store.check_vocabulary(folder, other)
