@@ -12,7 +12,7 @@ from support.worker_pool import job, simulated
 from pipetrain import cli
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.run.checkpoint import contents, store, tensor_file
-from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.run.finished.export import check_output, export, format_of
 from pipetrain.run.finished.selection import Selection
 
 
@@ -23,8 +23,9 @@ def run(tmp_path_factory):
     return made.run.path
 
 
-def exported(run, path, **output):
-    return export(Selection(run), Output(path, Format.of(path), **output))
+def exported(run, path, *, force=False):
+    check_output(path, force=force)
+    return export(Selection(run), path, format_of(path))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_exported_weights_load_into_the_users_own_module(run, tmp_path, name, lo
 
 
 def test_format_may_be_other_than_the_name_says(run, tmp_path):
-    export(Selection(run), Output(tmp_path / "w.bin", Format.SAFETENSORS))
+    export(Selection(run), tmp_path / "w.bin", "safetensors")
     assert load_file(tmp_path / "w.bin")
 
 
@@ -83,7 +84,7 @@ def test_place_where_no_file_can_be_is_refused(run, tmp_path, path, reason):
 @pytest.mark.parametrize("name", ["w.h5", "w.npz", "w.json"])
 def test_name_of_other_format_is_refused_unless_chosen(tmp_path, name):
     with pytest.raises(ConfigError, match=r"-o \S+: no format for \.\w+; use \.safetensors, or for torch"):
-        Format.of(tmp_path / name)
+        format_of(tmp_path / name)
     assert cli.carry_out(["export", str(tmp_path), "-o", str(tmp_path / name)]) == ExitCode.WRONG_USAGE
 
 

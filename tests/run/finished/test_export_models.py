@@ -11,7 +11,7 @@ from pipetrain.libraries import torchvision_import
 from pipetrain.libraries.torchvision_shim import models as torchvision_models
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_chain
-from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.run.finished.export import export
 from pipetrain.run.finished.selection import Selection
 from pipetrain.run.whole_model import load_whole_model
 
@@ -71,7 +71,7 @@ def test_export_loads_into_plain_model_with_equal_scores(tmp_path, name):
     layers = len(build_chain(made.settings.model.target, data.dataset, made.settings.seed))
     with torch.enable_grad():
         simulated(replace(made, plan=plan_of([(0, layers // 2), (layers // 2, layers)])))
-    export(Selection(made.run.path), Output(tmp_path / "w.pt", Format.of(tmp_path / "w.pt")))
+    export(Selection(made.run.path), tmp_path / "w.pt", "torch")
     theirs = plain_model(data.dataset).eval()
     theirs.load_state_dict(torch.load(tmp_path / "w.pt"))
     inputs = data.example
