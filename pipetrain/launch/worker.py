@@ -27,6 +27,7 @@ from pipetrain.run.job import Job
 from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.session import TrainingSession
 from pipetrain.stage.measurements import reset_peak_memory
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
@@ -39,7 +40,7 @@ def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str,
     Args:
         job: what to run.
         show: is given every record.
-        interruption: of the run; takes note of every signal, even of one that comes too late for it.
+        interruption: of the run; notes every signal, even one that comes too late.
     """
     gate = AdmissionGate(alone=True)
 
@@ -76,12 +77,12 @@ def run_spawned(job: Job) -> None:
         print(error, file=sys.stderr)
         process_exit.exit_now(ExitCode.FAILED)
     except BaseException as error:
-        _note_failure(job, watchdog.watched.process, error)
+        _leave_note(job.run, watchdog.watched.process, error)
         raise
     if result is not None and result["status"] == "diverged":
-        process_exit.exit_now(ExitCode.DIVERGED)  # the others wait for messages, and the launcher ends them
+        process_exit.exit_now(ExitCode.DIVERGED)  # other processes wait for messages until the launcher ends them
     watchdog.finish()
-    process_exit.exit_now(ExitCode.COMPLETED)  # multiprocessing would wait for threads and processes of the user's own
+    process_exit.exit_now(ExitCode.COMPLETED)  # multiprocessing would wait for the user's threads and processes
 
 
 OnEnd = Callable[[Job, str | None], None]
@@ -89,13 +90,13 @@ OnEnd = Callable[[Job, str | None], None]
 
 
 def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
-    """The life of a process that an outer launcher started, until it ends; the summary where the last stage is.
+    """The life of a process that an outer launcher started; the summary in the process of the last stage.
 
     Args:
         job: what to run.
         show: is given every record.
         on_end: reports how the run ended if no other process does.
-        interruption: of the run; takes note of the signal that breaks it off.
+        interruption: of the run; notes the signal that ends it.
 
     Raises:
         KeyboardInterrupt: the run was interrupted, and the last stage, in another process, has left its summary.
@@ -113,39 +114,27 @@ def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interr
     watchdog.start()
     result = main(job, watchdog, show)
     if result is not None and result["status"] == "diverged":
-        return result  # not finished: the others, which wait for its messages, are to end when it does
+        return result  # not finished: other processes, which wait for its messages, end when it does
     watchdog.finish()
     if result is None and watchdog.gate.ended_after is not None:
-        raise KeyboardInterrupt("broken off")
+        raise KeyboardInterrupt("interrupted")
     return result
 
 
 def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
-    """This worker, as its watchdog needs to know it.
-
-    Args:
-        job: the run.
-        agreed: True if the run directory is the one of all its processes.
-    """
-    limits = job.settings.launch
-    rank = int(os.environ["RANK"])
-    return WatchdogConfig(
-        rank,
-        job.placement.num_processes,
-        job.run if agreed else None,
-        limits.hang_timeout,
-        limits.start_timeout,
-        limits.stop_timeout,
-    )
+    """Configuration of this worker's watchdog; `agreed` is True if all processes have the run directory of the job."""
+    rank, limits, run = int(os.environ["RANK"]), job.settings.launch, job.run if agreed else None
+    timeouts = limits.hang_timeout, limits.start_timeout, limits.stop_timeout
+    return WatchdogConfig(rank, job.placement.num_processes, run, *timeouts)
 
 
 def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
-    """Runs the stages of this process, which a launcher started; the summary where the last stage is.
+    """Runs the stages of this process, which a launcher started; the summary in the process of the last stage.
 
     Ends the process with exit code 75 when a neighbor is lost.
 
     Raises:
-        RunError: anything else was raised, by the user's code or ours; names the stage and the note with the traceback.
+        RunError: any other exception was raised; names the stage and the file with the traceback.
     """
     keep_freed_memory()
     activity = watchdog.activity
@@ -154,7 +143,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
             process, job = join(job)
     except LostStageError as error:
         if watchdog.watched.run is not None:
-            _note_of(error).leave(watchdog.watched.run, watchdog.watched.process)
+            _leave_note(watchdog.watched.run, watchdog.watched.process, error)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
@@ -171,23 +160,21 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         with _switched(job):
             return _run_stages(job, process, show, watchdog)
     except BaseException as error:
-        note = _note_failure(job, process.rank, error)
+        note = _leave_note(job.run, process.rank, error)
         stage, file = job.placement.name(process.rank), job.run.failure_traceback(process.rank)
         raise RunError(f"{stage} {note.line}; traceback in {file}") from error
 
 
-def _note_failure(job: Job, rank: int, error: BaseException) -> FailureNote:
-    """Leaves the note of a worker that raised an exception, and returns it."""
-    failure = Failure.of(error)
-    note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
-    note.leave(job.run, rank)
+def _leave_note(run: RunDirectory, rank: int, error: BaseException) -> FailureNote:
+    """Leaves the note of a worker that raised an exception or lost another worker, and returns it."""
+    if isinstance(error, LostStageError):
+        failure = Failure.of(error.__cause__ or error)  # torch's message
+        note = FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
+    else:
+        failure = Failure.of(error)
+        note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
+    note.leave(run, rank)
     return note
-
-
-def _note_of(error: LostStageError) -> FailureNote:
-    """Note of a worker that lost another worker, with torch's message."""
-    failure = Failure.of(error.__cause__ or error)
-    return FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
 
 
 def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
@@ -211,7 +198,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
         by_stage = reports_by_stage(job.placement.in_order(reports), session.trainer.executor.replicas)
         return session.diverge(error, by_stage)
     except LostStageError as error:
-        _note_of(error).leave(job.run, process.rank)
+        _leave_note(job.run, process.rank, error)
         watchdog.lose()
     if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
         dist.destroy_process_group()

@@ -26,7 +26,7 @@ _FIXED = {
     "train.batch_size": _PLACE,
     "seed": "order, augmentation and dropout would be drawn again",
 }
-"""Settings that a run keeps, however often it is resumed, and why."""
+"""Settings that every continuation of a run keeps, and why."""
 
 _OF_NO_EFFECT = (
     "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics",
@@ -45,7 +45,7 @@ class Difference:
     """A setting whose value has changed.
 
     Attributes:
-        setting: its name on the command line; a group's, where another of its choices was made.
+        setting: its name on the command line; a group's name if another of its choices was made.
         old, new: its values, or the names of the choices.
     """
 
@@ -61,7 +61,7 @@ class Difference:
 
     @property
     def why_fixed(self) -> str | None:
-        """Why no checkpoint can be carried over to this value; None if one can."""
+        """Why no run with this value can continue from a checkpoint; None if one can."""
         return _FIXED.get(self.setting)
 
     @property
@@ -82,18 +82,24 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
 
     Args:
         old: as `config.yaml` holds it.
-        new: as `config.yaml` would hold it.
-        names: of what was chosen of each group, in both.
+        new: likewise.
+        names: the choices of each group, in both.
     """
     before, after = _settings(old), _settings(new)
-    found = [
-        Difference(setting, before.get(setting), after.get(setting))
+    changed = {
+        setting: Difference(setting, before.get(setting), after.get(setting))
         for setting in sorted(before.keys() | after.keys())
         if before.get(setting) != after.get(setting) and not _is_of(setting, _IGNORED)
-    ]
-    others = {_group(each): each for each in found if each.setting.endswith(f".{TARGET}")}
-    choices = [_of_choice(group, each, names) for group, each in others.items()]
-    return [*choices, *(each for each in found if _group(each) not in others)]
+    }
+    choices: dict[str, Difference] = {}
+    for setting, difference in changed.items():
+        if setting.endswith(f".{TARGET}"):  # another choice, shown by name if the names differ
+            group = setting.partition(".")[0]
+            chosen = tuple(each.get(group) for each in names)
+            if None in chosen or chosen[0] == chosen[1]:
+                chosen = difference.old, difference.new
+            choices[group] = Difference(group, *chosen)
+    return [*choices.values(), *(each for name, each in changed.items() if name.partition(".")[0] not in choices)]
 
 
 def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,15 +115,3 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_of(setting: str, sections: Sequence[str]) -> bool:
     return any(setting == section or setting.startswith(f"{section}.") for section in sections)
-
-
-def _group(difference: Difference) -> str:
-    return difference.setting.partition(".")[0]
-
-
-def _of_choice(group: str, targets: Difference, names: Sequence[Mapping[str, str]]) -> Difference:
-    """Another choice of a group, shown by name if the names differ."""
-    old, new = (each.get(group) for each in names)
-    return (
-        Difference(group, targets.old, targets.new) if None in (old, new) or old == new else Difference(group, old, new)
-    )

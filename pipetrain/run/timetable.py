@@ -90,8 +90,8 @@ def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[in
 
     Args:
         settings: of the run.
-        steps_per_epoch: minibatches of an epoch.
-        replayed: the drains of another run, as steps.
+        steps_per_epoch: number of minibatches of an epoch.
+        replayed: steps after which another run drained.
 
     Raises:
         ConfigError: a phase never starts.
@@ -99,20 +99,6 @@ def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[in
     lengths = [phase.length(steps_per_epoch) for phase in settings.phases]
     limits = [settings.train.max_steps, None if lengths[-1] is None else sum(length or 0 for length in lengths)]
     total = min([settings.train.epochs * steps_per_epoch, *(limit for limit in limits if limit is not None)])
-    return Timetable(
-        total_steps=total,
-        steps_per_epoch=steps_per_epoch,
-        evaluate_every=settings.eval.every_epochs,
-        save_every=settings.checkpoint.every_epochs,
-        save_every_steps=settings.checkpoint.every_steps,
-        phase_ends=_phase_ends(lengths, total),
-        save_evaluated=settings.checkpoint.keep_best is not None,
-        decode_every=settings.eval.decode_every_epochs,
-        replayed=replayed,
-    )
-
-
-def _phase_ends(lengths: Sequence[int | None], total: int) -> list[int]:
     ends: list[int] = []
     for number, length in enumerate(lengths):
         start = ends[-1] if ends else 0
@@ -122,21 +108,31 @@ def _phase_ends(lengths: Sequence[int | None], total: int) -> list[int]:
                 "train.epochs or train.max_steps, or shorten the phases before it"
             )
         ends.append(total if length is None else min(total, start + length))
-    return ends
+    return Timetable(
+        total_steps=total,
+        steps_per_epoch=steps_per_epoch,
+        evaluate_every=settings.eval.every_epochs,
+        save_every=settings.checkpoint.every_epochs,
+        save_every_steps=settings.checkpoint.every_steps,
+        phase_ends=ends,
+        save_evaluated=settings.checkpoint.keep_best is not None,
+        decode_every=settings.eval.decode_every_epochs,
+        replayed=replayed,
+    )
 
 
 def replayed_drains(settings: Settings) -> list[int]:
     """The steps after which the named run drained though its settings did not ask for it; nothing if none is named.
 
     Raises:
-        ConfigError: there is no record of a run.
+        ConfigError: the named folder has no records of a run.
     """
     if settings.replay_drains is None:
         return []
     run = RunDirectory(Path(settings.replay_drains))
     if not run.metrics.is_file():
         raise ConfigError(
-            f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which tells of drains; name a run "
+            f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which records drains; name a run "
             "directory"
         )
     return sorted({record["step"] for record in records.read_records(run) if record.get("kind") == "drain"})

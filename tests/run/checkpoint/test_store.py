@@ -20,7 +20,7 @@ from pipetrain.losses import CrossEntropy
 from pipetrain.report.error_line import message
 from pipetrain.run.checkpoint import contents, manifest, store
 from pipetrain.run.checkpoint.contents import Kind
-from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.run.finished.export import export
 from pipetrain.run.finished.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -283,7 +283,7 @@ def test_untied_checkpoint_is_refused_for_tied_model(tmp_path):
     folder = store.newest_undamaged(str(tmp_path / "run"))
     with pytest.raises(ConfigError, match=r"model\.untie=true; decoder\.weight and encoder\.linear\.weight are two"):
         contents.whole_state(folder, tied_model.build(1, 4))
-    said = export(Selection(tmp_path / "run"), Output(tmp_path / "w.pt", Format.TORCH))
+    said = export(Selection(tmp_path / "run"), tmp_path / "w.pt", "torch")
     assert said.endswith(
         "encoder.linear.weight and decoder.weight have values of their own; "
         "a model that ties them keeps the value that it loads last"
