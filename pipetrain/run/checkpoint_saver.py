@@ -64,7 +64,7 @@ class CheckpointSaver:
             **job.head(),
         }
         writer = Writer(executor.rank, executor.exchange_in_background, coordinates=recorder is not None)
-        self._writer = BackgroundWriter(writer, executor.hooks, self._remove_expired)
+        self.writer = BackgroundWriter(writer, executor.hooks, self._remove_expired)
         self.clock = SaveClock(job.settings.checkpoint.every_minutes, executor.hooks.gate.pause)
         executor.hooks.gate.before = self._before_minibatch
 
@@ -73,7 +73,7 @@ class CheckpointSaver:
             store.remove_expired(self._job.run, self._job.settings.checkpoint)
 
     def _before_minibatch(self) -> None:
-        self._writer.check()
+        self.writer.check()
         if self._recorder is not None:  # one clock for all processes
             self.clock.look()
 
@@ -86,7 +86,7 @@ class CheckpointSaver:
                 if stage.replica == 0:  # other replicas have the same
                     tensors.update(contents.stage_tensors(stage))
             snapshot = Snapshot(tensors, self._progress(state), self._config)
-            self._writer.save(self._job.run.checkpoint(state.step), snapshot)
+            self.writer.save(self._job.run.checkpoint(state.step), snapshot)
         self.clock.start()
 
     def add_evaluation(self, state: TrainingState) -> None:
@@ -94,16 +94,12 @@ class CheckpointSaver:
         if self._recorder is not None:
             self._executor.hooks.on_progress(f"adding the evaluation to the checkpoint of step {state.step}")
             with self._timed():
-                self._writer.save_progress(self._job.run.checkpoint(state.step), self._progress(state))
+                self.writer.save_progress(self._job.run.checkpoint(state.step), self._progress(state))
 
     def finish(self) -> None:
         """Waits until the last checkpoint is complete."""
         with self._timed():
-            self._writer.finish()
-
-    def settle(self, seconds: float) -> None:
-        """Gives the last checkpoint some time to become complete."""
-        self._writer.settle(seconds)
+            self.writer.finish()
 
     def _progress(self, state: TrainingState) -> dict[str, Any]:
         return {**state.fields(), **self._constant, **(self._recorder.progress() if self._recorder else {})}

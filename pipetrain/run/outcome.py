@@ -56,7 +56,9 @@ def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     if (left := summary.read(job.run)) is not None:
         return left
     found = records.read_records(job.run)
-    epochs = [record for record in _since_start(found) if record["kind"] == "epoch"]
+    # since the run was last started or resumed: before, the stages may have been different
+    start = max((i for i, record in enumerate(found) if record["kind"] == "start"), default=0)
+    epochs = [record for record in found[start:] if record["kind"] == "epoch"]
     measured = records.stage_measurements(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
     unfinished = {
         "status": status,
@@ -69,12 +71,6 @@ def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
         summary.write(job.run, unfinished)
     return unfinished
-
-
-def _since_start(found: Sequence[Record]) -> Sequence[Record]:
-    """The records since the run was last started or resumed: before, the stages may have been different."""
-    starts = [i for i, record in enumerate(found) if record["kind"] == "start"]
-    return found[starts[-1] :] if starts else found
 
 
 def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:

@@ -139,17 +139,13 @@ def _check_settings(settings: Settings, folder: Path) -> list[str]:
     changes = changes_since(folder, settings)
     for each in (*(each for each in names if each.old != each.new), *changes):
         if each.why_fixed:
-            raise ConfigError(_refusal(settings, source, each))
+            old, new = as_configured(each.old), as_configured(each.new)
+            raise ConfigError(
+                f"resume={settings.resume}: {source} was trained with {each.setting}={old}, but this run has "
+                f"{each.setting}={new}, and {each.why_fixed}; a resumed run takes no settings from there: give "
+                f"{each.setting}={old} again, or leave out resume"
+            )
     return [f"other settings than {source} had: {', '.join(map(str, changes))}"] if changes else []
-
-
-def _refusal(settings: Settings, source: RunDirectory, difference: Difference) -> str:
-    setting, old, new = difference.setting, as_configured(difference.old), as_configured(difference.new)
-    return (
-        f"resume={settings.resume}: {source} was trained with {setting}={old}, but this run has {setting}={new}, and "
-        f"{difference.why_fixed}; a resumed run takes no settings from there: give {setting}={old} again, or leave out "
-        "resume"
-    )
 
 
 def check_start(folder: Path, run: RunDirectory, components: Components) -> tuple[bool, list[str]]:

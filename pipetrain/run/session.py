@@ -131,7 +131,7 @@ class TrainingSession:
         except LostStageError:
             raise  # no process is left to complete a checkpoint with
         except Exception:
-            self._checkpoints.settle(_LAST_SECONDS)
+            self._checkpoints.writer.settle(_LAST_SECONDS)
             raise
 
     def diverge(self, error: DivergedError, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -25,10 +25,6 @@ class Data:
         """The inputs of one training minibatch, data as they are."""
         return next(self.train.inputs(0, 0, 1))
 
-    def pin(self) -> None:
-        """Reads minibatches into page-locked memory from now on."""
-        self.train.pinned = self.evaluation.pinned = True
-
     def expect(self, labels: LabelRange | None, tokens: TokenRange | None) -> None:
         """Checks each label and token that is read against those that the model can learn and knows."""
         self.train.labels = labels

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ class Writer:
 
     Attributes:
         rank: its number.
-        exchange: the value of each process, by rank, given its own; called in all processes together. They are JSON's.
+        exchange: the values of all processes by rank, given that of this one; values of JSON.
         coordinates: True if it writes the files that all processes share.
     """
 
@@ -36,10 +35,10 @@ class Writer:
     coordinates: bool
 
     def together(self, work: Callable[[], Any]) -> list[Any]:
-        """Results of `work` in each process, values of JSON. An OSError of one is raised in all: none waits for it.
+        """Results of `work` in each process, values of JSON. An OSError of one process is raised in all.
 
         Raises:
-            OSError: that of the first process with one.
+            OSError: of the first process that has one.
         """
         returned, failure = None, None
         try:
@@ -58,9 +57,9 @@ class Snapshot:
     """One process's part of a checkpoint.
 
     Attributes:
-        tensors: its part, by name.
-        progress: where the run stands; the coordinating process's is written.
-        config: what the run was configured as; likewise.
+        tensors: name -> tensor of this process.
+        progress: position of the run; that of the coordinating process is written.
+        config: of the run; likewise.
     """
 
     tensors: Mapping[str, Tensor]
@@ -170,12 +169,8 @@ def remove_leftovers(run: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-class _State(Enum):
-    """State of the thread."""
-
-    IDLE = auto()
-    WRITING = auto()
-    EXCHANGING = auto()
+_IDLE, _WRITING, _EXCHANGING = range(3)
+"""States of the writing thread."""
 
 
 class BackgroundWriter:
@@ -193,19 +188,16 @@ class BackgroundWriter:
         self._hooks = hooks
         self._published = published
         self._changed = threading.Condition()
-        self._state = _State.IDLE
+        self._state = _IDLE
         self._step = 0
         self._error: BaseException | None = None
         self._memory: dict[str, Tensor] = {}
 
     def save(self, folder: Path, snapshot: Snapshot) -> None:
-        """Copies what is to be saved, and has it written; first waits for the checkpoint before.
+        """Copies a snapshot, and writes it in the background; first waits for the checkpoint before.
 
-        A device makes the copies later, but before the updates queued after them; the thread waits for it.
-
-        Raises:
-            OSError: one process could not write its part of the checkpoint before.
-            LostStageError: another process is gone.
+        A device makes the copies later, but before the updates queued after them; the thread waits for it. Raises for
+        the checkpoint before as `check`.
         """
         self.finish()
         names, tensors = list(snapshot.tensors), list(snapshot.tensors.values())
@@ -221,11 +213,9 @@ class BackgroundWriter:
         self._start(folder, write)
 
     def save_progress(self, folder: Path, progress: Mapping[str, Any]) -> None:
-        """Has the progress of a checkpoint that is complete, or being written, replaced; by one process alone.
+        """Replaces the progress of a checkpoint that is complete, or being written; in one process alone.
 
-        Raises:
-            OSError: one process could not write its part of the checkpoint before.
-            LostStageError: another process is gone.
+        Raises for the checkpoint before as `check`.
         """
         self.finish()
         copied = deepcopy(progress)
@@ -238,35 +228,30 @@ class BackgroundWriter:
             OSError: one process could not write its part.
             LostStageError: another process is gone.
         """
-        if self._error is not None and self._state is _State.IDLE:
+        if self._error is not None and self._state is _IDLE:
             error, self._error = self._error, None
             raise error
 
     def finish(self) -> None:
-        """Waits until the checkpoint that is being written is complete.
-
-        Raises:
-            OSError: one process could not write its part.
-            LostStageError: another process is gone.
-        """
+        """Waits until the checkpoint that is being written is complete; raises as `check`."""
         hooks = self._hooks
         with self._changed:
-            while (state := self._state) is not _State.IDLE:
-                if state is _State.EXCHANGING:
+            while (state := self._state) is not _IDLE:
+                if state is _EXCHANGING:
                     with hooks.waiting(f"the others' parts of the checkpoint of step {self._step}"):
-                        self._changed.wait_for(lambda: self._state is not _State.EXCHANGING)
+                        self._changed.wait_for(lambda: self._state is not _EXCHANGING)
                 else:
                     hooks.on_progress(f"writing the checkpoint of step {self._step}")
-                    self._changed.wait_for(lambda: self._state is not _State.WRITING)
+                    self._changed.wait_for(lambda: self._state is not _WRITING)
         self.check()
 
     def settle(self, seconds: float) -> None:
         """Gives the checkpoint that is being written some time to become complete, as the run is about to fail."""
         with self._changed:
-            self._changed.wait_for(lambda: self._state is _State.IDLE, seconds)
+            self._changed.wait_for(lambda: self._state is _IDLE, seconds)
 
     def _start(self, folder: Path, write: Callable[[], None]) -> None:
-        self._step, self._state = store.step_of(folder), _State.WRITING
+        self._step, self._state = store.step_of(folder), _WRITING
         threading.Thread(target=self._publish, args=(write,), name="checkpoint", daemon=True).start()
 
     def _publish(self, write: Callable[[], None]) -> None:
@@ -276,16 +261,16 @@ class BackgroundWriter:
         except BaseException as error:  # which the main thread reports
             self._error = error
         finally:
-            self._become(_State.IDLE)
+            self._become(_IDLE)
 
     def _exchange(self, value: Any) -> list[Any]:
-        self._become(_State.EXCHANGING)
+        self._become(_EXCHANGING)
         try:
             return self._others(value)
         finally:
-            self._become(_State.WRITING)
+            self._become(_WRITING)
 
-    def _become(self, state: _State) -> None:
+    def _become(self, state: int) -> None:
         with self._changed:
             self._state = state
             self._changed.notify_all()
