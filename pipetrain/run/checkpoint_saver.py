@@ -55,10 +55,10 @@ class CheckpointSaver:
         self._job = job
         self._executor = executor
         self._recorder = recorder
-        self._config = store.StoredConfig(job.settings.stored, job.settings.choices)
+        self._config = {"settings": job.settings.stored, "choices": job.settings.choices}
         self._constant = {
             "steps_per_epoch": job.timetable.steps_per_epoch,
-            "vocabulary_sha256": store.vocabulary_sha256(components.data.dataset),
+            "vocabulary_sha256": getattr(components.data.dataset, "vocabulary_sha256", None),
             "aliases": components.chain.aliases(),
             "untied": components.chain.untied,
             **job.head(),

@@ -79,8 +79,8 @@ class TrainingSession:
         self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
         self._executor = _executor(job, self.components, training, replace(hooks, trace=self._trace), rank, transport)
         self._checkpoints = CheckpointSaver(job, self.components, self._executor, self.recorder)
-        metrics = whole_model_metrics(settings, self.components.data.dataset, self.components.chain)
-        self._whole_model_metrics = metrics and metrics.on(device, hooks)
+        dataset, chain = self.components.data.dataset, self.components.chain
+        self._whole_model_metrics = whole_model_metrics(settings, dataset, chain, device, hooks)
         self.trainer = Trainer(
             self._executor, self.components, state, self._checkpoints, self.recorder, self._whole_model_metrics
         )

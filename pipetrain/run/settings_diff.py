@@ -74,7 +74,7 @@ def changes_since(folder: Path, settings: Settings) -> list[Difference]:
     """Settings of a run that differ from those of the checkpoint in `folder`."""
     before = store.load_config(folder)
     now = strict_json.loads(strict_json.dumps(settings.stored))  # as it would be read back
-    return differences(before.settings, now, (before.choices, settings.choices))
+    return differences(before["settings"], now, (before["choices"], settings.choices))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[Mapping[str, str]]) -> list[Difference]:

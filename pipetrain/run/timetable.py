@@ -39,36 +39,30 @@ class Timetable:
 
     def intervals(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
+        every = self.save_every_steps or self.total_steps
         while step < self.total_steps:
             epoch, first = divmod(step, self.steps_per_epoch)
-            end = min((epoch + 1) * self.steps_per_epoch, self.total_steps)
-            if self.save_every_steps:
-                end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
             phase = bisect_right(self.phase_ends, step)
-            end = min(end, self.phase_ends[phase])
-            end = min([end, *(drain for drain in self.replayed if drain > step)])
+            drains = ((epoch + 1) * self.steps_per_epoch, (step // every + 1) * every, self.phase_ends[phase])
+            end = min([*drains, self.total_steps, *(drain for drain in self.replayed if drain > step)])
             yield DrainInterval(epoch, first, first + end - step, step, phase)
             step = end
 
     def drains(self, step: int) -> bool:
         """True if the pipeline drains after `step` steps of any run with these settings, replayed or not."""
-        saves = bool(self.save_every_steps) and step % (self.save_every_steps or 1) == 0
-        return self.ends_epoch(step) or saves or step in (0, *self.phase_ends)
+        return self.ends_epoch(step) or self._is_due(step, self.save_every_steps) or step in (0, *self.phase_ends)
 
     def ends_epoch(self, step: int) -> bool:
         """True if an epoch, or the run, ends after `step` steps."""
-        return step % self.steps_per_epoch == 0 or step == self.total_steps
+        return self._is_due(step, self.steps_per_epoch)
 
     def evaluates(self, step: int) -> bool:
         """True if the evaluation set is passed after `step` steps."""
-        if not self.ends_epoch(step) or not self.evaluate_every:
-            return False
-        return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
+        return self._is_due(step, self.steps_per_epoch * self.evaluate_every)
 
     def decodes(self, step: int) -> bool:
         """True if the evaluation after `step` steps takes the metrics of the whole model, too."""
-        due = step == self.total_steps or (step // self.steps_per_epoch) % self.decode_every == 0
-        return due and self.evaluates(step)
+        return self.evaluates(step) and self._is_due(step, self.steps_per_epoch * self.decode_every)
 
     @property
     def evaluations(self) -> list[int]:
@@ -78,11 +72,13 @@ class Timetable:
 
     def saves(self, step: int) -> bool:
         """True if a checkpoint is due after `step` steps."""
-        if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
+        if step == self.total_steps or (self.save_evaluated and self.evaluates(step)):
             return True
-        if self.save_evaluated and self.evaluates(step):
-            return True
-        return bool(self.save_every) and step % (self.steps_per_epoch * self.save_every) == 0
+        return any(self._is_due(step, n) for n in (self.save_every_steps, self.steps_per_epoch * self.save_every))
+
+    def _is_due(self, step: int, every: int | None) -> bool:
+        """True for every so many steps and the last one; False if `every` is 0 or None."""
+        return bool(every) and (step == self.total_steps or step % (every or 1) == 0)
 
 
 def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[int] = ()) -> Timetable:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from pipetrain.run.checkpoint.contents import whole_state
 from pipetrain.seeding import key
 
 _NO_HOOKS = RunHooks()
+_CPU = torch.device("cpu")
 
 
 def load_whole_model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
@@ -69,18 +70,6 @@ class WholeModelMetrics:
     aliases: Mapping[str, str] = field(default_factory=dict)
     signatures: Mapping[str, str] = field(default_factory=dict)
 
-    def on(self, device: torch.device, hooks: RunHooks = _NO_HOOKS) -> Self:
-        """The same on another device, with other hooks."""
-        return replace(self, options=replace(self.options, device=device), hooks=hooks)
-
-    def keeping(self, texts: list[GeneratedText]) -> Self:
-        """The same, which adds the texts that it generates to a list."""
-
-        def keep(generated: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-            texts.extend(map(GeneratedText, generated, references))
-
-        return replace(self, options=replace(self.options, on_texts=keep))
-
     def metrics_with(self, state: Mapping[str, Tensor]) -> dict[str, float]:
         """The metrics of the model with the weights and buffers of `state`; raises as `metrics`."""
         self.hooks.on_progress("assembling the model")
@@ -111,8 +100,23 @@ class WholeModelMetrics:
         self.hooks.on_progress(words)
 
 
-def whole_model_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> WholeModelMetrics | None:
-    """The metrics of a data set, on the CPU; None if it has none, cannot decode with this model, or is not to decode.
+def whole_model_metrics(
+    settings: Settings,
+    dataset: Any,
+    chain: LayerChain,
+    device: torch.device = _CPU,
+    hooks: RunHooks = _NO_HOOKS,
+    texts: list[GeneratedText] | None = None,
+) -> WholeModelMetrics | None:
+    """The metrics of a data set; None if it has none, cannot decode with this model, or is not to decode.
+
+    Args:
+        settings: of the run.
+        dataset: of the run.
+        chain: the model.
+        device: that the model is decoded on.
+        hooks: called with the progress.
+        texts: is extended by the generated texts.
 
     Raises:
         ConfigError: the `decoding` of the data set lacks `measure` or `metrics`.
@@ -126,9 +130,12 @@ def whole_model_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> 
         asked.length_penalty_form,
         evaluation_batch_size(settings),
         settings.dataset.limit,
+        device=device,
     )
+    if texts is not None:
+        options = replace(options, on_texts=lambda *pairs: texts.extend(map(GeneratedText, *pairs)))
     # aliases are read now: from its first step on, a stage puts other tensors into the modules of tied weights
-    return WholeModelMetrics(chain, decoding, options, settings.seed, aliases=chain.aliases())
+    return WholeModelMetrics(chain, decoding, options, settings.seed, hooks, chain.aliases())
 
 
 def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> Sequence[str]:

@@ -31,16 +31,16 @@ class Decoding:
         return self._problem
 
 
-def decoder(measure, hooks=None, metrics=("bleu",)):
+def whole_metrics(measure, hooks=None, metrics=("bleu",)):
     made = WholeModelMetrics(small_model.build(1, 4), Decoding(measure, metrics=metrics), DecodingOptions())
-    return made if hooks is None else made.on(torch.device("cpu"), hooks)
+    return made if hooks is None else replace(made, hooks=hooks)
 
 
 def test_metrics_are_of_the_state_and_signatures_are_kept():
     def measure(model, _options):
         return {"bias": MetricValue(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
 
-    made = decoder(measure, metrics=("bias", "plain"))
+    made = whole_metrics(measure, metrics=("bias", "plain"))
     state = {**small_model.build(1, 4).module.state_dict(), "6.bias": torch.full((4,), 2.0)}
     assert made.metrics_with(state) == {"bias": 8.0, "plain": 1.0}
     assert made.signatures == {"bias": "summed"}
@@ -56,7 +56,7 @@ def test_tied_weights_are_known_by_all_their_names():
 
 
 def test_random_draws_of_a_data_set_repeat_and_disturb_nobody():
-    made = decoder(lambda _model, _options: {"bleu": torch.rand(()).item()})
+    made = whole_metrics(lambda _model, _options: {"bleu": torch.rand(()).item()})
     torch.manual_seed(1)
     expected = torch.rand(())
     torch.manual_seed(1)
@@ -76,15 +76,15 @@ def test_decoding_shows_progress_and_stops_with_the_run():
         return {"bleu": 1.0}
 
     with pytest.raises(BrokenOffError):
-        decoder(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict())
+        whole_metrics(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict())
     assert told == ["assembling the model", "part 0", "part 1"]
 
 
 def test_what_is_no_metrics_is_refused():
     with pytest.raises(ConfigError, match=r"decoding.measure` must return bleu by name, not a float"):
-        decoder(lambda _model, _options: 0.5).metrics(small_model.build(1, 4))
+        whole_metrics(lambda _model, _options: 0.5).metrics(small_model.build(1, 4))
     with pytest.raises(ConfigError, match=r"decoding.measure` must return bleu by name, not meteor"):
-        decoder(lambda _model, _options: {"meteor": 0.5}).metrics(small_model.build(1, 4))
+        whole_metrics(lambda _model, _options: {"meteor": 0.5}).metrics(small_model.build(1, 4))
     with pytest.raises(ConfigError, match=r"its `decoding` is a SimpleNamespace without `measure`"):
         made_for(SimpleNamespace())
 
@@ -119,9 +119,9 @@ def test_texts_are_kept_with_their_references():
         options.on_texts(["a b", "c"], [["a b"], ["d", "e"]])
         return {"bleu": 1.0}
 
-    texts = []
-    made = decoder(measure)
-    made.keeping(texts).metrics(made.chain)
+    texts, chain = [], small_model.build(1, 4)
+    dataset = SimpleNamespace(decoding=Decoding(measure))
+    whole_model_metrics(settings("gpipe"), dataset, chain, texts=texts).metrics(chain)
     assert texts == [("a b", ["a b"]), ("c", ["d", "e"])]
 
 

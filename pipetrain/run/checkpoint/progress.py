@@ -62,57 +62,44 @@ class TrainingState:
         return self.reached is not None or self.step == timetable.total_steps
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return is_whole(value) and value >= 0
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_mapping(value: Any, holds: Callable[[Any], bool] = lambda _value: True) -> bool:
-    return isinstance(value, dict) and all(map(holds, value.values()))
-
-
-def _is_list(value: Any, holds: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(map(holds, value))
-
-
-_Field = tuple[Callable[[Any], bool], str]
-_COUNT: _Field = (_is_count, "not a number of steps")
-_TEXT: _Field = (_is_text, "not text")
-_SECONDS: _Field = (_is_number, "not a number of seconds")
-_NAMES: _Field = (lambda value: _is_mapping(value, _is_text), "not a mapping of names")
-_COUNTS: _Field = (lambda value: _is_mapping(value, _is_count), "not a mapping of numbers")
-_METRICS: _Field = (  # null: it was not finite
-    lambda value: _is_mapping(value, lambda each: each is None or _is_number(each)),
-    "not a mapping of metrics",
-)
-_REQUIRED = {"step": _COUNT, "model": _TEXT, "dataset": _TEXT}
-_OPTIONAL: dict[str, _Field] = {
-    "steps_per_epoch": (lambda value: _is_count(value) and value > 0, "not a number of steps"),
-    "vocabulary_sha256": (lambda value: value is None or _is_text(value), "not text"),
-    "target": (lambda value: value is None or _is_mapping(value), "not a mapping"),
-    "target_wanted": (lambda value: value is None or _is_mapping(value, _is_number), "not a mapping of metrics"),
-    "per_stage": (lambda value: _is_list(value, _is_mapping), "not a list of stages"),
-    "extra_drains": (lambda value: _is_list(value, _is_count), "not a list of steps"),
-    "metrics": _METRICS,
-    "final": _METRICS,
-    "best": _METRICS,
-    "best_step": _COUNTS,
-    "best_epoch": _COUNTS,
-    "evaluation_due": (lambda value: isinstance(value, bool), "neither true nor false"),
-    "aliases": _NAMES,
-    "untied": _NAMES,
-    "wall_s": _SECONDS,
-    "eval_s": _SECONDS,
-    "checkpoint_s": _SECONDS,
+_REQUIRED = {
+    "step": ("count", "a number of steps"),
+    "model": ("text", "text"),
+    "dataset": ("text", "text"),
+}
+_OPTIONAL = {
+    "steps_per_epoch": ("positive", "a number of steps"),
+    "vocabulary_sha256": ("text?", "text"),
+    "target": ("{any}?", "a mapping"),
+    "target_wanted": ("{number}?", "a mapping of metrics"),
+    "per_stage": ("[{any}]", "a list of stages"),
+    "extra_drains": ("[count]", "a list of steps"),
+    **dict.fromkeys(("metrics", "final", "best"), ("{number?}", "a mapping of metrics")),  # null: it was not finite
+    **dict.fromkeys(("best_step", "best_epoch"), ("{count}", "a mapping of numbers")),
+    "evaluation_due": ("flag", "true or false"),
+    **dict.fromkeys(("aliases", "untied"), ("{text}", "a mapping of names")),
+    **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
 }
 """Fields that a checkpoint of an older version may lack."""
+_SCALARS: dict[str, Callable[[Any], bool]] = {
+    "any": lambda _value: True,
+    "count": lambda value: is_whole(value) and value >= 0,
+    "positive": lambda value: is_whole(value) and value > 0,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "text": lambda value: isinstance(value, str),
+    "flag": lambda value: isinstance(value, bool),
+}
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    """True if a value is of a kind: one of `_SCALARS`, {kind} for a mapping, [kind] for a list, kind? for or null."""
+    if kind.endswith("?"):
+        return value is None or _is_a(kind[:-1], value)
+    if kind.startswith("{"):
+        return isinstance(value, dict) and all(_is_a(kind[1:-1], each) for each in value.values())
+    if kind.startswith("["):
+        return isinstance(value, list) and all(_is_a(kind[1:-1], each) for each in value)
+    return _SCALARS[kind](value)
 
 
 def progress_fault(progress: Any) -> str | None:
@@ -121,7 +108,7 @@ def progress_fault(progress: Any) -> str | None:
         return "it holds no fields"
     if missing := [name for name in _REQUIRED if name not in progress]:
         return f"it has no {missing[0]}"
-    for name, (holds, otherwise) in {**_REQUIRED, **_OPTIONAL}.items():
-        if name in progress and not holds(progress[name]):
-            return f"its {name} is {otherwise}"
+    for name, (kind, words) in {**_REQUIRED, **_OPTIONAL}.items():
+        if name in progress and not _is_a(kind, progress[name]):
+            return f"its {name} is not {words}"
     return None

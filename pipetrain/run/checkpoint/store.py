@@ -5,7 +5,6 @@ import math
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +29,10 @@ def load_progress(folder: Path) -> dict[str, Any]:
     return progress
 
 
-@dataclass(frozen=True)
-class StoredConfig:
-    """The configuration that a checkpoint was made with.
-
-    Attributes:
-        settings: as `Settings.stored` has them.
-        choices: group -> the choice that was made.
-    """
-
-    settings: Mapping[str, Any]
-    choices: Mapping[str, str]
-
-
-def load_config(folder: Path) -> StoredConfig:
-    """The configuration that a checkpoint was saved with."""
-    return StoredConfig(**with_present_paths(strict_json.loads((folder / CONFIG).read_text(encoding="utf-8"))))
-
-
-def vocabulary_sha256(dataset: Any) -> str | None:
-    """The `vocabulary_sha256` of a data object, which identifies its vocabulary; None if it has none."""
-    return getattr(dataset, "vocabulary_sha256", None)
+def load_config(folder: Path) -> dict[str, Any]:
+    """The configuration that a checkpoint was saved with: `settings`, as `Settings.stored` has them, and `choices`."""
+    config: dict[str, Any] = with_present_paths(strict_json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    return config
 
 
 def check_vocabulary(folder: Path, dataset: Any) -> None:
@@ -60,7 +42,7 @@ def check_vocabulary(folder: Path, dataset: Any) -> None:
         ConfigError: the vocabulary is another.
     """
     before = load_progress(folder).get("vocabulary_sha256")
-    if before is not None and before != vocabulary_sha256(dataset):
+    if before is not None and before != getattr(dataset, "vocabulary_sha256", None):
         raise ConfigError(
             f"dataset: its vocabulary is not that of {folder}, so token ids mean other text; use the data set, the "
             "text and the vocabulary settings that the checkpoint was trained with"
@@ -102,9 +84,9 @@ def problem(folder: Path) -> str | None:
         fault = one_line(error)
     if fault is not None:
         return f"{folder / PROGRESS}: damaged: {fault}"
-    with contextlib.suppress(ValueError, TypeError, OSError):
+    with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
         config = load_config(folder)
-        if isinstance(config.settings, dict) and isinstance(config.choices, dict):
+        if isinstance(config["settings"], dict) and isinstance(config["choices"], dict):
             return None
     return f"{folder / CONFIG}: damaged: it holds no settings"
 

@@ -26,7 +26,9 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save_file(_apart(tensors), path)
     except SafetensorError as error:
-        raise _os_error(error, path) from error
+        if (number := re.search(r"(?:os error |code: )(\d+)", str(error))) is None:
+            raise OSError(str(error)) from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     path.chmod(rights)  # the library puts a file in its place that only the owner may read
 
 
@@ -34,7 +36,7 @@ def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:
     """The tensors whose names `selects` accepts, on the CPU.
 
     Raises:
-        ConfigError: it is no such file.
+        ConfigError: it is not a safetensors file.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -64,11 +66,3 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         storages.add(dense.untyped_storage().data_ptr())
         apart[name] = dense
     return apart
-
-
-def _os_error(error: SafetensorError, path: Path) -> OSError:
-    """The library's error of a file that it cannot write, as Python's own functions raise it."""
-    found = re.search(r"(?:os error |code: )(\d+)", str(error))
-    if found is None:
-        return OSError(str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1])), str(path))

@@ -14,7 +14,7 @@ from pipetrain.device_queue import HostCopies
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.checkpoint import manifest, store, tensor_file
 from pipetrain.run.checkpoint.manifest import FileEntry
-from pipetrain.run.checkpoint.store import OLD, PARTIAL, StoredConfig
+from pipetrain.run.checkpoint.store import OLD, PARTIAL
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import sync
 from pipetrain.tracking.run_directory import RunDirectory
@@ -64,7 +64,7 @@ class Snapshot:
 
     tensors: Mapping[str, Tensor]
     progress: Mapping[str, Any]
-    config: StoredConfig
+    config: Mapping[str, Any]
 
 
 def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
@@ -93,7 +93,7 @@ def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
 
     def publish() -> None:
         if writer.coordinates:
-            texts = {store.PROGRESS: snapshot.progress, store.CONFIG: asdict(snapshot.config)}
+            texts = {store.PROGRESS: snapshot.progress, store.CONFIG: snapshot.config}
             manifest.write(partial, [*entries, *(_written(partial / name, text) for name, text in texts.items())])
             _put_in_place(partial, folder)
 

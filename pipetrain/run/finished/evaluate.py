@@ -81,11 +81,10 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     loader = evaluation_loader(settings, dataset)
     chain = load_whole_model(settings, dataset, folder)
     device, texts = torch.device(device_of(settings.device)), list[GeneratedText]()
-    decoded = whole_model_metrics(settings, dataset, chain)
+    decoded = whole_model_metrics(settings, dataset, chain, device, texts=texts)
     metrics = _metrics(settings, dataset, chain, loader, device)
     others = {name: metrics[name] for name in settings.metrics}
     if decoded is not None:
-        decoded = decoded.on(device).keeping(texts)
         others |= decoded.metrics(chain)
     return Evaluation(
         checkpoint=folder,
