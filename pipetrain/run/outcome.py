@@ -28,7 +28,7 @@ def summary_of(
         job: of the run.
         recorder: of its steps.
         reports: of every stage.
-        target: time at which the run reached its target; None if it did not.
+        target: step, epoch and time at which the run reached its target; None if it did not.
         ending: status of the run, and further fields on how it ended.
     """
     return {
@@ -96,11 +96,7 @@ def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
 def reports_by_stage(reports: Sequence[Report], replicas: Replicas) -> list[dict[str, Any]]:
     """A report of each stage: its only worker's report, or its replicas' reports combined and side by side.
 
-    Of its replicas' staleness it has all values, of their idle shares the mean, of other numbers the largest.
-
-    Args:
-        reports: of every worker.
-        replicas: who they are.
+    A combined report has all values of staleness, the mean of the idle shares, and the largest of other numbers.
     """
     by_stage = groupby(zip(replicas.places, reports, strict=True), key=lambda each: each[0][0])
     return [_combined([dict(report) for _, report in of_stage]) for _, of_stage in by_stage]

@@ -120,9 +120,8 @@ class TrainingSession:
                 ending = {"status": "interrupted", "reason": f"a signal after step {state.step}", **saved}
             result = self._finish(recorder, reports, **ending)
         if trainer.interrupted:
-            self._executor.broadcast_from_last(
-                None
-            )  # all wait for the summary: launchers end the others after the first
+            # all wait for the summary: a launcher ends the other processes after the first
+            self._executor.broadcast_from_last(None)
         return result
 
     def _trained(self) -> Sequence[dict[str, Any]]:

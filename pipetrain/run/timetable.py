@@ -82,12 +82,7 @@ class Timetable:
 
 
 def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[int] = ()) -> Timetable:
-    """The timetable of a run: its epochs, train.max_steps or its phases end it, whichever does so first.
-
-    Args:
-        settings: of the run.
-        steps_per_epoch: number of minibatches of an epoch.
-        replayed: steps after which another run drained.
+    """The timetable of a run, which ends with its epochs, train.max_steps or its phases, whichever comes first.
 
     Raises:
         ConfigError: a phase never starts.

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.errors import ConfigError
@@ -13,48 +14,42 @@ from pipetrain.run.checkpoint.progress import TrainingState
 from pipetrain.run.checkpoint_saver import CheckpointSaver
 from pipetrain.run.components import Components
 from pipetrain.run.outcome import reports_by_stage
+from pipetrain.run.timetable import Timetable
 from pipetrain.run.whole_model import WholeModelMetrics
 from pipetrain.stage.measurements import memory_report
 from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.run_recorder import Recorder
 
 
+@dataclass
 class Trainer:
     """Carries out the timetable on the stages of this process; all processes do so in step.
 
-    Args:
+    Attributes:
         executor: of the stages.
         components: of the run.
         state: position of the run.
-        checkpoints: saves it.
+        checkpoints: saves the state.
         recorder: in the process of the last stage; None in others.
         decoder: of metrics that need the whole model; None if there are no such metrics.
-
-    Attributes:
         interrupted: True if a signal ended the run.
         saved_at: the step of the newest checkpoint of this run; None if that step may have to be saved again.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        components: Components,
-        state: TrainingState,
-        checkpoints: CheckpointSaver,
-        recorder: Recorder | None,
-        decoder: WholeModelMetrics | None = None,
-    ) -> None:
-        self.executor = executor
-        self.state = state
-        self.checkpoints = checkpoints
-        self.recorder = recorder
-        self.decoder = decoder
-        self.interrupted = False
-        self.saved_at: int | None = None
-        self._components = components
-        self._timetable = components.timetable
-        self._idle: list[float] = []
-        self._idle_steps = 0
+    executor: Executor
+    components: Components
+    state: TrainingState
+    checkpoints: CheckpointSaver
+    recorder: Recorder | None
+    decoder: WholeModelMetrics | None = None
+    interrupted: bool = field(default=False, init=False)
+    saved_at: int | None = field(default=None, init=False)
+    _idle: list[float] = field(default_factory=list, init=False)
+    _idle_steps: int = field(default=0, init=False)
+
+    @property
+    def _timetable(self) -> Timetable:
+        return self.components.timetable
 
     def run(self) -> list[dict[str, Any]]:
         """Trains from the state's step to the end or the target; the measured report of every stage.
@@ -84,7 +79,7 @@ class Trainer:
             self.recorder.begin(interval)
         gate = self.executor.hooks.gate
         begun = gate.begun
-        times = self.executor.train(self._components.data.train, interval)
+        times = self.executor.train(self.components.data.train, interval)
         steps = interval.minibatches if gate.ended_after is None else gate.ended_after - begun
         self.state.step = interval.start + steps
         if steps:
@@ -138,8 +133,8 @@ class Trainer:
         state, gate = self.state, self.executor.hooks.gate
         began, openings = time.perf_counter(), gate.openings
         try:
-            further = self._components.metrics if self.executor.has_last_stage else NO_METRICS
-            metrics = self.executor.evaluate(self._components.data.evaluation, further)
+            further = self.components.metrics if self.executor.has_last_stage else NO_METRICS
+            metrics = self.executor.evaluate(self.components.data.evaluation, further)
             complete = self.decoder is None or self._decode(self.decoder, metrics)
         except BrokenOffError:
             self.interrupted = True
@@ -188,7 +183,7 @@ class Trainer:
             if not complete:
                 return False
             raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
-        lower = lower_is_better(self._components.metrics.lower_is_better)
+        lower = lower_is_better(self.components.metrics.lower_is_better)
         return all(reaches(metrics[name], wanted, lower=name in lower) for name, wanted in target.items())
 
     def reports(self) -> list[dict[str, Any]]:
@@ -197,18 +192,15 @@ class Trainer:
 
     def own_reports(self) -> list[dict[str, Any]]:
         """Measured reports of this process's stages."""
-        idle: Sequence[float | None] = self._idle or [None] * len(self.executor.stages)
-        unmeasured = dict.fromkeys(self.executor.unmeasured)
-        return [
-            {**stage.report(), **unmeasured, **memory_report(stage.device), "idle_share": share}
-            for stage, share in zip(self.executor.stages, idle, strict=True)
-        ]
+        unmeasured, reports = dict.fromkeys(self.executor.unmeasured), list[dict[str, Any]]()
+        for i, stage in enumerate(self.executor.stages):
+            idle = self._idle[i] if self._idle else None
+            reports.append({**stage.report(), **unmeasured, **memory_report(stage.device), "idle_share": idle})
+        return reports
 
     def _add_idle(self, shares: Sequence[float | None], steps: int) -> None:
         known = [share for share in shares if share is not None]
-        if len(known) < len(shares):
-            return
-        old = self._idle or [0.0] * len(known)
-        total = self._idle_steps + steps
-        self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, known, strict=True)]
-        self._idle_steps = total
+        if len(known) == len(shares):
+            old, total = self._idle or [0.0] * len(known), self._idle_steps + steps
+            self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, known, strict=True)]
+            self._idle_steps = total

@@ -29,11 +29,11 @@ def build_chain(
     """The model's layer chain, its initial weights drawn from the run's seed.
 
     Args:
-        model: what returns it.
-        dataset: what fills in its open options.
+        model: target that returns it.
+        dataset: fills in the target's open options.
         seed: of the run.
         separate: True if each layer gets its own weight instead of a shared one.
-        output: the entry of what the forward returns that goes to the loss; None: see `chain_of`.
+        output: the entry of the forward's output that goes to the loss; None: see `chain_of`.
 
     Raises:
         ConfigError: the target does not return a model, or refuses an option.

@@ -111,11 +111,6 @@ def _load_kind(folder: Path, kind: Kind, names: Collection[str] | None = None) -
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
     """Loads a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
 
-    Args:
-        stage: where to.
-        folder: the checkpoint.
-        step: updates that were made.
-
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """

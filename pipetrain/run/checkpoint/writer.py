@@ -70,11 +70,6 @@ class Snapshot:
 def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
     """Writes one checkpoint under a temporary name and then renames it, so that no partial one ever appears.
 
-    Args:
-        folder: `checkpoints/step-XXXXXXXX`.
-        snapshot: this process's part.
-        writer: this process.
-
     Raises:
         OSError: one process could not write its part; raised in all of them.
     """
