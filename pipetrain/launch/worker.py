@@ -85,17 +85,15 @@ def run_spawned(job: Job) -> None:
     process_exit.exit_now(ExitCode.COMPLETED)  # multiprocessing would wait for the user's threads and processes
 
 
-OnEnd = Callable[[Job, str | None], None]
-"""Called when a signal ends a run: with the job as all agreed on it, and the failure, or None if no worker failed."""
-
-
-def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
+def run_under_torchrun(
+    job: Job, show: Show, on_end: Callable[[Job, str | None], None], interruption: Interruption
+) -> dict[str, Any] | None:
     """The life of a process that an outer launcher started; the summary in the process of the last stage.
 
     Args:
         job: what to run.
         show: is given every record.
-        on_end: reports how the run ended if no other process does.
+        on_end: called when a signal ends the run, with the job as all processes agreed on it, and the failure, if any.
         interruption: of the run; notes the signal that ends it.
 
     Raises:

@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from pipetrain.executors.base import Executor
@@ -64,13 +65,10 @@ class CheckpointSaver:
             **job.head(),
         }
         writer = Writer(executor.rank, executor.exchange_in_background, coordinates=recorder is not None)
-        self.writer = BackgroundWriter(writer, executor.hooks, self._remove_expired)
+        published = partial(store.remove_expired, job.run, job.settings.checkpoint) if recorder is not None else None
+        self.writer = BackgroundWriter(writer, executor.hooks, published)
         self.clock = SaveClock(job.settings.checkpoint.every_minutes, executor.hooks.gate.pause)
         executor.hooks.gate.before = self._before_minibatch
-
-    def _remove_expired(self) -> None:
-        if self._recorder is not None:
-            store.remove_expired(self._job.run, self._job.settings.checkpoint)
 
     def _before_minibatch(self) -> None:
         self.writer.check()

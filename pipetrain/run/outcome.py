@@ -11,7 +11,6 @@ from pipetrain.run.job import Job
 from pipetrain.schedules import Replicas
 from pipetrain.tracking import records, summary
 from pipetrain.tracking.evaluations import Evaluations
-from pipetrain.tracking.records import Record
 from pipetrain.tracking.run_recorder import Recorder
 from pipetrain.tracking.throughput import MEASURED, SIMULATOR, in_tokens
 
@@ -60,21 +59,6 @@ def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     start = max((i for i, record in enumerate(found) if record["kind"] == "start"), default=0)
     epochs = [record for record in found[start:] if record["kind"] == "epoch"]
     measured = records.stage_measurements(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
-    unfinished = {
-        "status": status,
-        **job.head(),
-        "reason": reason,
-        **_summary_of_records(job, found),
-        **job.origin(),
-        "per_stage": _per_stage(job, measured),
-    }
-    with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
-        summary.write(job.run, unfinished)
-    return unfinished
-
-
-def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
-    """Steps, times, throughput and metrics from the records."""
     steps = found[-1]["step"] if found else 0
     evaluations = Evaluations({}, job.lower_is_better)
     for record in found:
@@ -84,13 +68,21 @@ def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
     seconds = sum(record["train_s"] for record in steady)
     name = SIMULATOR if job.settings.executor.simulated else MEASURED
     units = {name: "samples", **({in_tokens(name): "tokens"} if steady and "tokens" in steady[0] else {})}
-    return {
+    unfinished = {
+        "status": status,
+        **job.head(),
+        "reason": reason,
         "steps": steps,
         "epochs": round(steps / job.timetable.steps_per_epoch, 4),
         "wall_s": found[-1]["wall_s"] if found else 0.0,
         **{each: sum(record[unit] for record in steady) / seconds if seconds else None for each, unit in units.items()},
         **evaluations.fields(),
+        **job.origin(),
+        "per_stage": _per_stage(job, measured),
     }
+    with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
+        summary.write(job.run, unfinished)
+    return unfinished
 
 
 def reports_by_stage(reports: Sequence[Report], replicas: Replicas) -> list[dict[str, Any]]:

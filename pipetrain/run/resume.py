@@ -44,7 +44,8 @@ def find_checkpoint(settings: Settings, run: RunDirectory) -> tuple[Path | None,
         folder = _named(settings.resume, run)
     if folder is None:
         return None, notes
-    return folder, [*notes, *_check_settings(settings, folder)]
+    faults = [f"{fault}; an earlier checkpoint takes its place" for fault in notes]
+    return folder, [*faults, *_check_settings(settings, folder)]
 
 
 def _named(resume: str, run: RunDirectory) -> Path:
@@ -59,12 +60,13 @@ def _named(resume: str, run: RunDirectory) -> Path:
 
 
 def _automatic(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[str]]:
+    """The checkpoint with the faults of newer ones; or None with a note on the reason, if there is one to give."""
     if not store.checkpoints(run.path):
         return _next_to(settings, run)
-    folder, notes = _newest_whole(run)
+    folder, faults = store.newest_whole(run.path)
     if folder is None:
-        raise ConfigError(f"resume=auto: no checkpoint here is whole: {notes[0]}; start again without resume")
-    return folder, notes
+        raise ConfigError(f"resume=auto: no checkpoint here is whole: {faults[0]}; start again without resume")
+    return folder, faults
 
 
 def _next_to(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[str]]:
@@ -77,9 +79,9 @@ def _next_to(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[s
         _check_ended("resume=auto", candidate)
         if completed(candidate):
             return None, [f"resume=auto: {candidate} has completed this configuration"]
-        folder, notes = _newest_whole(candidate)
+        folder, faults = store.newest_whole(candidate.path)
         if folder is not None:
-            return folder, notes
+            return folder, faults
     return None, []
 
 
@@ -119,13 +121,6 @@ def completed(run: RunDirectory) -> bool:
 def _check_ended(setting: str, run: RunDirectory) -> None:
     if owner := owner_of(run.path):
         raise ConfigError(f"{setting}: {run} is still running ({owner}); wait for its end")
-
-
-def _newest_whole(run: RunDirectory) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint without a problem, with a note on each damaged one after it."""
-    folder, faults = store.newest_whole(run.path)
-    instead = "" if folder is None else "; an earlier checkpoint takes its place"
-    return folder, [f"{each}{instead}" for each in faults]
 
 
 def _check_settings(settings: Settings, folder: Path) -> list[str]:

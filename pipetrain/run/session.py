@@ -17,9 +17,10 @@ from pipetrain.executors.pipeline import (
     connect_stages,
 )
 from pipetrain.losses import counts_tokens
+from pipetrain.optim.stage_optimizer import Rate
 from pipetrain.run.builders.machine import device_at
 from pipetrain.run.builders.model import build_arithmetic
-from pipetrain.run.builders.optimizer import LearningRates, build_rate, build_torch_optimizer
+from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
 from pipetrain.run.checkpoint import contents, store
 from pipetrain.run.checkpoint.progress import TrainingState
 from pipetrain.run.checkpoint_saver import CheckpointSaver
@@ -73,8 +74,7 @@ class TrainingSession:
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:
             earlier = ResumedProgress(progress, contents.load_history(job.resume) if job.resume else {})
-            rates = LearningRates(training.rate, self.components.phases)
-            self.recorder = Recorder(_recorded(job, self.components, rates), earlier, show)
+            self.recorder = Recorder(_recorded(job, self.components, training.rate), earlier, show)
             hooks = replace(hooks, on_step=self.recorder.step)
         self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
         self._executor = _executor(job, self.components, training, replace(hooks, trace=self._trace), rank, transport)
@@ -164,13 +164,13 @@ class TrainingSession:
         return result
 
 
-def _recorded(job: Job, components: Components, rates: LearningRates) -> RecordedRun:
+def _recorded(job: Job, components: Components, rate: Rate) -> RecordedRun:
     settings, loader = job.settings, components.data.train
     return RecordedRun(
         job.run,
         len(loader),
         loader.size_of,
-        rates,
+        rates_by_stage(rate, components.phases),
         settings.log.every_steps,
         simulated=settings.executor.simulated,
         counts_tokens=counts_tokens(components.loss),

@@ -2,8 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from torch import nn
 from torch.optim import Optimizer
@@ -59,29 +57,22 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer
 
 
-@dataclass(frozen=True)
-class LearningRates:
-    """The rate of the learning-rate schedule, and each stage's rate if a method or replicas scale it by stage.
+def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:
+    """The rates of a step: `lr`, and `stageR_lr` for each stage if some method of the run, or replicas, scale rates.
 
-    Attributes:
-        base: the schedule's rate of a step, counted from 0.
+    Args:
+        base: the rate of the learning-rate schedule.
         phases: of the run.
     """
+    # rates that a method anneals are scaled at the start of its phase
+    scaled = any(scale != 1 for phase in phases for scale in _rate_scales(phase, phase.start))
 
-    base: Callable[[int], float]
-    phases: Sequence[Phase]
-
-    def __call__(self, step: int) -> dict[str, float]:
-        """`lr`, and `stageR_lr` for each stage if some method of the run, or replicas, scale rates."""
-        rate = self.base(step)
-        phase = next(phase for phase in self.phases if step < phase.end)
-        scales = _rate_scales(phase, step) if self._by_stage else []
+    def rates(step: int) -> dict[str, float]:
+        rate = base(step)
+        scales = _rate_scales(next(phase for phase in phases if step < phase.end), step) if scaled else []
         return {"lr": rate, **{f"stage{r}_lr": rate * scale for r, scale in enumerate(scales)}}
 
-    @cached_property
-    def _by_stage(self) -> bool:
-        """True if the first rates of some phase are scaled: all rates that a method anneals are scaled then."""
-        return any(scale != 1 for phase in self.phases for scale in _rate_scales(phase, phase.start))
+    return rates
 
 
 def _rate_scales(phase: Phase, step: int) -> list[float]:

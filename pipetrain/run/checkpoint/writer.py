@@ -116,21 +116,17 @@ def replace_progress(folder: Path, progress: Mapping[str, Any]) -> None:
         partial.mkdir()
         others = [entry for entry in manifest.entries(folder) if entry.name != store.PROGRESS]
         for entry in others:
-            _linked(folder / entry.name, partial / entry.name)
+            path, link = folder / entry.name, partial / entry.name
+            try:
+                link.hardlink_to(path)
+            except OSError:  # the file system has no such links
+                shutil.copy2(path, link)
+                sync(link)
         manifest.write(partial, [*others, _written(partial / store.PROGRESS, progress)])
         _put_in_place(partial, folder)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-
-
-def _linked(path: Path, link: Path) -> None:
-    """Gives a file a second name; a copy where the file system has no such links."""
-    try:
-        link.hardlink_to(path)
-    except OSError:
-        shutil.copy2(path, link)
-        sync(link)
 
 
 def _written(path: Path, content: Mapping[str, Any]) -> FileEntry:
@@ -177,7 +173,7 @@ class BackgroundWriter:
         published: called in the thread once a checkpoint is complete.
     """
 
-    def __init__(self, writer: Writer, hooks: RunHooks, published: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, writer: Writer, hooks: RunHooks, published: Callable[[], None] | None = None) -> None:
         self._writer = replace(writer, exchange=self._exchange)
         self._others = writer.exchange
         self._hooks = hooks
@@ -252,7 +248,8 @@ class BackgroundWriter:
     def _publish(self, write: Callable[[], None]) -> None:
         try:
             write()
-            self._published()
+            if self._published is not None:
+                self._published()
         except BaseException as error:  # which the main thread reports
             self._error = error
         finally:

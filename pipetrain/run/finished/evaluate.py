@@ -65,14 +65,21 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     """Evaluates a checkpoint under its run's settings, with changes on top.
 
     Args:
-        selection: which checkpoint.
-        overrides: the changes.
+        selection: of the checkpoint.
+        overrides: changes of the settings.
         trust: True to call code that is not pipetrain's own.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or a change is wrong.
     """
-    _check_read(overrides)
+    for override in overrides:
+        if override.key in _READ or override.key.split(".")[0] in _CALLED:
+            continue
+        if override.key not in known_names():
+            raise ConfigError(unknown_setting(override.key, override.text))
+        raise ConfigError(
+            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*_CALLED, *_READ))}"
+        )
     settings = stored_settings(selection.run, _CALLED, overrides, trust=trust)
     folder = selection.checkpoint()
     if settings.threads is not None:
@@ -97,17 +104,6 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         signatures={} if decoded is None else decoded.signatures,
         texts=texts,
     )
-
-
-def _check_read(overrides: Sequence[Override]) -> None:
-    for override in overrides:
-        if override.key in _READ or override.key.split(".")[0] in _CALLED:
-            continue
-        if override.key not in known_names():
-            raise ConfigError(unknown_setting(override.key, override.text))
-        raise ConfigError(
-            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*_CALLED, *_READ))}"
-        )
 
 
 def _name(settings: Settings, group: str, path: str) -> str:

@@ -57,8 +57,8 @@ def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool
     """The prompt, then the model's continuation, in pieces as they are generated.
 
     Args:
-        selection: which checkpoint.
-        prompt: how the text begins; where it is empty, as a line of the training text does.
+        selection: of the checkpoint.
+        prompt: beginning of the text; if it is empty, that of a line of the training text.
         sampling: how tokens are chosen.
         trust: True to call code that is not pipetrain's own.
 
