@@ -41,12 +41,10 @@ from pipetrain.schedules import Placement
 
 @dataclass(frozen=True)
 class Components:
-    """The objects of a run. Those that follow from the first six are built when they are first read.
+    """The objects of a run; the properties among them are built when they are first read.
 
     Attributes:
-        settings: of the run.
         device: cpu or cuda.
-        data: the data set and its loaders.
         chain: the model.
         timetable: when the run drains, evaluates, saves and ends.
         plan: the stages.

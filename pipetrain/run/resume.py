@@ -37,11 +37,7 @@ def find_checkpoint(settings: Settings, run: RunDirectory) -> tuple[Path | None,
     if settings.resume is None:
         return None, []
     remove_leftovers(run.path)
-    notes: list[str] = []
-    if settings.resume == "auto":
-        folder, notes = _automatic(settings, run)
-    else:
-        folder = _named(settings.resume, run)
+    folder, notes = _automatic(settings, run) if settings.resume == "auto" else (_named(settings.resume, run), [])
     if folder is None:
         return None, notes
     faults = [f"{fault}; an earlier checkpoint takes its place" for fault in notes]

@@ -49,7 +49,6 @@ class TrainingSession:
         transport: of tensors between the processes; None if this is the only one.
 
     Raises:
-        ConfigError: the stages cannot be connected.
         RunError: the model has other layers than in preflight.
     """
 

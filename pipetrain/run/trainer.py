@@ -26,8 +26,6 @@ class Trainer:
     """Carries out the timetable on the stages of this process; all processes do so in step.
 
     Attributes:
-        executor: of the stages.
-        components: of the run.
         state: position of the run.
         checkpoints: saves the state.
         recorder: in the process of the last stage; None in others.

@@ -110,13 +110,7 @@ def whole_model_metrics(
 ) -> WholeModelMetrics | None:
     """The metrics of a data set; None if it has none, cannot decode with this model, or is not to decode.
 
-    Args:
-        settings: of the run.
-        dataset: of the run.
-        chain: the model.
-        device: that the model is decoded on.
-        hooks: called with the progress.
-        texts: is extended by the generated texts.
+    They extend `texts` by the texts that they generate.
 
     Raises:
         ConfigError: the `decoding` of the data set lacks `measure` or `metrics`.

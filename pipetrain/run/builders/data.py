@@ -58,7 +58,7 @@ def build_data(settings: Settings) -> Data:
     """The data set and its loaders.
 
     Raises:
-        ConfigError: the target does not return a data set, or the loader refuses a setting.
+        ConfigError: the target does not return a data set, or a minibatch has more samples than an epoch.
     """
     dataset, train = build_dataset(settings.dataset), settings.train
     loader = Loader(

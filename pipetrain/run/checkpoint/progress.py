@@ -62,11 +62,7 @@ class TrainingState:
         return self.reached is not None or self.step == timetable.total_steps
 
 
-_REQUIRED = {
-    "step": ("count", "a number of steps"),
-    "model": ("text", "text"),
-    "dataset": ("text", "text"),
-}
+_REQUIRED = {"step": ("count", "a number of steps"), "model": ("text", "text"), "dataset": ("text", "text")}
 _OPTIONAL = {
     "steps_per_epoch": ("positive", "a number of steps"),
     "vocabulary_sha256": ("text?", "text"),

@@ -130,14 +130,12 @@ def newest_undamaged(folder: Path | str) -> Path:
     return undamaged(complete[-1])
 
 
-def at_step(run: Path, step: int | None) -> Path:
-    """The checkpoint of a run directory at `step`, or its newest.
+def at_step(run: Path, step: int) -> Path:
+    """The checkpoint of a run directory at `step`.
 
     Raises:
-        ConfigError: there is none, with the names of those that there are; or it is damaged.
+        ConfigError: there is none, with the steps that there are; or it is damaged.
     """
-    if step is None:
-        return newest_undamaged(run)
     folder = RunDirectory(run).checkpoint(step)
     if not folder.is_dir():
         steps = ", ".join(str(step_of(path)) for path in checkpoints(run)) or "none"

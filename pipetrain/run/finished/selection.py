@@ -44,7 +44,7 @@ class Selection:
                 raise ConfigError(f"{self.path} {flag}: this is a checkpoint already; name its run directory instead")
             return store.undamaged(self.path)
         if not self.best:
-            return store.at_step(self.path, self.step)
+            return store.newest_undamaged(self.path) if self.step is None else store.at_step(self.path, self.step)
         metric = self.metric or stored_settings(self.run, calls=()).checkpoint.metric
         folders = store.checkpoints(self.path)
         ranked = store.best_first(folders, metric)

@@ -57,7 +57,7 @@ def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
     for step in (9, 10, 100):
         written(tmp_path, step, tensors(chain))
     assert [path.name for path in store.checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (9, 10, 100)]
-    assert store.at_step(tmp_path, None).name == "step-00000100"
+    assert store.newest_undamaged(tmp_path).name == "step-00000100"
     nine = store.at_step(tmp_path, 9)
     assert store.newest_undamaged(str(nine)) == nine
     with pytest.raises(ConfigError, match=r"--step 8: .* has no checkpoint of that step; steps there are: 9, 10, 100"):
