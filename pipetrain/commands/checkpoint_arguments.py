@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipetrain.run.checkpoint.retention import Selection
+    from pipetrain.run.finished.selection import Selection
 
 
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +19,6 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 def selected_checkpoint(options: argparse.Namespace) -> "Selection":
     """The checkpoint that the arguments select."""
-    from pipetrain.run.checkpoint.retention import Selection
+    from pipetrain.run.finished.selection import Selection
 
     return Selection(options.run, options.step, best=options.best, metric=options.metric)

@@ -33,11 +33,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or FILE cannot be there.
     """
-    from pipetrain.run.finished.export import Format, Output, export
+    from pipetrain.run.finished.export import check_output, export, format_of
 
-    form = Format(options.format) if options.format else Format.of(options.output)
-    output = Output(options.output, form, force=options.force)
-    output.check()
+    file_format = options.format or format_of(options.output)
+    check_output(options.output, force=options.force)
     check_writable(f"-o {options.output}", options.output.parent)
-    print(export(selected_checkpoint(options), output))
+    print(export(selected_checkpoint(options), options.output, file_format))
     return ExitCode.COMPLETED

@@ -119,6 +119,11 @@ class Executor(ABC):
         """True if the pipeline is empty after each minibatch, so that ending there changes nothing."""
         return self._phases[interval.phase].rules.schedule.synchronous
 
+    @property
+    def has_last_stage(self) -> bool:
+        """True if this process computes losses and metrics."""
+        return self.stages[-1].index == self.num_stages - 1
+
     @abstractmethod
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         """Trains on the interval, and waits until every stage has finished it."""

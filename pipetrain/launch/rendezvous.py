@@ -8,7 +8,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
@@ -91,19 +90,9 @@ class ProcessEnvironment:
     placement: Placement
 
     @property
-    def device(self) -> torch.device:
-        """Device on which the process computes."""
-        return self.transport.device
-
-    @property
     def stages(self) -> tuple[int, ...]:
         """The stages of this process."""
         return tuple(self.placement.stages_of[self.rank])
-
-    @property
-    def replica(self) -> int:
-        """The number of this process among those that have its stage."""
-        return self.placement.replica_of(self.rank)
 
     @property
     def has_last_stage(self) -> bool:

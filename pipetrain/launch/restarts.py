@@ -56,7 +56,7 @@ def _from_newest(job: Job) -> Job:
     """The job, resumed from the newest complete checkpoint; records of later steps are removed from its directory."""
     run = job.run
     remove_leftovers(run.path)
-    own = store.newest_whole(run.path).folder
+    own, _ = store.newest_whole(run.path)
     run.archive_checkpoints_after(own)
     source = own or _elsewhere(job)
     records.copy_records_until(run, run, _step(source))

@@ -14,7 +14,6 @@ from pipetrain.arithmetic import switched
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.failure import Failure
 from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
@@ -27,8 +26,8 @@ from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_fr
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.session import TrainingSession
-from pipetrain.run.worker_components import build_single_process, build_worker_components
 from pipetrain.stage.measurements import reset_peak_memory
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
@@ -41,37 +40,29 @@ def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str,
     Args:
         job: what to run.
         show: is given every record.
-        interruption: of the run; takes note of every signal, even of one that comes too late for it.
+        interruption: of the run; notes every signal, even one that comes too late.
     """
-    with freed_memory_kept(), _switched(job):
-        return _simulate(job, show, interruption)
-
-
-def _switched(job: Job) -> AbstractContextManager[None]:
-    """torch's switches as the settings have them."""
-    return switched(job.device, deterministic=job.settings.deterministic, tf32=job.settings.train.tf32)
-
-
-def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
-    device = device_at(job.device, 0)
-    reset_peak_memory(device)
-    parts = build_worker_components(job, range(job.num_stages), device, show)
     gate = AdmissionGate(alone=True)
-    hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
-    executor = build_single_process(job, parts, hooks)
-    run = TrainingSession(job, parts, executor)
 
     def stop() -> bool:
         gate.end()
         return True
 
-    try:
-        with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
-            result = run.train() or {}
-            interruption.settle()
-            return result
-    except DivergedError as error:
-        return run.diverge(error, run.trainer.reports())
+    with freed_memory_kept(), _switched(job):
+        reset_peak_memory(device_at(job.device, 0))
+        session = TrainingSession(job, RunHooks(gate=gate), show)
+        try:
+            with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
+                result = session.train() or {}
+                interruption.settle()
+                return result
+        except DivergedError as error:
+            return session.diverge(error, session.trainer.reports())
+
+
+def _switched(job: Job) -> AbstractContextManager[None]:
+    """torch's switches as the settings have them."""
+    return switched(job.device, deterministic=job.settings.deterministic, tf32=job.settings.train.tf32)
 
 
 def run_spawned(job: Job) -> None:
@@ -86,26 +77,24 @@ def run_spawned(job: Job) -> None:
         print(error, file=sys.stderr)
         process_exit.exit_now(ExitCode.FAILED)
     except BaseException as error:
-        _note_failure(job, watchdog.watched.process, error)
+        _leave_note(job.run, watchdog.watched.process, error)
         raise
     if result is not None and result["status"] == "diverged":
-        process_exit.exit_now(ExitCode.DIVERGED)  # the others wait for messages, and the launcher ends them
+        process_exit.exit_now(ExitCode.DIVERGED)  # other processes wait for messages until the launcher ends them
     watchdog.finish()
-    process_exit.exit_now(ExitCode.COMPLETED)  # multiprocessing would wait for threads and processes of the user's own
+    process_exit.exit_now(ExitCode.COMPLETED)  # multiprocessing would wait for the user's threads and processes
 
 
-OnEnd = Callable[[Job, str | None], None]
-"""Called when a signal ends a run: with the job as all agreed on it, and the failure, or None if no worker failed."""
-
-
-def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
-    """The life of a process that an outer launcher started, until it ends; the summary where the last stage is.
+def run_under_torchrun(
+    job: Job, show: Show, on_end: Callable[[Job, str | None], None], interruption: Interruption
+) -> dict[str, Any] | None:
+    """The life of a process that an outer launcher started; the summary in the process of the last stage.
 
     Args:
         job: what to run.
         show: is given every record.
-        on_end: reports how the run ended if no other process does.
-        interruption: of the run; takes note of the signal that breaks it off.
+        on_end: called when a signal ends the run, with the job as all processes agreed on it, and the failure, if any.
+        interruption: of the run; notes the signal that ends it.
 
     Raises:
         KeyboardInterrupt: the run was interrupted, and the last stage, in another process, has left its summary.
@@ -123,39 +112,27 @@ def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interr
     watchdog.start()
     result = main(job, watchdog, show)
     if result is not None and result["status"] == "diverged":
-        return result  # not finished: the others, which wait for its messages, are to end when it does
+        return result  # not finished: other processes, which wait for its messages, end when it does
     watchdog.finish()
     if result is None and watchdog.gate.ended_after is not None:
-        raise KeyboardInterrupt("broken off")
+        raise KeyboardInterrupt("interrupted")
     return result
 
 
 def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
-    """This worker, as its watchdog needs to know it.
-
-    Args:
-        job: the run.
-        agreed: True if the run directory is the one of all its processes.
-    """
-    limits = job.settings.launch
-    rank = int(os.environ["RANK"])
-    return WatchdogConfig(
-        rank,
-        job.placement.num_processes,
-        job.run if agreed else None,
-        limits.hang_timeout,
-        limits.start_timeout,
-        limits.stop_timeout,
-    )
+    """Configuration of this worker's watchdog; `agreed` is True if all processes have the run directory of the job."""
+    rank, limits, run = int(os.environ["RANK"]), job.settings.launch, job.run if agreed else None
+    timeouts = limits.hang_timeout, limits.start_timeout, limits.stop_timeout
+    return WatchdogConfig(rank, job.placement.num_processes, run, *timeouts)
 
 
 def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
-    """Runs the stages of this process, which a launcher started; the summary where the last stage is.
+    """Runs the stages of this process, which a launcher started; the summary in the process of the last stage.
 
     Ends the process with exit code 75 when a neighbor is lost.
 
     Raises:
-        RunError: anything else was raised, by the user's code or ours; names the stage and the note with the traceback.
+        RunError: any other exception was raised; names the stage and the file with the traceback.
     """
     keep_freed_memory()
     activity = watchdog.activity
@@ -164,7 +141,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
             process, job = join(job)
     except LostStageError as error:
         if watchdog.watched.run is not None:
-            _note_of(error).leave(watchdog.watched.run, watchdog.watched.process)
+            _leave_note(watchdog.watched.run, watchdog.watched.process, error)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
@@ -181,49 +158,45 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         with _switched(job):
             return _run_stages(job, process, show, watchdog)
     except BaseException as error:
-        note = _note_failure(job, process.rank, error)
+        note = _leave_note(job.run, process.rank, error)
         stage, file = job.placement.name(process.rank), job.run.failure_traceback(process.rank)
         raise RunError(f"{stage} {note.line}; traceback in {file}") from error
 
 
-def _note_failure(job: Job, rank: int, error: BaseException) -> FailureNote:
-    """Leaves the note of a worker that raised an exception, and returns it."""
-    failure = Failure.of(error)
-    note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
-    note.leave(job.run, rank)
+def _leave_note(run: RunDirectory, rank: int, error: BaseException) -> FailureNote:
+    """Leaves the note of a worker that raised an exception or lost another worker, and returns it."""
+    if isinstance(error, LostStageError):
+        failure = Failure.of(error.__cause__ or error)  # torch's message
+        note = FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
+    else:
+        failure = Failure.of(error)
+        note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
+    note.leave(run, rank)
     return note
-
-
-def _note_of(error: LostStageError) -> FailureNote:
-    """Note of a worker that lost another worker, with torch's message."""
-    failure = Failure.of(error.__cause__ or error)
-    return FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
 
 
 def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
     activity = watchdog.activity
     activity.now("building the data set and the model")
-    placement = process.placement
-    parts = build_worker_components(job, process.stages, process.device, show, process.replica)
-    stages = build_stages(parts.chain, job.bounds, parts.training, process.stages, process.replica)
     hooks = RunHooks(
-        parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace,
-        watchdog.gate,
-    )  # fmt: skip
+        on_operation=lambda operation: activity.now(str(operation)),
+        on_progress=activity.now,
+        waiting=activity.wait,
+        computing=activity.compute,
+        gate=watchdog.gate,
+    )
     try:
-        activity.now("connecting the stages")
-        with activity.wait("the other processes"):
-            executor = connect_stages(stages, parts.phases, hooks, parts.training.clip_norm, process.transport)
+        session = TrainingSession(job, hooks, show, process.rank, process.transport)
         watchdog.begin()
-        run = TrainingSession(job, parts, executor)
-        watchdog.reports.own = run.trainer.own_reports
-        result = run.train()
+        watchdog.reports.own = session.trainer.own_reports
+        result = session.train()
     except DivergedError as error:
-        sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
-        reports = [report or [{}] * len(expected) for expected, report in sent]
-        return run.diverge(error, reports_by_stage(placement.in_order(reports), executor.replicas))
+        sent = zip(job.placement.stages_of, watchdog.stop_others(), strict=True)
+        reports = [report or [{}] * len(stages) for stages, report in sent]
+        by_stage = reports_by_stage(job.placement.in_order(reports), session.trainer.executor.replicas)
+        return session.diverge(error, by_stage)
     except LostStageError as error:
-        _note_of(error).leave(job.run, process.rank)
+        _leave_note(job.run, process.rank, error)
         watchdog.lose()
     if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
         dist.destroy_process_group()

@@ -12,6 +12,9 @@ from pipetrain.planner.partition.rules import PartitionRule
 from pipetrain.planner.profile.estimate import LayerCost, WeightPasses, layer_costs, no_passes
 from pipetrain.planner.profile.profile import SharedWeight
 
+FINEGRAINED = "finegrained"
+"""Name of the partition whose stages are of single weights."""
+
 
 @dataclass(frozen=True)
 class StagePlan:
@@ -48,9 +51,20 @@ class Plan:
     replicas: tuple[int, ...] | None = None
 
     @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """(first layer, last layer exclusive) of each stage."""
+        return [(stage.first, stage.last) for stage in self.stages]
+
+    @property
+    def finegrained(self) -> bool:
+        """True if the stages are of single weights; `first` and `last` then number weight units."""
+        return self.rule == FINEGRAINED
+
+    @property
     def stale_weight_share(self) -> float:
-        """The share of the weights in all stages but the last."""
-        return stale_weight_share([stage.parameters for stage in self.stages])
+        """The share of the weights in all stages but the last, which an asynchronous schedule delays."""
+        parameters = [stage.parameters for stage in self.stages]
+        return sum(parameters[:-1]) / max(1, sum(parameters))
 
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
@@ -61,15 +75,6 @@ class Plan:
             **({} if self.replicas is None else {"replicas": list(self.replicas)}),
             "stages": [{"stage": r, **asdict(stage)} for r, stage in enumerate(self.stages)],
         }
-
-
-def stale_weight_share(parameters: Sequence[int]) -> float:
-    """The share of the weights in all stages but the last, which an asynchronous schedule delays.
-
-    Args:
-        parameters: number of each stage; without any the share is 0.
-    """
-    return sum(parameters[:-1]) / max(1, sum(parameters))
 
 
 def make_plan(

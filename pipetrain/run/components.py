@@ -1,11 +1,17 @@
-"""The objects of a run, built once to see that they can be, and what they say about each other."""
+"""The objects of a run, built by preflight to see that they can be, and in each worker to train with them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 
-from pipetrain.config.settings import ReplicaSettings, Settings
+import torch
+
+from pipetrain.config.settings import Settings
 from pipetrain.data.ranges import LabelRange
+from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.executors.torch_pipelining.limits import common_placement
+from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import Loss, Metrics
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
@@ -17,109 +23,157 @@ from pipetrain.run.builders.loss import build_loss, build_metrics
 from pipetrain.run.builders.machine import device_of
 from pipetrain.run.builders.model import build_arithmetic, build_model
 from pipetrain.run.builders.pipeline import (
+    build_phases,
     build_recompute_segments,
     build_rule,
-    build_schedules,
+    build_schedule,
     first_layers,
-    phases_of_rule,
-    replicas_of,
+    replica_counts,
 )
 from pipetrain.run.builders.weight_traffic import weight_memory_traffic
 from pipetrain.run.checks.dry_run import DryRun, training_dry_run
 from pipetrain.run.checks.ranges import label_range
+from pipetrain.run.job import Job
 from pipetrain.run.profiling.auto_partition import plan_cuts
-from pipetrain.run.resume import StartPoint
 from pipetrain.run.timetable import Timetable, replayed_drains, timetable_of
 from pipetrain.schedules import Placement
-
-_FRESH = StartPoint()
 
 
 @dataclass(frozen=True)
 class Components:
-    """The objects of a run, built once to see that they can be, and what they say about each other.
+    """The objects of a run; the properties among them are built when they are first read.
 
     Attributes:
-        bounds: (first layer, last layer exclusive) of each stage; weight units in place of layers where `finegrained`.
-        finegrained: True if stages are of single weights.
-        segments: which stages recompute together; None if none does.
-        placement: which process has which stages.
-        replicas: how many processes have each.
-        loss, trial: the loss, and what the model makes of the first samples.
-        metrics: of evaluations, in addition to those of the loss.
-        labels: those that the model can learn; None if the loss is not over classes.
-        account: how the cuts were found, where they were planned.
+        device: cpu or cuda.
+        chain: the model.
+        timetable: when the run drains, evaluates, saves and ends.
+        plan: the stages.
+        account: lines on how the cuts were planned, if they were.
+
+    Raises:
+        ConfigError: from a property, if its object cannot be built.
     """
 
+    settings: Settings
     device: str
     data: Data
     chain: LayerChain
-    plan: Plan
-    bounds: list[tuple[int, int]]
-    finegrained: bool
     timetable: Timetable
-    segments: RecomputeSegments | None
-    phases: list[Phase]
-    placement: Placement
-    replicas: ReplicaSettings
-    loss: Loss
-    metrics: Metrics
-    trial: DryRun
-    labels: LabelRange | None
-    account: list[str]
+    plan: Plan
+    account: list[str] = field(default_factory=list)
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """(first layer, last layer exclusive) of each stage; weight units instead of layers if `finegrained`."""
+        return self.plan.bounds
+
+    @property
+    def finegrained(self) -> bool:
+        """True if stages are of single weights."""
+        return self.plan.finegrained
+
+    @cached_property
+    def segments(self) -> RecomputeSegments | None:
+        """Stages that recompute together; None if none recomputes."""
+        stage_of = first_layers(self.chain, self.bounds, finegrained=self.finegrained)
+        return build_recompute_segments(self.settings.train, len(self.bounds), stage_of)
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """Schedule and method of each phase."""
+        settings, timetable, num_stages = self.settings, self.timetable, len(self.bounds)
+        replicas = replace(settings.replicas, counts=self.plan.replicas)
+        try:
+            return build_phases(settings, timetable, num_stages, self.segments, replicas)
+        except ConfigError as error:
+            if replicas == settings.replicas:
+                raise
+            build_phases(settings, timetable, num_stages, self.segments)  # raises if they are not the reason
+            path = settings.partition.options.get("path")
+            where = "partition=auto" if path is None else f"partition.path={path}"
+            raise ConfigError(
+                f"{where}: its stages have replicas, {'-'.join(map(str, replicas.counts or ()))}: {error}; or "
+                "planner.straight=true plans without"
+            ) from error
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Process of each stage."""
+        return common_placement([phase.rules.schedule for phase in self.phases], len(self.bounds))
+
+    @cached_property
+    def loss(self) -> Loss:
+        """Loss of the last stage."""
+        return build_loss(self.settings, self.data.dataset)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Metrics of evaluations in addition to those of the loss."""
+        return build_metrics(self.settings)
+
+    @cached_property
+    def trial(self) -> DryRun:
+        """The model's outputs for the first samples."""
+        return training_dry_run(self.data, self.chain, build_arithmetic(self.settings.train))
+
+    @cached_property
+    def labels(self) -> LabelRange | None:
+        """Range of the labels that the model can learn; None if the loss is not over classes."""
+        return label_range(self.settings.model.target, self.data.dataset, self.trial, self.loss)
 
 
-def build(settings: Settings, found: StartPoint = _FRESH) -> Components:
-    """The objects of a run.
+def build(settings: Settings, resume: Path | None = None) -> Components:
+    """The objects of a run, before it starts.
 
     Args:
         settings: of the run.
-        found: the state that it resumes from.
+        resume: the checkpoint to continue from.
 
     Raises:
-        ConfigError: one cannot be built.
+        ConfigError: an object cannot be built.
     """
     settings.check_targets()
     device = device_of(settings.device)
     rule = build_rule(settings)
     data = build_data(settings)
     chain = build_model(settings, data.dataset)
-    finegrained = isinstance(rule, FineGrained)
     timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
-    shares_weights = all(schedule.synchronous for schedule in build_schedules(settings))
+    shares_weights = True
+    for phase in settings.phases:
+        with phase.naming_errors():
+            shares_weights &= build_schedule(phase).synchronous
     account: list[str] = []
     if isinstance(rule, AutoPartition):
-        rule, account = plan_cuts(settings, rule, found, data, chain, shares_weights=shares_weights)
-    traffic = weight_memory_traffic(settings, timetable)
-    plan = (
-        rule.plan(chain, data.example)
-        if isinstance(rule, FineGrained)
-        else make_plan(chain, rule, data.example, traffic, shares_weights=shares_weights)
-    )
-    plan = rule.timed(plan) if isinstance(rule, PlannedPartition) else plan
-    replicas = replicas_of(settings, rule)
-    plan = replace(plan, replicas=replicas.counts)
-    bounds = [(stage.first, stage.last) for stage in plan.stages]
-    stage_of = first_layers(chain, bounds, finegrained=finegrained)
-    segments = build_recompute_segments(settings.train, len(bounds), stage_of)
-    phases = phases_of_rule(settings, rule, timetable, len(bounds), segments)
-    placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
-    loss, trial = build_loss(settings, data.dataset), training_dry_run(data, chain, build_arithmetic(settings.train))
-    return Components(
-        device=device,
-        data=data,
-        chain=chain,
-        plan=plan,
-        bounds=bounds,
-        finegrained=finegrained,
-        timetable=timetable,
-        segments=segments,
-        phases=phases,
-        placement=placement,
-        replicas=replicas,
-        loss=loss,
-        metrics=build_metrics(settings),
-        trial=trial,
-        labels=label_range(settings.model.target, data.dataset, trial, loss),
-        account=account,
-    )
+        rule, account = plan_cuts(settings, rule, resume, data, chain, shares_weights=shares_weights)
+    if isinstance(rule, FineGrained):
+        plan = rule.plan(chain, data.example)
+    else:
+        traffic = weight_memory_traffic(settings, timetable)
+        plan = make_plan(chain, rule, data.example, traffic, shares_weights=shares_weights)
+    if isinstance(rule, PlannedPartition):
+        plan = rule.timed(plan)
+    plan = replace(plan, replicas=replica_counts(settings, rule))
+    return Components(settings, device, data, chain, timetable, plan, account)
+
+
+def build_in_worker(job: Job, device: torch.device) -> Components:
+    """The objects of a run in one of its processes, with the plan and the timetable of the job.
+
+    Raises:
+        RunError: the model has other layers than in preflight.
+    """
+    lazy_compiler.install()
+    torch.set_num_threads(job.threads)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    data = build_data(job.settings)
+    data.expect(job.labels, job.tokens)
+    if job.settings.dataset.pin_memory and device.type == "cuda":
+        data.train.pinned = data.evaluation.pinned = True  # reads into page-locked memory
+    chain = build_model(job.settings, data.dataset)
+    if not job.plan.finegrained and len(chain) != job.plan.bounds[-1][1]:
+        raise RunError(
+            f"model: {len(chain)} layers here, but {job.plan.bounds[-1][1]} when the run was prepared; its code must "
+            "build the same layers in every process"
+        )
+    return Components(job.settings, job.device, data, chain, job.timetable, job.plan)

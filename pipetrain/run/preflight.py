@@ -1,86 +1,67 @@
 """Everything that can be wrong with a run, found before a process is started or a file overwritten."""
 
 import os
-from dataclasses import dataclass
 
 from pipetrain.config.settings import Settings
 from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
-from pipetrain.planner.run_plan import Plan
 from pipetrain.run.builders.machine import device_at
 from pipetrain.run.checks.data import check_data
 from pipetrain.run.checks.model import check_model
 from pipetrain.run.checks.pipeline import check_pipeline
-from pipetrain.run.components import build
+from pipetrain.run.components import Components, build
 from pipetrain.run.job import Job
 from pipetrain.run.provenance import provenance
-from pipetrain.run.resume import check_start, find_start
+from pipetrain.run.resume import check_start, find_checkpoint
 from pipetrain.tracking.run_directory import RunDirectory
 
 
-@dataclass(frozen=True)
-class PreparedRun:
-    """A run that can start.
-
-    Attributes:
-        job: for the processes.
-        plan: the partition.
-        notes: what the user should know.
-    """
-
-    job: Job
-    plan: Plan
-    notes: list[str]
-
-
-def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
+def prepare(settings: Settings, run: RunDirectory) -> Job:
     """Builds everything once and checks that it goes together.
 
     Raises:
         ConfigError: the first setting that cannot work.
     """
     lazy_compiler.install()
-    found = find_start(settings, run)
-    components = build(settings, found)
+    resume, resume_notes = find_checkpoint(settings, run)
+    components = build(settings, resume)
+    placement, labels, tokens = components.placement, components.labels, components.trial.tokens
     notes = [note for check in (check_model, check_data, check_pipeline) for note in check(settings, components)]
-    start = check_start(settings, run, found, components.timetable, components.data.dataset, components.chain)
-    placement = components.placement
+    finished = False
+    if resume is not None:
+        finished, missing = check_start(resume, run, components)
+        resume_notes += missing
     processes = 1 if components.finegrained else placement.num_processes
-    job = Job(
+    return Job(
         settings=settings,
         run=run,
-        bounds=components.bounds,
-        plan=[{"layers": stage.last - stage.first, "parameters": stage.parameters} for stage in components.plan.stages],
+        plan=components.plan,
         timetable=components.timetable,
-        segments=components.segments,
         placement=placement,
         threads=settings.threads or max(1, usable_cores() // processes),
         device=components.device,
-        resume=start.checkpoint,
-        finegrained=components.finegrained,
-        provenance=provenance(components.device),
-        finished=start.finished,
-        labels=components.labels,
-        tokens=components.trial.tokens,
-        replicas=components.replicas,
+        resume=resume,
+        finished=finished,
+        labels=labels,
+        tokens=tokens,
         lower_is_better=components.metrics.lower_is_better,
+        provenance=provenance(components.device),
+        notes=list(dict.fromkeys([*notes, *_transport_notes(components), *resume_notes])),
     )
-    notes = list(dict.fromkeys([*notes, *_transport(job), *start.notes]))
-    return PreparedRun(job, components.plan, notes)
 
 
-def _transport(job: Job) -> list[str]:
+def _transport_notes(components: Components) -> list[str]:
     """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet."""
-    processes = job.placement.num_processes
-    if job.device == "cpu" or job.settings.executor.simulated or processes == 1:
+    processes = components.placement.num_processes
+    if components.device == "cpu" or components.settings.executor.simulated or processes == 1:
         return []
     if "RANK" in os.environ:
-        return ["messages: over NCCL if each process has a GPU of its own; summary.json says which way they went"]
-    devices = [device_at(job.device, process) for process in range(processes)]
-    found = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
-    way = "from GPU to GPU over NCCL" if found.direct else "through host memory over Gloo"
-    return [f"messages: {way}, as {found.reason}"]
+        return ["messages: over NCCL if each process has its own GPU, else over Gloo; summary.json has the transport"]
+    devices = [device_at(components.device, process) for process in range(processes)]
+    transport = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
+    way = "from GPU to GPU over NCCL" if transport.direct else "through host memory over Gloo"
+    return [f"messages: {way}, as {transport.reason}"]
 
 
 def stage_devices(job: Job) -> list[str]:

@@ -20,11 +20,14 @@ _GIT_SECONDS = 5.0
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """The fields of the summary that say where the run comes from; `device` is cpu or cuda."""
+    """Fields of the summary on the origin of the run; `device` is cpu or cuda."""
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no") if commit else None
     return {
         "started_at": _now(),
         "command": shlex.join(sys.orig_argv),
-        **_git(Path.cwd()),
+        "git_commit": commit,
+        "git_dirty": None if changes is None else bool(changes),
         "host": platform.node(),
         "platform": platform.platform(),
         **machine(device),
@@ -33,13 +36,18 @@ def provenance(device: str) -> dict[str, Any]:
 
 def machine(device: str) -> dict[str, Any]:
     """Versions and hardware that the speed of a computation depends on; `device` is cpu or cuda."""
+    listing = Path("/proc/cpuinfo")
+    lines = listing.read_text(encoding="utf-8", errors="replace").splitlines() if listing.is_file() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    # the driver reports names without a context, and so without using memory on any device
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if device == "cuda" else []
     return {
         "pipetrain_version": __version__,
         "torch_version": torch.__version__,
         "python_version": platform.python_version(),
-        "cpu": _cpu(),
+        "cpu": next(models, platform.processor() or platform.machine()),
         "cores": usable_cores(),
-        "gpus": _gpus() if device == "cuda" else [],
+        "gpus": gpus,
     }
 
 
@@ -55,35 +63,13 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _git(folder: Path) -> dict[str, Any]:
-    """The commit of the repository around a folder, and whether files that it tracks have changed since."""
-    commit = _output("rev-parse", "HEAD", folder=folder)
-    changes = _output("status", "--porcelain", "--untracked-files=no", folder=folder) if commit else None
-    return {"git_commit": commit, "git_dirty": None if changes is None else bool(changes)}
-
-
-def _output(*words: str, folder: Path) -> str | None:
-    """Output of git; None without git or outside a repository."""
+def _git(*words: str) -> str | None:
+    """Output of git in the working directory; None without git or outside a repository."""
     if (git := shutil.which("git")) is None:
         return None
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        done = subprocess.run(
-            [git, "-C", folder, *words], env=environment, capture_output=True, text=True, timeout=_GIT_SECONDS
-        )
+        done = subprocess.run([git, *words], env=environment, capture_output=True, text=True, timeout=_GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _cpu() -> str:
-    """Name of the processor, as far as the system reports it."""
-    listing = Path("/proc/cpuinfo")
-    lines = listing.read_text(encoding="utf-8", errors="replace").splitlines() if listing.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def _gpus() -> list[str]:
-    """Names of the devices; the driver reports them without a context, and so without using memory, on any device."""
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

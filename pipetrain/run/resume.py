@@ -1,10 +1,8 @@
 """Starting point of a run: the checkpoint that `resume` asks for, and the checks that this run may continue it."""
 
 import contextlib
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,12 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
-from pipetrain.models.chain import LayerChain
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.compatibility import check_data, check_optimizer, check_vocabulary, check_weights
+from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.progress import TrainingState
 from pipetrain.run.checkpoint.writer import remove_leftovers
-from pipetrain.run.settings_diff import Difference, differences, identity_settings
-from pipetrain.run.timetable import Timetable
-from pipetrain.run.trainer import evaluation_due, target_reached
-from pipetrain.tracking import strict_json, summary
+from pipetrain.run.components import Components
+from pipetrain.run.settings_diff import Difference, changes_since, identity_settings
+from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
 
@@ -29,103 +25,78 @@ _STATELESS = ("optimizer.lr", "optimizer.clip_norm")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-@dataclass(frozen=True)
-class StartPoint:
-    """Starting point of a run: its first step, the step of a checkpoint, or its end.
+def find_checkpoint(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[str]]:
+    """The checkpoint to continue from, with notes for the user; None for a fresh start.
 
-    Attributes:
-        checkpoint: the checkpoint to continue from; None for a fresh start.
-        notes: for the user.
-        differences: settings of the checkpoint that differ from this run's.
-        step: number of steps that are done.
-        finished: True if the run is complete, its summary included.
-    """
-
-    checkpoint: Path | None = None
-    notes: list[str] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
-    step: int = 0
-    finished: bool = False
-
-    @property
-    def source(self) -> RunDirectory:
-        """The run that the checkpoint is of."""
-        assert self.checkpoint is not None
-        return RunDirectory(self.checkpoint.parent.parent)
-
-
-def find_start(settings: Settings, run: RunDirectory) -> StartPoint:
-    """The checkpoint to continue from.
-
-    `auto` looks in this run's own directory, then next to it for the newest run of an identical configuration. Where
-    the newest checkpoint of a run is damaged, the newest whole one takes its place.
+    `auto` looks in this run's own directory, then next to it for the newest run of an identical configuration. If the
+    newest checkpoint of a run is damaged, the newest whole one is used.
 
     Raises:
-        ConfigError: the named run has no whole checkpoint or is still alive, or a setting differs that a run keeps.
+        ConfigError: the named run has no whole checkpoint or is still alive, or a setting differs that must stay.
     """
     if settings.resume is None:
-        return StartPoint()
+        return None, []
     remove_leftovers(run.path)
-    found = _automatic(settings, run) if settings.resume == "auto" else _named(settings.resume, run)
-    return found if found.checkpoint is None else _compared(settings, found)
+    folder, notes = _automatic(settings, run) if settings.resume == "auto" else (_named(settings.resume, run), [])
+    if folder is None:
+        return None, notes
+    faults = [f"{fault}; an earlier checkpoint takes its place" for fault in notes]
+    return folder, [*faults, *_check_settings(settings, folder)]
 
 
-def _named(resume: str, run: RunDirectory) -> StartPoint:
+def _named(resume: str, run: RunDirectory) -> Path:
     if not resume or not Path(resume).is_dir():
         raise ConfigError(
             f"resume={resume}: no such folder; name a run directory or a checkpoint in one, or write auto"
         )
-    found = StartPoint(store.newest_undamaged(resume))
-    if found.source.path != run.path.resolve():
-        _check_ended(f"resume={resume}", found.source)
-    return found
+    folder = store.newest_undamaged(Path(resume))
+    if store.run_of(folder).path != run.path.resolve():
+        _check_ended(f"resume={resume}", store.run_of(folder))
+    return folder
 
 
-def _automatic(settings: Settings, run: RunDirectory) -> StartPoint:
-    if store.checkpoints(run.path):
-        found = _newest_whole(run)
-        if found.checkpoint is None:
-            raise ConfigError(
-                f"resume=auto: no checkpoint here is whole: {found.notes[0]}; start afresh without resume"
-            )
-        return found
-    return _beside(settings, run)
+def _automatic(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[str]]:
+    """The checkpoint with the faults of newer ones; or None with a note on the reason, if there is one to give."""
+    if not store.checkpoints(run.path):
+        return _next_to(settings, run)
+    folder, faults = store.newest_whole(run.path)
+    if folder is None:
+        raise ConfigError(f"resume=auto: no checkpoint here is whole: {faults[0]}; start again without resume")
+    return folder, faults
 
 
-def _beside(settings: Settings, run: RunDirectory) -> StartPoint:
-    """The newest run of this configuration next to `run` decides; a run without a checkpoint is skipped."""
+def _next_to(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[str]]:
+    """From the newest run of this configuration next to `run`; a run without a checkpoint is skipped."""
     wanted = identity_settings(settings.stored)
     for candidate in _newest_first(run):
-        left = store.checkpoints(candidate.path) or owner_of(candidate.path)
-        if not left or _comparable(candidate.path, candidate.config.stat().st_mtime_ns) != wanted:
+        started = store.checkpoints(candidate.path) or owner_of(candidate.path)
+        if not started or _identity_of(candidate.path, candidate.config.stat().st_mtime_ns) != wanted:
             continue
         _check_ended("resume=auto", candidate)
         if completed(candidate):
-            return StartPoint(notes=[f"resume=auto: {candidate} has completed this configuration"])
-        if (found := _newest_whole(candidate)).checkpoint is not None:
-            return found
-    return StartPoint()
+            return None, [f"resume=auto: {candidate} has completed this configuration"]
+        folder, faults = store.newest_whole(candidate.path)
+        if folder is not None:
+            return folder, faults
+    return None, []
 
 
 def _newest_first(run: RunDirectory) -> list[RunDirectory]:
+    """Other runs in the folder of `run`, newest first by the time at which their configuration was written."""
     # the default directories are outputs/DATE/TIME
     day = run.path.parent
     days = day.parent.glob("????-??-??") if _DATE.fullmatch(day.name) else [day]
-    others = (RunDirectory(path) for each in days for path in each.glob("*") if path != run.path)
-    written = {each: at for each in others if (at := _written_at(each)) is not None}
-    return sorted(written, key=lambda each: written[each], reverse=True)
-
-
-def _written_at(run: RunDirectory) -> float | None:
-    """Time at which the configuration was written; None if it is missing, or is another user's and cannot be read."""
-    with contextlib.suppress(OSError):
-        if run.config.is_file():
-            return run.config.stat().st_mtime
-    return None
+    written: dict[RunDirectory, float] = {}
+    for path in (path for each in days for path in each.glob("*") if path != run.path):
+        other = RunDirectory(path)
+        with contextlib.suppress(OSError):  # another user's
+            if other.config.is_file():
+                written[other] = other.config.stat().st_mtime
+    return sorted(written, key=written.__getitem__, reverse=True)
 
 
 @cache
-def _comparable(path: Path, _written_at: int) -> Mapping[str, Any] | None:
+def _identity_of(path: Path, _written_at: int) -> Mapping[str, Any] | None:
     """Settings that identify a run's configuration; None if its file is damaged: it may be another program's.
 
     It is read once: each run of a sweep looks at all that ended before it.
@@ -148,101 +119,64 @@ def _check_ended(setting: str, run: RunDirectory) -> None:
         raise ConfigError(f"{setting}: {run} is still running ({owner}); wait for its end")
 
 
-def _newest_whole(run: RunDirectory) -> StartPoint:
-    """The newest checkpoint without a problem; what is wrong with those after it are the notes."""
-    found = store.newest_whole(run.path)
-    instead = "" if found.folder is None else "; an earlier checkpoint takes its place"
-    return StartPoint(found.folder, [f"{each}{instead}" for each in found.faults])
-
-
-def _compared(settings: Settings, found: StartPoint) -> StartPoint:
-    """With what differs between this run and the one that it continues.
+def _check_settings(settings: Settings, folder: Path) -> list[str]:
+    """A note on the settings that differ from those of the checkpoint.
 
     Raises:
-        ConfigError: a setting that a run keeps.
+        ConfigError: one of them must stay.
     """
-    assert found.checkpoint is not None
-    source = found.source
-    _check_names(settings, found)
-    before = store.load_config(found.checkpoint)
-    now = json.loads(strict_json.dumps(settings.stored))  # as it would be read back
-    others = differences(before.settings, now, (before.choices, settings.choices))
-    for each in others:
+    source, progress = store.run_of(folder), store.load_progress(folder)
+    names = [Difference(group, progress[group], settings.choices[group]) for group in ("model", "dataset")]
+    changes = changes_since(folder, settings)
+    for each in (*(each for each in names if each.old != each.new), *changes):
         if each.why_fixed:
-            raise ConfigError(_refusal(settings, source, each))
-    notes = [f"other settings than {source} had: {', '.join(map(str, others))}"] if others else []
-    return replace(found, notes=[*found.notes, *notes], differences=others)
+            old, new = as_configured(each.old), as_configured(each.new)
+            raise ConfigError(
+                f"resume={settings.resume}: {source} was trained with {each.setting}={old}, but this run has "
+                f"{each.setting}={new}, and {each.why_fixed}; a resumed run takes no settings from there: give "
+                f"{each.setting}={old} again, or leave out resume"
+            )
+    return [f"other settings than {source} had: {', '.join(map(str, changes))}"] if changes else []
 
 
-def _check_names(settings: Settings, found: StartPoint) -> None:
-    assert found.checkpoint is not None
-    progress = store.load_progress(found.checkpoint)
-    for group in ("model", "dataset"):
-        difference = Difference(group, progress[group], settings.choices[group])
-        if difference.old != difference.new:
-            raise ConfigError(_refusal(settings, found.source, difference))
+def check_start(folder: Path, run: RunDirectory, components: Components) -> tuple[bool, list[str]]:
+    """Checks a checkpoint against the data set, the model and the length of the run that continues it.
 
-
-def _refusal(settings: Settings, source: RunDirectory, difference: Difference) -> str:
-    setting, old, new = difference.setting, as_configured(difference.old), as_configured(difference.new)
-    return (
-        f"resume={settings.resume}: {source} was trained with {setting}={old}, but this run has {setting}={new}, and "
-        f"{difference.why_fixed}; a run that resumes takes no settings from there: give "
-        f"{setting}={old} again, or leave out resume"
-    )
-
-
-def check_start(
-    settings: Settings, run: RunDirectory, found: StartPoint, timetable: Timetable, dataset: Any, chain: LayerChain
-) -> StartPoint:
-    """Checks the checkpoint against the data set, the model and the length of the run; the start with its step.
+    Returns:
+        True if nothing is left to run or to write; and a note on what is left of a run that has ended.
 
     Raises:
-        ConfigError: it cannot resume from the checkpoint that `resume` names, or has no steps left.
+        ConfigError: the run cannot continue from the checkpoint, or has no steps left.
     """
-    folder = found.checkpoint
-    if folder is None:
-        return found
-    check_vocabulary(folder, dataset)
-    check_data(folder, timetable.steps_per_epoch)
-    check_weights(folder, chain)
-    if any(each.setting.startswith("optimizer.") for each in found.differences if each.setting not in _STATELESS):
-        check_optimizer(folder, settings.optimizer)
+    settings, timetable = components.settings, components.timetable
     progress = store.load_progress(folder)
-    step, total = progress["step"], timetable.total_steps
-    if step > total:
-        raise ConfigError(_nothing_to_do(settings, found, step, total))
-    done = step == total or target_reached(progress, settings.train.target) is not None
-    finished = done and _has_ended(settings, run, found, step)
-    notes = [*found.notes, *_what_is_missing(step, done=done, evaluation=evaluation_due(progress, timetable))]
-    return replace(found, step=step, finished=finished, notes=notes)
-
-
-def _what_is_missing(step: int, *, done: bool, evaluation: bool) -> list[str]:
-    """A line on what is still to be done at the step of the checkpoint."""
-    if done:
-        missing = "the evaluation and the summary" if evaluation else "the summary"
-        return [f"all {step} steps are done; still missing: {missing}"]
-    return [f"the evaluation after step {step}, which was broken off, comes first"] if evaluation else []
-
-
-def _has_ended(settings: Settings, run: RunDirectory, found: StartPoint, step: int) -> bool:
-    """True if a run that has done all its steps has its summary, too.
-
-    Raises:
-        ConfigError: it has, and this run is another.
-    """
-    if not completed(found.source):
-        return False
-    others = [str(each) for each in found.differences if each.changes_weights]
-    if settings.resume == "auto" and found.source.path == run.path.resolve() and not others:
-        return True
-    had = f"; it was completed with other settings ({', '.join(others)})" if others else ""
-    raise ConfigError(_nothing_to_do(settings, found, step, step) + had)
-
-
-def _nothing_to_do(settings: Settings, found: StartPoint, step: int, last: int) -> str:
-    return (
-        f"resume={settings.resume}: {found.checkpoint} is at step {step}, and this run ends at step {last}; raise "
-        "train.epochs or train.max_steps"
+    store.check_vocabulary(folder, components.data.dataset)
+    before = progress.get("steps_per_epoch", timetable.steps_per_epoch)
+    if before != timetable.steps_per_epoch:
+        raise ConfigError(
+            f"dataset: an epoch has {timetable.steps_per_epoch} steps now, and had {before} when {folder} was saved: "
+            "the data set has changed; start a new run without resume"
+        )
+    contents.whole_state(folder, components.chain)
+    changes = changes_since(folder, settings)
+    if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
+        contents.check_optimizer(folder, settings.optimizer)
+    state = TrainingState.of(progress, settings.train.target, timetable)
+    nothing_to_do = (
+        f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
+        f"{min(state.step, timetable.total_steps)}; raise train.epochs or train.max_steps"
     )
+    if state.step > timetable.total_steps:
+        raise ConfigError(nothing_to_do)
+    if not state.ended(timetable):
+        due = [f"the evaluation after step {state.step}, which was interrupted, comes first"]
+        return False, due if state.evaluation_due else []
+    source = store.run_of(folder)
+    if completed(source):
+        others = [str(each) for each in changes if each.changes_weights]
+        if settings.resume == "auto" and source.path == run.path.resolve() and not others:
+            return True, []
+        had = f"; it was completed with other settings ({', '.join(others)})" if others else ""
+        raise ConfigError(nothing_to_do + had)
+    missing = "the evaluation and the summary" if state.evaluation_due else "the summary"
+    return False, [f"all {state.step} steps are done; still missing: {missing}"]

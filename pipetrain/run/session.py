@@ -1,58 +1,38 @@
 """A training session: one process's part of a run, in chronological order: restore, train, save, summarize."""
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.background_writer import BackgroundWriter
-from pipetrain.run.checkpoint.compatibility import vocabulary_sha256
-from pipetrain.run.checkpoint.retention import remove_expired
-from pipetrain.run.checkpoint.store import StoredConfig
-from pipetrain.run.checkpoint.writer import Snapshot, Writer
-from pipetrain.run.decoder import Decoder, decoder_of
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.messages.transport import Transport
+from pipetrain.executors.pipeline import (
+    build_finegrained_pipeline,
+    build_pipeline,
+    build_stages,
+    connect_stages,
+)
+from pipetrain.losses import counts_tokens
+from pipetrain.optim.stage_optimizer import Rate
+from pipetrain.run.builders.machine import device_at
+from pipetrain.run.builders.model import build_arithmetic
+from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
+from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.progress import TrainingState
+from pipetrain.run.checkpoint_saver import CheckpointSaver
+from pipetrain.run.components import Components, build_in_worker
 from pipetrain.run.job import Job
-from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
-from pipetrain.run.trainer import Trainer, evaluation_due, progress_of_target, target_reached
-from pipetrain.run.worker_components import WorkerComponents
+from pipetrain.run.outcome import summary_of
+from pipetrain.run.trainer import Trainer
+from pipetrain.run.whole_model import whole_model_metrics
+from pipetrain.stage.base import Training
 from pipetrain.tracking import summary
-from pipetrain.tracking.run_recorder import Recorder
-from pipetrain.tracking.trace_writer import assemble
-
-
-class SaveClock:
-    """Asks for a checkpoint whenever so much time has passed since the last one, and a minibatch has begun.
-
-    Args:
-        minutes: that pass; None to never ask.
-        ask: called once until the clock is restarted.
-    """
-
-    def __init__(self, minutes: float | None, ask: Callable[[], None]) -> None:
-        self._seconds = None if minutes is None else 60 * minutes
-        self._ask = ask
-        self.start()
-
-    def start(self) -> None:
-        """Counts from now on."""
-        self._began = time.monotonic()
-        self._minibatches = 0
-        self._asked = False
-
-    def look(self) -> None:
-        """Asks, if it is time; to be called before each minibatch."""
-        if self._seconds is None or self._asked:
-            return
-        self._minibatches += 1
-        if self._minibatches > 1 and time.monotonic() - self._began >= self._seconds:
-            self._asked = True
-            self._ask()
-
+from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
+from pipetrain.tracking.stored_settings import values_set
+from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 _LAST_SECONDS = 30.0
 """Time that a failing run gives a checkpoint to become complete."""
@@ -63,60 +43,48 @@ class TrainingSession:
 
     Args:
         job: what to run.
-        parts: what it needs.
-        executor: of the stages of this process.
+        hooks: callbacks of this process; the session adds those for losses and trace.
+        show: is given every record, in the process of the last stage.
+        rank: number of this process; None if it has all stages.
+        transport: of tensors between the processes; None if this is the only one.
+
+    Raises:
+        RunError: the model has other layers than in preflight.
     """
 
-    def __init__(self, job: Job, parts: WorkerComponents, executor: Executor) -> None:
+    def __init__(
+        self, job: Job, hooks: RunHooks, show: Show, rank: int | None = None, transport: Transport | None = None
+    ) -> None:
         self._job = job
-        self._parts = parts
-        self._executor = executor
-        self._aliases = parts.chain.aliases()  # as long as the modules still hold the tensors that they share
-        self._config = StoredConfig(job.settings.stored, job.settings.choices)
-        self._writer = self._background_writer()
-        gate = executor.hooks.gate
-        self._clock = SaveClock(job.settings.checkpoint.every_minutes, gate.pause)
-        gate.before = self._before_minibatch
-        self._decoder = self._decoder_of(job)
-        self.trainer = Trainer(
-            executor,
-            parts.data,
-            job.timetable,
-            parts.recorder,
-            self._save,
-            job.settings.train.target,
-            reached=target_reached(parts.progress, job.settings.train.target),
-            step=parts.progress.get("step", 0),
-            measured=parts.progress.get("per_stage", []),
-            extra_drains=[*parts.progress.get("extra_drains", ())],
-            metrics=parts.progress.get("metrics", {}),
-            further=parts.metrics,
-            decoder=self._decoder,
-            add_evaluation=self._add_evaluation,
+        settings, placement = job.settings, job.placement
+        device = device_at(job.device, 0) if transport is None else transport.device
+        self.components = build_in_worker(job, device)
+        progress = store.load_progress(job.resume) if job.resume else {}
+        state = TrainingState.of(progress, settings.train.target, job.timetable)
+        training = Training(
+            optimizer=partial(build_torch_optimizer, settings.optimizer),
+            rate=build_rate(settings, job.timetable),
+            loss=self.components.loss,
+            clip_norm=settings.optimizer.clip_norm,
+            seed=settings.seed,
+            device=device,
+            arithmetic=build_arithmetic(settings.train),
         )
-        if evaluation_due(parts.progress, job.timetable):
-            self.trainer.evaluation_due = True
-            self.trainer.saved_at = self.trainer.step if job.resumes_itself else None
-
-    def _background_writer(self) -> BackgroundWriter:
-        executor, job, coordinates = self._executor, self._job, self._parts.recorder is not None
-
-        def published() -> None:
-            if coordinates:
-                remove_expired(job.run, job.settings.checkpoint)
-
-        writer = Writer(executor.rank, executor.exchange_in_background, coordinates=coordinates)
-        return BackgroundWriter(writer, executor.hooks, published)
-
-    def _before_minibatch(self) -> None:
-        self._writer.check()
-        if self._parts.recorder is not None:  # one clock for all processes
-            self._clock.look()
-
-    def _decoder_of(self, job: Job) -> Decoder | None:
-        parts, hooks = self._parts, self._executor.hooks
-        decoder = decoder_of(job.settings, parts.data.dataset, parts.chain)
-        return decoder and decoder.on(parts.training.device, hooks)
+        self.recorder: Recorder | None = None
+        if rank is None or rank == placement.of_last_stage:
+            history = contents.load_history(job.resume) if job.resume else {}
+            self.recorder = Recorder(_recorded(job, self.components, training.rate), progress, history, show)
+            hooks = replace(hooks, on_step=self.recorder.step)
+        self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
+        self._executor = _executor(job, self.components, training, replace(hooks, trace=self._trace), rank, transport)
+        self._checkpoints = CheckpointSaver(job, self.components, self._executor, self.recorder)
+        dataset, chain = self.components.data.dataset, self.components.chain
+        self._whole_model_metrics = whole_model_metrics(settings, dataset, chain, device, hooks)
+        self.trainer = Trainer(
+            self._executor, self.components, state, self._checkpoints, self.recorder, self._whole_model_metrics
+        )
+        if state.evaluation_due and job.resumes_itself:
+            self.trainer.saved_at = state.step
 
     def train(self) -> dict[str, Any] | None:
         """Restores, trains and saves; the summary where the last stage is.
@@ -124,31 +92,35 @@ class TrainingSession:
         Raises:
             DivergedError: in the process of the last stage.
         """
-        doing = self._executor.hooks.on_progress
-        if self._job.resume is not None:
-            doing(f"loading {self._job.resume.name}")
+        job, trainer, state, recorder = self._job, self.trainer, self.trainer.state, self.recorder
+        if job.resume is not None:
+            self._executor.hooks.on_progress(f"loading {job.resume.name}")
             for stage in self._executor.stages:
-                store.restore(stage, self._job.resume, self.trainer.step)
-        recorder = self._parts.recorder
+                contents.restore(stage, job.resume, state.step)
         if recorder is not None:
             recorder.start()
-        self._clock.start()
-        if self._job.settings.checkpoint.at_start and not self.trainer.step:
-            self._save(0)
-        reports = self._trained()
-        idle = self._parts.progress and self.trainer.step == self._parts.progress["step"]
-        if idle and not self.trainer.interrupted:
-            reports = self._repeated_end()
-        with self._spent_on_checkpoints():
-            self._writer.finish()
+        self._checkpoints.clock.start()
+        if job.settings.checkpoint.at_start and not state.step:
+            self._checkpoints.save(state)
+        started_at, reports = state.step, self._trained()
+        if job.resume is not None and state.step == started_at and not trainer.interrupted:
+            # all steps were done before; the measurements are those of then
+            if not job.resumes_itself and trainer.saved_at is None:
+                self._checkpoints.save(state)
+            reports = state.measured
+        self._checkpoints.finish()
         result = None
         if recorder is not None:
-            ended = summary_of_interrupted if self.trainer.interrupted else summary_of_completed
-            result = self._finish(recorder, ended(self._job, recorder, reports, self.trainer.reached))
-        if self.trainer.interrupted:
-            self._executor.broadcast_from_last(
-                None
-            )  # none leaves before there is a summary: its launcher would end the others
+            folder, ending = job.run.checkpoint(state.step), dict[str, Any]()
+            if not trainer.interrupted:
+                ending = {"status": "completed", "weights_sha256": summary.weights_sha256(contents.model_state(folder))}
+            else:
+                saved = {"checkpoint": str(folder.relative_to(job.run.path))} if state.step else {}
+                ending = {"status": "interrupted", "reason": f"a signal after step {state.step}", **saved}
+            result = self._finish(recorder, reports, **ending)
+        if trainer.interrupted:
+            # all wait for the summary: a launcher ends the other processes after the first
+            self._executor.broadcast_from_last(None)
         return result
 
     def _trained(self) -> Sequence[dict[str, Any]]:
@@ -157,14 +129,8 @@ class TrainingSession:
         except LostStageError:
             raise  # no process is left to complete a checkpoint with
         except Exception:
-            self._writer.settle(_LAST_SECONDS)
+            self._checkpoints.writer.settle(_LAST_SECONDS)
             raise
-
-    def _repeated_end(self) -> Sequence[dict[str, Any]]:
-        """The end of a run that had done all its steps before: what was measured of its stages then."""
-        if not self._job.resumes_itself and self.trainer.saved_at is None:
-            self._save(self.trainer.step)
-        return self.trainer.measured
 
     def diverge(self, error: DivergedError, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Ends the run whose recorder raised `error`.
@@ -172,72 +138,63 @@ class TrainingSession:
         Raises:
             DivergedError: no recorder of this process did.
         """
-        recorder = self._parts.recorder
-        if recorder is None:
+        if self.recorder is None:
             raise error
-        return self._finish(recorder, summary_of_diverged(self._job, recorder, reports, self.trainer.reached, error))
+        ending = {"status": "diverged", "diverged_at_step": error.step, "reason": str(error)}
+        return self._finish(self.recorder, reports, **ending)
 
-    def _finish(self, recorder: Recorder, result: dict[str, Any]) -> dict[str, Any]:
-        job = self._job
+    def _finish(self, recorder: Recorder, reports: Sequence[dict[str, Any]], **ending: Any) -> dict[str, Any]:
+        """Writes the summary, and closes the files of the run."""
+        job, state, transport = self._job, self.trainer.state, self._executor.transport
         self._executor.hooks.on_progress("writing the summary")
-        result = {**result, **self._transport(), "extra_drains": self.trainer.extra_drains}
-        if self._decoder is not None:
-            result["metric_signatures"] = self._decoder.signatures
-        if self._parts.trace is not None:
-            self._parts.trace.close()
-            placement = job.placement
-            assemble(job.run, [placement.name(process) for process in range(placement.num_processes)])
+        result = summary_of(job, recorder, reports, state.reached, **ending)
+        if transport is None or job.placement.num_processes == 1:
+            result |= {"transport": "none", "transport_reason": "one process"}
+        else:
+            result |= {"transport": transport.backend, "transport_reason": transport.reason}
+        result["extra_drains"] = state.extra_drains
+        if self._whole_model_metrics is not None:
+            result["metric_signatures"] = self._whole_model_metrics.signatures
+        if self._trace is not None:
+            self._trace.close()
+            assemble(job.run, [job.placement.name(process) for process in range(job.placement.num_processes)])
         recorder.close(result)
         summary.write(job.run, result)
         return result
 
-    def _transport(self) -> dict[str, str]:
-        """Fields of the summary about the transport between processes."""
-        transport = self._executor.transport
-        if transport is None or self._job.placement.num_processes == 1:
-            return {"transport": "none", "transport_reason": "one process"}
-        return {"transport": transport.backend, "transport_reason": transport.reason}
 
-    def _save(self, step: int) -> None:
-        self._executor.hooks.on_progress(f"copying the checkpoint of step {step}")
-        with self._spent_on_checkpoints():
-            snapshot = Snapshot(self._tensors(), self._progress(step), self._config)
-            self._writer.save(self._job.run.checkpoint(step), snapshot)
-        self._clock.start()
+def _recorded(job: Job, components: Components, rate: Rate) -> RecordedRun:
+    settings, loader = job.settings, components.data.train
+    return RecordedRun(
+        job.run,
+        len(loader),
+        loader.size_of,
+        rates_by_stage(rate, components.phases),
+        settings.log.every_steps,
+        simulated=settings.executor.simulated,
+        counts_tokens=counts_tokens(components.loss),
+        config=settings.stored,
+        lower_is_better=components.metrics.lower_is_better,
+        hyperparameters=values_set(settings.stored, settings.choices),
+    )
 
-    def _add_evaluation(self, step: int) -> None:
-        if self._parts.recorder is not None:  # what a checkpoint holds of the run is written by this process alone
-            self._executor.hooks.on_progress(f"adding the evaluation to the checkpoint of step {step}")
-            with self._spent_on_checkpoints():
-                self._writer.save_progress(self._job.run.checkpoint(step), self._progress(step))
 
-    @contextlib.contextmanager
-    def _spent_on_checkpoints(self) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        if self._parts.recorder is not None:
-            self._parts.recorder.clock.spend("checkpoint_s", time.perf_counter() - began)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        tensors = self._parts.recorder.history() if self._parts.recorder else {}
-        for stage in self._executor.stages:
-            if stage.replica == 0:  # the others have the same
-                tensors.update(store.stage_tensors(stage))
-        return tensors
-
-    def _progress(self, step: int) -> dict[str, Any]:
-        record = self._parts.recorder.progress() if self._parts.recorder else {}
-        return {
-            "step": step,
-            "steps_per_epoch": self._job.timetable.steps_per_epoch,
-            "vocabulary_sha256": vocabulary_sha256(self._parts.data.dataset),
-            **progress_of_target(self.trainer.reached, self._job.settings.train.target),
-            "per_stage": self.trainer.measured,
-            "extra_drains": self.trainer.extra_drains,
-            "metrics": self.trainer.metrics,
-            "evaluation_due": self.trainer.evaluation_due,
-            "aliases": self._aliases,
-            "untied": self._parts.chain.untied,
-            **self._job.head(),
-            **record,
-        }
+def _executor(
+    job: Job,
+    components: Components,
+    training: Training,
+    hooks: RunHooks,
+    rank: int | None,
+    transport: Transport | None,
+) -> Executor:
+    """The executor of all stages, or of those of one process, connected to the other processes."""
+    chain, bounds, phases = components.chain, components.bounds, components.phases
+    if rank is not None:
+        stages = build_stages(chain, bounds, training, job.placement.stages_of[rank], job.placement.replica_of(rank))
+        hooks.on_progress("connecting the stages")
+        with hooks.waiting("the other processes"):
+            return connect_stages(stages, phases, hooks, training.clip_norm, transport)
+    if not components.finegrained:
+        return build_pipeline(chain, bounds, phases, training, hooks)
+    boundaries = job.settings.train.recompute_boundaries
+    return build_finegrained_pipeline(chain, bounds, phases, training, hooks, boundaries)

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 from typing_extensions import override
 
 from pipetrain.config.schema import TARGET, leaves, schema
+from pipetrain.config.settings import Settings
 from pipetrain.errors import as_configured
+from pipetrain.run.checkpoint import store
+from pipetrain.tracking import strict_json
 
 _PLACE = "its position in the data would change"
 _FIXED = {
@@ -21,7 +25,7 @@ _FIXED = {
     "train.batch_size": _PLACE,
     "seed": "order, augmentation and dropout would change",
 }
-"""Settings that a run keeps, however often it is resumed, and why."""
+"""Settings that every continuation of a run keeps, and why."""
 
 _OF_NO_EFFECT = (
     "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics",
@@ -30,7 +34,7 @@ _OF_NO_EFFECT = (
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""
 
-_UNTOLD = ("resume", "debug")
+_IGNORED = ("resume", "debug")
 
 _OF_LENGTH = ("train.epochs", "train.max_steps", "train.target")
 
@@ -40,7 +44,7 @@ class Difference:
     """A setting whose value has changed.
 
     Attributes:
-        setting: its name on the command line; a group's, where another of its choices was made.
+        setting: its name on the command line; a group's name if another of its choices was made.
         old, new: its values, or the names of the choices.
     """
 
@@ -56,7 +60,7 @@ class Difference:
 
     @property
     def why_fixed(self) -> str | None:
-        """Why no checkpoint can be carried over to this value; None if one can."""
+        """Why no run with this value can continue from a checkpoint; None if one can."""
         return _FIXED.get(self.setting)
 
     @property
@@ -65,28 +69,41 @@ class Difference:
         return not _is_of(self.setting, (*_OF_NO_EFFECT, *_OF_LENGTH))
 
 
+def changes_since(folder: Path, settings: Settings) -> list[Difference]:
+    """Settings of a run that differ from those of the checkpoint in `folder`."""
+    before = store.load_config(folder)
+    now = strict_json.loads(strict_json.dumps(settings.stored))  # as it would be read back
+    return differences(before["settings"], now, (before["choices"], settings.choices))
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[Mapping[str, str]]) -> list[Difference]:
     """Differences between two configurations; a setting that one of them lacks has its default.
 
     Args:
         old: as `config.yaml` holds it.
-        new: as `config.yaml` would hold it.
-        names: of what was chosen of each group, in both.
+        new: likewise.
+        names: the choices of each group, in both.
     """
     before, after = _settings(old), _settings(new)
-    found = [
-        Difference(setting, before.get(setting), after.get(setting))
+    changed = {
+        setting: Difference(setting, before.get(setting), after.get(setting))
         for setting in sorted(before.keys() | after.keys())
-        if before.get(setting) != after.get(setting) and not _is_of(setting, _UNTOLD)
-    ]
-    others = {_group(each): each for each in found if each.setting.endswith(f".{TARGET}")}
-    choices = [_of_choice(group, each, names) for group, each in others.items()]
-    return [*choices, *(each for each in found if _group(each) not in others)]
+        if before.get(setting) != after.get(setting) and not _is_of(setting, _IGNORED)
+    }
+    choices: dict[str, Difference] = {}
+    for setting, difference in changed.items():
+        if setting.endswith(f".{TARGET}"):  # another choice, shown by name if the names differ
+            group = setting.partition(".")[0]
+            chosen = tuple(each.get(group) for each in names)
+            if None in chosen or chosen[0] == chosen[1]:
+                chosen = difference.old, difference.new
+            choices[group] = Difference(group, *chosen)
+    return [*choices.values(), *(each for name, each in changed.items() if name.partition(".")[0] not in choices)]
 
 
 def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that two runs must have in common for either to continue the other."""
-    return {name: value for name, value in _settings(config).items() if not _is_of(name, (*_UNTOLD, *_OF_NO_EFFECT))}
+    return {name: value for name, value in _settings(config).items() if not _is_of(name, (*_IGNORED, *_OF_NO_EFFECT))}
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,15 +114,3 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_of(setting: str, sections: Sequence[str]) -> bool:
     return any(setting == section or setting.startswith(f"{section}.") for section in sections)
-
-
-def _group(difference: Difference) -> str:
-    return difference.setting.partition(".")[0]
-
-
-def _of_choice(group: str, targets: Difference, names: Sequence[Mapping[str, str]]) -> Difference:
-    """Another choice of a group, shown by name if the names differ."""
-    old, new = (each.get(group) for each in names)
-    return (
-        Difference(group, targets.old, targets.new) if None in (old, new) or old == new else Difference(group, old, new)
-    )

@@ -39,36 +39,30 @@ class Timetable:
 
     def intervals(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
+        every = self.save_every_steps or self.total_steps
         while step < self.total_steps:
             epoch, first = divmod(step, self.steps_per_epoch)
-            end = min((epoch + 1) * self.steps_per_epoch, self.total_steps)
-            if self.save_every_steps:
-                end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
             phase = bisect_right(self.phase_ends, step)
-            end = min(end, self.phase_ends[phase])
-            end = min([end, *(drain for drain in self.replayed if drain > step)])
+            drains = ((epoch + 1) * self.steps_per_epoch, (step // every + 1) * every, self.phase_ends[phase])
+            end = min([*drains, self.total_steps, *(drain for drain in self.replayed if drain > step)])
             yield DrainInterval(epoch, first, first + end - step, step, phase)
             step = end
 
     def drains(self, step: int) -> bool:
         """True if the pipeline drains after `step` steps of any run with these settings, replayed or not."""
-        saves = bool(self.save_every_steps) and step % (self.save_every_steps or 1) == 0
-        return self.ends_epoch(step) or saves or step in (0, *self.phase_ends)
+        return self.ends_epoch(step) or self._is_due(step, self.save_every_steps) or step in (0, *self.phase_ends)
 
     def ends_epoch(self, step: int) -> bool:
         """True if an epoch, or the run, ends after `step` steps."""
-        return step % self.steps_per_epoch == 0 or step == self.total_steps
+        return self._is_due(step, self.steps_per_epoch)
 
     def evaluates(self, step: int) -> bool:
         """True if the evaluation set is passed after `step` steps."""
-        if not self.ends_epoch(step) or not self.evaluate_every:
-            return False
-        return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
+        return self._is_due(step, self.steps_per_epoch * self.evaluate_every)
 
     def decodes(self, step: int) -> bool:
         """True if the evaluation after `step` steps takes the metrics of the whole model, too."""
-        due = step == self.total_steps or (step // self.steps_per_epoch) % self.decode_every == 0
-        return due and self.evaluates(step)
+        return self.evaluates(step) and self._is_due(step, self.steps_per_epoch * self.decode_every)
 
     @property
     def evaluations(self) -> list[int]:
@@ -78,20 +72,17 @@ class Timetable:
 
     def saves(self, step: int) -> bool:
         """True if a checkpoint is due after `step` steps."""
-        if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
+        if step == self.total_steps or (self.save_evaluated and self.evaluates(step)):
             return True
-        if self.save_evaluated and self.evaluates(step):
-            return True
-        return bool(self.save_every) and step % (self.steps_per_epoch * self.save_every) == 0
+        return any(self._is_due(step, n) for n in (self.save_every_steps, self.steps_per_epoch * self.save_every))
+
+    def _is_due(self, step: int, every: int | None) -> bool:
+        """True for every so many steps and the last one; False if `every` is 0 or None."""
+        return bool(every) and (step == self.total_steps or step % (every or 1) == 0)
 
 
 def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[int] = ()) -> Timetable:
-    """The timetable of a run: its epochs, train.max_steps or its phases end it, whichever does so first.
-
-    Args:
-        settings: of the run.
-        steps_per_epoch: minibatches of an epoch.
-        replayed: the drains of another run, as steps.
+    """The timetable of a run, which ends with its epochs, train.max_steps or its phases, whichever comes first.
 
     Raises:
         ConfigError: a phase never starts.
@@ -99,20 +90,6 @@ def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[in
     lengths = [phase.length(steps_per_epoch) for phase in settings.phases]
     limits = [settings.train.max_steps, None if lengths[-1] is None else sum(length or 0 for length in lengths)]
     total = min([settings.train.epochs * steps_per_epoch, *(limit for limit in limits if limit is not None)])
-    return Timetable(
-        total_steps=total,
-        steps_per_epoch=steps_per_epoch,
-        evaluate_every=settings.eval.every_epochs,
-        save_every=settings.checkpoint.every_epochs,
-        save_every_steps=settings.checkpoint.every_steps,
-        phase_ends=_phase_ends(lengths, total),
-        save_evaluated=settings.checkpoint.keep_best is not None,
-        decode_every=settings.eval.decode_every_epochs,
-        replayed=replayed,
-    )
-
-
-def _phase_ends(lengths: Sequence[int | None], total: int) -> list[int]:
     ends: list[int] = []
     for number, length in enumerate(lengths):
         start = ends[-1] if ends else 0
@@ -122,21 +99,31 @@ def _phase_ends(lengths: Sequence[int | None], total: int) -> list[int]:
                 "train.epochs or train.max_steps, or shorten the phases before it"
             )
         ends.append(total if length is None else min(total, start + length))
-    return ends
+    return Timetable(
+        total_steps=total,
+        steps_per_epoch=steps_per_epoch,
+        evaluate_every=settings.eval.every_epochs,
+        save_every=settings.checkpoint.every_epochs,
+        save_every_steps=settings.checkpoint.every_steps,
+        phase_ends=ends,
+        save_evaluated=settings.checkpoint.keep_best is not None,
+        decode_every=settings.eval.decode_every_epochs,
+        replayed=replayed,
+    )
 
 
 def replayed_drains(settings: Settings) -> list[int]:
     """The steps after which the named run drained though its settings did not ask for it; nothing if none is named.
 
     Raises:
-        ConfigError: there is no record of a run.
+        ConfigError: the named folder has no records of a run.
     """
     if settings.replay_drains is None:
         return []
     run = RunDirectory(Path(settings.replay_drains))
     if not run.metrics.is_file():
         raise ConfigError(
-            f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which tells of drains; name a run "
+            f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which records drains; name a run "
             "directory"
         )
     return sorted({record["step"] for record in records.read_records(run) if record.get("kind") == "drain"})

@@ -1,25 +1,24 @@
-"""A run from its first step to its last: segments, epochs, evaluation, when to save, when to stop."""
+"""A run from its first step to its last: intervals, epochs, evaluation, when to save, when to stop."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.base import Executor
-from pipetrain.losses import NO_METRICS, Metrics
+from pipetrain.losses import NO_METRICS
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.run.builders.data import Data
-from pipetrain.run.decoder import Decoder
+from pipetrain.run.checkpoint.progress import TrainingState
+from pipetrain.run.checkpoint_saver import CheckpointSaver
+from pipetrain.run.components import Components
 from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.timetable import Timetable
+from pipetrain.run.whole_model import WholeModelMetrics
 from pipetrain.stage.measurements import memory_report
 from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.run_recorder import Recorder
-
-Save = Callable[[int], None]
-"""Writes a checkpoint after so many steps, or adds to it; called in every process together."""
 
 
 @dataclass
@@ -27,173 +26,163 @@ class Trainer:
     """Carries out the timetable on the stages of this process; all processes do so in step.
 
     Attributes:
-        recorder: where the last stage is; None elsewhere.
-        target: metrics at which the run ends.
-        reached: when they were reached.
-        step: minibatches trained so far.
-        measured: the report of every stage at the end of the last epoch.
-        extra_drains: steps after which the pipeline of an asynchronous schedule drained though the settings do not ask
-            for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
-        interrupted: True if the run was interrupted.
-        metrics: of an evaluation at this very step, where the last stage is.
-        further: metrics of evaluations in addition to those of the loss, where the last stage is.
-        decoder: of the metrics that need the whole model; None if there are no such metrics.
-        add_evaluation: adds the evaluation at this very step to the checkpoint of it.
-        evaluation_due: True if the run has yet to be evaluated at this very step.
+        state: position of the run.
+        checkpoints: saves the state.
+        recorder: in the process of the last stage; None in others.
+        decoder: of metrics that need the whole model; None if there are no such metrics.
+        interrupted: True if a signal ended the run.
         saved_at: the step of the newest checkpoint of this run; None if that step may have to be saved again.
     """
 
     executor: Executor
-    data: Data
-    timetable: Timetable
+    components: Components
+    state: TrainingState
+    checkpoints: CheckpointSaver
     recorder: Recorder | None
-    save: Save
-    target: Mapping[str, float] | None = None
-    reached: dict[str, Any] | None = None
-    step: int = 0
-    measured: list[dict[str, Any]] = field(default_factory=list)
-    extra_drains: list[int] = field(default_factory=list)
-    interrupted: bool = False
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    further: Metrics = NO_METRICS
-    decoder: Decoder | None = None
-    add_evaluation: Save = lambda _step: None
-    evaluation_due: bool = False
-    saved_at: int | None = None
-    _idle: list[float] = field(default_factory=list)
-    _idle_steps: int = 0
+    decoder: WholeModelMetrics | None = None
+    interrupted: bool = field(default=False, init=False)
+    saved_at: int | None = field(default=None, init=False)
+    _idle: list[float] = field(default_factory=list, init=False)
+    _idle_steps: int = field(default=0, init=False)
+
+    @property
+    def _timetable(self) -> Timetable:
+        return self.components.timetable
 
     def run(self) -> list[dict[str, Any]]:
-        """Trains from `step` to the end or the target; the measured report of every stage.
+        """Trains from the state's step to the end or the target; the measured report of every stage.
 
         Raises:
             DivergedError: in the process of the last stage.
         """
-        if self.evaluation_due:
+        state = self.state
+        if state.evaluation_due:
             self._evaluate()
             self._save_if_due()
-        while not (self.interrupted or self.reached) and self.step < self.timetable.total_steps:
-            interval = next(self.timetable.intervals(self.step))
+        while not self.interrupted and not state.ended(self._timetable):
+            interval = next(self._timetable.intervals(state.step))
             self._note_drain(interval, interval.start, "resume")
             if self._train(interval):
                 self._stop(interval)
                 continue
-            self._note_drain(interval, self.step, "replay")
-            if self.timetable.ends_epoch(self.step):
+            self._note_drain(interval, state.step, "replay")
+            if self._timetable.ends_epoch(state.step):
                 self._end_epoch()
             self._save_if_due()
         return self.reports()
 
     def _train(self, interval: DrainInterval) -> bool:
-        """Trains the interval; whether it ended early, or before its first minibatch."""
+        """Trains the interval; True if it ended early, perhaps before its first minibatch."""
         if self.recorder:
             self.recorder.begin(interval)
         gate = self.executor.hooks.gate
         begun = gate.begun
-        times = self.executor.train(self.data.train, interval)
-        ended_after = gate.ended_after
-        self.step = interval.start + (interval.minibatches if ended_after is None else ended_after - begun)
-        if self.step > interval.start:
-            self.metrics = {}
-            self._add_idle(times.idle, self.step - interval.start)
+        times = self.executor.train(self.components.data.train, interval)
+        steps = interval.minibatches if gate.ended_after is None else gate.ended_after - begun
+        self.state.step = interval.start + steps
+        if steps:
+            self.state.metrics = {}
+            self._add_idle(times.idle, steps)
             if self.recorder:
                 self.recorder.drain(times.predicted)
-        return ended_after is not None
+        return gate.ended_after is not None
 
     def _stop(self, interval: DrainInterval) -> None:
         """Saves the state of the run, unless it has just been saved or no step was made; ends or continues."""
         gate = self.executor.hooks.gate
         self.interrupted = any(self.executor.exchange(gate.ends))
-        self._note_drain(interval, self.step, "signal" if self.interrupted else "clock")
+        self._note_drain(interval, self.state.step, "signal" if self.interrupted else "clock")
         self._save_once()
         if not self.interrupted:
             gate.open()
 
     def _save_if_due(self) -> None:
-        done = bool(self.reached) or self.step == self.timetable.total_steps
-        if not self.interrupted and (self.timetable.saves(self.step) or done):
+        due = self._timetable.saves(self.state.step) or self.state.ended(self._timetable)
+        if due and not self.interrupted:
             self._save_once()
 
     def _save_once(self) -> None:
         """Saves this step, unless that has been done or there is nothing yet."""
-        if self.step and self.step != self.saved_at:
-            self.save(self.step)
-            self.saved_at = self.step
+        if self.state.step and self.state.step != self.saved_at:
+            self.checkpoints.save(self.state)
+            self.saved_at = self.state.step
 
     def _note_drain(self, interval: DrainInterval, step: int, cause: str) -> None:
-        """Takes down a drain after `step` steps that the settings do not ask for, unless that is known."""
-        expected = self.timetable.drains(step) or self.executor.drains_by_itself(interval)
-        if expected or step in self.extra_drains:
+        """Records a drain after `step` steps that the settings do not ask for, unless that is known."""
+        expected = self._timetable.drains(step) or self.executor.drains_by_itself(interval)
+        if expected or step in self.state.extra_drains:
             return
-        self.extra_drains.append(step)
+        self.state.extra_drains.append(step)
         if self.recorder:
             self.recorder.extra_drain(step, cause)
 
     def _end_epoch(self) -> None:
         self.executor.hooks.on_progress("ending the epoch")
-        self.measured = self.reports()
+        self.state.measured = self.reports()
         if self.recorder:
-            self.recorder.epoch(self.step, self.measured)
-        if self.timetable.evaluates(self.step):
-            self.evaluation_due = True
-            self._save_if_due()  # an evaluation may take long, and be broken off
+            self.recorder.epoch(self.state.step, self.state.measured)
+        if self._timetable.evaluates(self.state.step):
+            self.state.evaluation_due = True
+            self._save_if_due()  # an evaluation may take long, and be interrupted
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """Evaluates at this step, or saves it where the run is to end meanwhile."""
-        began, openings = time.perf_counter(), self.executor.hooks.gate.openings
+        """Evaluates at this step; saves it if a signal ends the run meanwhile."""
+        state, gate = self.state, self.executor.hooks.gate
+        began, openings = time.perf_counter(), gate.openings
         try:
-            metrics = self.executor.evaluate(self.data.evaluation, self.further)
+            further = self.components.metrics if self.executor.has_last_stage else NO_METRICS
+            metrics = self.executor.evaluate(self.components.data.evaluation, further)
             complete = self.decoder is None or self._decode(self.decoder, metrics)
         except BrokenOffError:
             self.interrupted = True
             self._save_once()
             return
-        self.evaluation_due = False
-        self.metrics = metrics or {}
+        state.evaluation_due = False
+        state.metrics = metrics or {}
         if self.recorder and metrics is not None:
-            self.recorder.evaluation(self.step, metrics, time.perf_counter() - began)
-            self.reached = self.reached or self._target_reached(metrics, complete=complete)
-        if self.target:
-            self.reached = self.executor.broadcast_from_last(self.reached)
-        if self.step == self.saved_at:
-            self.add_evaluation(self.step)
-        elif self.executor.hooks.gate.openings > openings:  # the clock has asked for a checkpoint meanwhile
+            self.recorder.evaluation(state.step, metrics, time.perf_counter() - began)
+            if state.reached is None and self._reaches_target(metrics, complete=complete):
+                epoch = -(-state.step // self._timetable.steps_per_epoch)
+                state.reached = {"step": state.step, "epoch": epoch, "wall_s": self.recorder.clock.wall_s}
+        if state.target:
+            state.reached = self.executor.broadcast_from_last(state.reached)
+        if state.step == self.saved_at:
+            self.checkpoints.add_evaluation(state)
+        elif gate.openings > openings:  # the clock has asked for a checkpoint meanwhile
             self._save_once()
 
-    def _decode(self, decoder: Decoder, metrics: dict[str, float] | None) -> bool:
+    def _decode(self, decoder: WholeModelMetrics, metrics: dict[str, float] | None) -> bool:
         """Adds the metrics of the whole model, if due: the process of the last stage has it, and the others wait.
 
         Raises:
             BrokenOffError: the run is to end; raised in every process.
         """
-        if not self.timetable.decodes(self.step):
+        if not self._timetable.decodes(self.state.step):
             return False
         state = self.executor.whole_state()
-        found: dict[str, float] | None = {}
+        decoded: dict[str, float] | None = {}
         try:
-            found = {} if state is None else decoder.metrics_with(state)
+            decoded = {} if state is None else decoder.metrics_with(state)
         except BrokenOffError:
-            found = None
-        if self.executor.broadcast_from_last(found is None):
+            decoded = None
+        if self.executor.broadcast_from_last(decoded is None):
             self.executor.hooks.gate.end_here()
             raise BrokenOffError
-        if metrics is not None and found:
-            metrics.update(found)
-        return bool(found)
+        if metrics is not None and decoded:
+            metrics.update(decoded)
+        return bool(decoded)
 
-    def _target_reached(self, metrics: Mapping[str, float], *, complete: bool) -> dict[str, Any] | None:
-        if not self.target or self.recorder is None:
-            return None
-        if unknown := self.target.keys() - metrics.keys():
+    def _reaches_target(self, metrics: Mapping[str, float], *, complete: bool) -> bool:
+        target = self.state.target
+        if not target:
+            return False
+        if unknown := target.keys() - metrics.keys():
             if not complete:
-                return None
+                return False
             raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
-        lower = lower_is_better(self.further.lower_is_better)
-        if not all(reaches(metrics[name], wanted, lower=name in lower) for name, wanted in self.target.items()):
-            return None
-        epoch = -(-self.step // self.timetable.steps_per_epoch)
-        return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.clock.wall_s}
+        lower = lower_is_better(self.components.metrics.lower_is_better)
+        return all(reaches(metrics[name], wanted, lower=name in lower) for name, wanted in target.items())
 
     def reports(self) -> list[dict[str, Any]]:
         """Measured reports of all stages of the run, in every process."""
@@ -201,33 +190,15 @@ class Trainer:
 
     def own_reports(self) -> list[dict[str, Any]]:
         """Measured reports of this process's stages."""
-        idle: Sequence[float | None] = self._idle or [None] * len(self.executor.stages)
-        unmeasured = dict.fromkeys(self.executor.unmeasured)
-        return [
-            {**stage.report(), **unmeasured, **memory_report(stage.device), "idle_share": share}
-            for stage, share in zip(self.executor.stages, idle, strict=True)
-        ]
+        unmeasured, reports = dict.fromkeys(self.executor.unmeasured), list[dict[str, Any]]()
+        for i, stage in enumerate(self.executor.stages):
+            idle = self._idle[i] if self._idle else None
+            reports.append({**stage.report(), **unmeasured, **memory_report(stage.device), "idle_share": idle})
+        return reports
 
     def _add_idle(self, shares: Sequence[float | None], steps: int) -> None:
         known = [share for share in shares if share is not None]
-        if len(known) < len(shares):
-            return
-        old = self._idle or [0.0] * len(known)
-        total = self._idle_steps + steps
-        self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, known, strict=True)]
-        self._idle_steps = total
-
-
-def progress_of_target(reached: Mapping[str, Any] | None, target: Mapping[str, float] | None) -> dict[str, Any]:
-    """Fields of a checkpoint about the run's target."""
-    return {"target": reached, "target_wanted": target}
-
-
-def target_reached(progress: Mapping[str, Any], target: Mapping[str, float] | None) -> dict[str, Any] | None:
-    """Time at which a run reached its target, from its checkpoint; None if that was a different target."""
-    return progress.get("target") if progress.get("target_wanted") == target else None
-
-
-def evaluation_due(progress: Mapping[str, Any], timetable: Timetable) -> bool:
-    """True if a checkpoint was saved before the evaluation at its step, and the continuing run evaluates there, too."""
-    return bool(progress.get("evaluation_due")) and timetable.evaluates(progress["step"])
+        if len(known) == len(shares):
+            old, total = self._idle or [0.0] * len(known), self._idle_steps + steps
+            self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, known, strict=True)]
+            self._idle_steps = total

@@ -10,8 +10,8 @@ from torch import nn
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import expand_phases, phases_of
 from pipetrain.errors import ConfigError
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.tensor_file import Kind
+from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.contents import Kind
 from pipetrain.weights.statistic import UpdateAverage
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
@@ -220,11 +220,11 @@ def test_resume_around_phase_change_keeps_bits(tmp_path, step):
 def test_weight_change_average_is_saved_in_its_phase_only(tmp_path):
     simulated(job(tmp_path / "run", "pipemare", 2, **SWITCHING))
     found = {
-        step: store.load_tensors(store.at_step(tmp_path / "run", step), lambda name: name.kind is Kind.STATISTIC)
+        step: contents.load_tensors(store.at_step(tmp_path / "run", step), lambda name: name.kind is Kind.STATISTIC)
         for step in (2, 4, 6, 12)
     }
     assert found[2] == found[4] == {}
-    weights = store.model_state(store.at_step(tmp_path / "run", 6))
+    weights = contents.model_state(store.at_step(tmp_path / "run", 6))
     for step in (6, 12):
         named = {name.of: value for name, value in found[step].items()}
         assert named.keys() == {name for name in weights if "running" not in name and "tracked" not in name}

@@ -13,7 +13,7 @@ from pipetrain.executors import evaluation
 from pipetrain.executors.evaluation import evaluate, evaluate_model
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
 from pipetrain.run.builders.data import build_data
-from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint import contents, store
 
 CPU = torch.device("cpu")
 
@@ -72,7 +72,7 @@ def test_run_weighs_all_samples_of_ragged_evaluation_equally(tmp_path, carry_out
     samples = build_data(made.settings).dataset.eval
     x, y = (torch.stack(each) for each in zip(*[samples[i] for i in range(len(samples))], strict=True))
     chain = small_model.build(channels=1, classes=4)
-    chain.module.load_state_dict(store.model_state(store.newest_undamaged(str(made.run))))
+    chain.module.load_state_dict(contents.model_state(store.newest_undamaged(str(made.run))))
     for layer in chain.layers:
         layer.eval()
     with torch.no_grad():

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from support.worker_pool import distributed, job, phase, simulated
+from support.worker_pool import distributed, job, phase, plan_of, simulated
 
 from pipetrain.config.choices import names_of, section
 from pipetrain.config.instantiate import Target
@@ -46,7 +46,7 @@ def run_of(folder, name, content, num_stages):
     with torch.device("meta"):
         layers = len(build_chain(each.settings.model.target, build_dataset(each.settings.dataset), seed=0))
     cuts = [layers * r // num_stages for r in range(num_stages + 1)]
-    return replace(each, bounds=list(pairwise(cuts)))
+    return replace(each, plan=plan_of(list(pairwise(cuts))))
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from support.worker_pool import distributed, job, run_jobs, simulated
 
 from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.run.builders.data import build_data
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.retention import Selection
+from pipetrain.run.checkpoint import contents, store
 from pipetrain.run.finished.evaluate import evaluate
+from pipetrain.run.finished.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
 METRICS = {
@@ -36,7 +36,7 @@ def scores_and_labels(run):
     samples = build_data(run.settings).dataset.eval
     x, y = (torch.stack(each) for each in zip(*[samples[i] for i in range(len(samples))], strict=True))
     chain = small_model.build(channels=1, classes=4)
-    chain.module.load_state_dict(store.model_state(store.newest_undamaged(str(run.run))))
+    chain.module.load_state_dict(contents.model_state(store.newest_undamaged(str(run.run))))
     for layer in chain.layers:
         layer.eval()
     with torch.no_grad():

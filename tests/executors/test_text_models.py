@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from support.worker_pool import distributed, job, phase, simulated
+from support.worker_pool import distributed, job, phase, plan_of, simulated
 
 PHASES = [phase("pipedream", steps=10), phase("pipeoptim", steps=10)]
 GPT = {"_target_": "pipetrain.models.gpt.build", "layers": 2, "width": 8, "heads": 2, "dropout": 0.1}
@@ -31,7 +31,7 @@ def twenty_steps(folder, name, stages, text):
         eval={"every_epochs": 9},
         phases=PHASES,
     )
-    return replace(made, bounds=list(pairwise(cuts)))
+    return replace(made, plan=plan_of(list(pairwise(cuts))))
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from support.cli import TINY, arguments, environment, fails, pipetrain, records,
 from support.processes import needs_proc
 from support.waiting import eventually
 
-from pipetrain.run.checkpoint.store import checkpoints, model_state
+from pipetrain.run.checkpoint.contents import model_state
+from pipetrain.run.checkpoint.store import checkpoints
 
 pytestmark = [pytest.mark.slow, needs_proc]
 
@@ -140,7 +141,7 @@ def test_signal_ends_evaluation_and_resumed_run_repeats_it(tmp_path, chosen, ref
     assert process.returncode == 75
     assert "interrupted; step 4 is saved; go on from there with: pipetrain run" in out
     done = run(folder, *SLOW_EVALUATION, *chosen, "+model.eval_s=0", "resume=auto")
-    assert "the evaluation after step 4, which was broken off, comes first" in done.stdout
+    assert "the evaluation after step 4, which was interrupted, comes first" in done.stdout
     kinds = [(each["kind"], each["step"]) for each in records(folder) if each["kind"] in ("epoch", "eval")]
     assert kinds == [("epoch", 4), ("eval", 4), ("epoch", 8), ("eval", 8)]
     if reference is not None:

@@ -13,20 +13,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.launch.worker import run_simulated
-from pipetrain.run.checkpoint import retention, store
-from pipetrain.run.checkpoint.background_writer import BackgroundWriter
-from pipetrain.run.worker_components import build_worker_components
+from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.writer import BackgroundWriter
 from pipetrain.tracking import records, summary
 from pipetrain.tracking.run_directory import RunDirectory
-
-
-def test_parts_without_the_last_stage_record_nothing(tmp_path):
-    made = job(tmp_path, "pipedream", 3)
-    first = build_worker_components(made, [0], torch.device("cpu"), lambda _record: None)
-    last = build_worker_components(made, [2], torch.device("cpu"), lambda _record: None)
-    assert first.recorder is None
-    assert last.recorder is not None
-    assert last.on_step == last.recorder.step
 
 
 def test_diverged_simulation_leaves_a_summary_with_every_stage(tmp_path):
@@ -66,9 +56,9 @@ def test_stopped_simulation_resumes_as_after_any_drain(tmp_path, method):
     table = replace(job(tmp_path, method, 3, **LONG).timetable, save_every_steps=step, save_every=0)
     drained = replace(job(tmp_path / "drained", method, 3, **LONG), timetable=table)
     simulated(drained)
-    assert store.model_state(drained.run.checkpoint(step)).keys() == store.model_state(folder).keys()
-    for name, tensor in store.model_state(drained.run.checkpoint(step)).items():
-        assert torch.equal(tensor, store.model_state(folder)[name]), name
+    assert contents.model_state(drained.run.checkpoint(step)).keys() == contents.model_state(folder).keys()
+    for name, tensor in contents.model_state(drained.run.checkpoint(step)).items():
+        assert torch.equal(tensor, contents.model_state(folder)[name]), name
     if method == "gpipe":
         whole = simulated(job(tmp_path / "whole", method, 3, **LONG))
         assert again["weights_sha256"] == whole["weights_sha256"]
@@ -115,7 +105,7 @@ def test_evaluation_recorded_but_not_saved_is_recorded_once(tmp_path, monkeypatc
         with pytest.raises(KeyboardInterrupt), interruptible():
             simulated(made)
     assert [each["kind"] for each in records.read_records(made.run)][-1] == "eval"
-    simulated(replace(made, resume=store.newest_whole(made.run.path).folder))
+    simulated(replace(made, resume=store.newest_whole(made.run.path)[0]))
     assert [each["step"] for each in records.read_records(made.run) if each["kind"] == "eval"] == [6, 12, 18]
     assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
 
@@ -127,7 +117,7 @@ def test_best_checkpoints_follow_later_evaluations(tmp_path):
     best = result["best_step"]["loss"]
     kept = [store.step_of(folder) for folder in store.checkpoints(tmp_path)]
     assert kept == sorted({best, result["steps"]})
-    assert retention.best_first(store.checkpoints(tmp_path), "loss")[0] == made.run.checkpoint(best)
+    assert store.best_first(store.checkpoints(tmp_path), "loss")[0] == made.run.checkpoint(best)
 
 
 def test_checkpoint_that_is_saved_again_keeps_its_metrics(tmp_path):
@@ -174,7 +164,7 @@ def test_final_checkpoint_has_all_names_of_tied_weight(tmp_path):
     made = job(tmp_path, "gpipe", 2, model={"_target_": "support.tied_model.build"}, checkpoint={"every_epochs": 2})
     simulated(made)
     (folder,) = store.checkpoints(tmp_path)
-    state = store.named_state(folder)
+    state = contents.named_state(folder)
     assert torch.equal(state["decoder.weight"], state["encoder.linear.weight"])
 
 

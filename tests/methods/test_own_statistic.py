@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from pipetrain.methods import Method
 from pipetrain.program.weight_reads import WeightRead, WeightTransform
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.tensor_file import Kind
+from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.contents import Kind
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.weights.statistic import WeightStatistic
@@ -127,8 +127,8 @@ def test_own_statistic_resumes_with_equal_bits(tmp_path):
 def test_own_statistic_is_saved_under_whole_model_names(tmp_path):
     simulated(polyak(tmp_path / "run"))
     folder = store.checkpoints(tmp_path / "run")[-1]
-    weights = store.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
-    found = store.load_tensors(folder, lambda name: name.kind is Kind.STATISTIC)
+    weights = contents.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
+    found = contents.load_tensors(folder, lambda name: name.kind is Kind.STATISTIC)
     assert {name.key for name in found} == {"polyak"}
     assert {name.of for name in found} == {name.of for name in weights}
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import distributed, job, plan_of, simulated
 
 from pipetrain.errors import ConfigError
 from pipetrain.models import gnmt, transformer
@@ -171,4 +171,4 @@ def translating(folder, model, method, stages):
         train={"epochs": 9, "max_steps": 20, "batch_size": 8, "microbatches": 2},
         eval={"every_epochs": 9},  # and at the end
     )
-    return replace(made, bounds=bounds, plan=[{"layers": last - first, "parameters": 1} for first, last in bounds])
+    return replace(made, plan=plan_of(bounds))

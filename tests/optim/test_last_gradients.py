@@ -7,8 +7,8 @@ from support.worker_pool import job, phase, simulated
 from torch import nn
 
 from pipetrain.optim.prediction import LAST_GRADIENT
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.tensor_file import Kind
+from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.contents import Kind
 
 KEEPING = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.0),
@@ -75,5 +75,5 @@ def test_first_prediction_uses_last_gradient_of_phase_before():
 
 def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
     simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
-    names = store.load_tensors(store.checkpoints(tmp_path / "run")[-1], lambda _name: True)
+    names = contents.load_tensors(store.checkpoints(tmp_path / "run")[-1], lambda _name: True)
     assert {name.kind for name in names} == {Kind.MODEL, Kind.HISTORY}

@@ -16,8 +16,8 @@ from pipetrain.report.run_tables import (
     plan_table,
     summary_lines,
 )
-from pipetrain.run.decoder import GeneratedText
 from pipetrain.run.finished.evaluate import Evaluation
+from pipetrain.run.whole_model import GeneratedText
 
 
 def test_plan_table_has_a_line_for_each_stage():

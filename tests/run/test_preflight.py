@@ -58,13 +58,11 @@ def prepared(tmp_path, case="pipedream", **changes):
     return prepare(chosen, RunDirectory(tmp_path / "run"))
 
 
-def test_prepared_run_has_a_plan_a_job_and_no_files(tmp_path):
-    found = prepared(tmp_path)
-    job = found.job
-    assert job.bounds == [(stage.first, stage.last) for stage in found.plan.stages]
-    assert [stage["parameters"] for stage in job.plan] == [stage.parameters for stage in found.plan.stages]
-    assert (job.num_stages, job.timetable.total_steps, job.segments, job.resume) == (2, 12, None, None)
-    assert (stage_devices(job), job.start_step, found.notes) == (["cpu", "cpu"], 0, [])
+def test_prepared_run_has_a_plan_and_no_files(tmp_path):
+    job = prepared(tmp_path)
+    assert sum(stage.parameters for stage in job.plan.stages) == job.plan.to_json()["parameters"]
+    assert (job.num_stages, job.timetable.total_steps, job.resume) == (2, 12, None)
+    assert (stage_devices(job), job.start_step, job.notes) == (["cpu", "cpu"], 0, [])
     assert not (tmp_path / "run").exists()
 
 
@@ -79,14 +77,14 @@ def test_tied_weights_are_cut_under_synchronous_method(tmp_path):
 
 
 def test_tied_weights_stay_together_under_asynchronous_method(tmp_path):
-    assert prepared(tmp_path, model=TIED).job.bounds == [(0, 1), (1, 7)]
+    assert prepared(tmp_path, model=TIED).plan.bounds == [(0, 1), (1, 7)]
     message = r"stages=3: the model has 7 layers in 2 parts .* \(encoder\.linear\.weight\); at most 2 .*untie=true"
     with pytest.raises(ConfigError, match=message):
         prepared(tmp_path, model=TIED, partition={**EVEN, "stages": 3})
     fine = {"partition": FINEGRAINED, "executor": {"name": "simulated"}}
     with pytest.raises(ConfigError, match=r"finegrained: .* share encoder\.linear\.weight and are in several stages"):
         prepared(tmp_path, model=TIED, **fine)
-    assert prepared(tmp_path, "gpipe", model=TIED, **fine).job.finegrained
+    assert prepared(tmp_path, "gpipe", model=TIED, **fine).plan.finegrained
 
 
 def test_untied_weights_may_be_anywhere_and_are_named(tmp_path):
@@ -136,15 +134,15 @@ def test_compiled_layers_casting_other_weights_are_refused(tmp_path, monkeypatch
 
 
 def test_job_of_a_prepared_run_trains(tmp_path):
-    assert simulated(prepared(tmp_path, train={"max_steps": 3}).job)["steps"] == 3
+    assert simulated(prepared(tmp_path, train={"max_steps": 3}))["steps"] == 3
 
 
 def test_cores_are_shared_among_processes_unless_threads_are_set(tmp_path, monkeypatch):
     monkeypatch.setattr("pipetrain.run.preflight.usable_cores", lambda: 9)
-    assert prepared(tmp_path).job.threads == 4
-    assert prepared(tmp_path, threads=3).job.threads == 3
+    assert prepared(tmp_path).threads == 4
+    assert prepared(tmp_path, threads=3).threads == 3
     fine = prepared(tmp_path, partition=FINEGRAINED, executor={"name": "simulated"})
-    assert (fine.job.threads, fine.job.finegrained, fine.job.num_stages) == (9, True, 5)
+    assert (fine.threads, fine.plan.finegrained, fine.num_stages) == (9, True, 5)
 
 
 def test_reports_clipping_per_stage_and_dropped_samples(tmp_path):
@@ -240,12 +238,12 @@ def test_link_that_cannot_be_slowed_is_refused_before_start(tmp_path, monkeypatc
 
 
 def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
-    simulated(prepared(tmp_path).job)
+    simulated(prepared(tmp_path))
     resume = str(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"is at step 12, and this run ends at step 12; raise train.epochs"):
         prepared(tmp_path, resume=resume)
     longer = prepared(tmp_path, resume=resume, train={"epochs": 3})
-    assert (longer.job.start_step, longer.job.resume.name) == (12, "step-00000012")
+    assert (longer.start_step, longer.resume.name) == (12, "step-00000012")
 
 
 def test_device_is_cuda_only_where_there_is_one(monkeypatch):

@@ -16,9 +16,9 @@ from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.composition import settings_of
 from pipetrain.errors import ConfigError
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.tensor_file import Kind
-from pipetrain.run.resume import find_start
+from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.contents import Kind
+from pipetrain.run.resume import find_checkpoint
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
@@ -55,10 +55,10 @@ def test_mid_epoch_resume_keeps_carried_state(tmp_path, method, N):
     again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
-    carried = store.load_tensors(half, lambda name: name.kind is Kind.CARRIED)
+    carried = contents.load_tensors(half, lambda name: name.kind is Kind.CARRIED)
     assert {(name.of, name.key) for name in carried} == {(f"layers.{i}", key) for i in range(1, 6) for key in "01"}
     assert {tuple(tensor.shape) for tensor in carried.values()} == {(running_text.ROWS, 6)}
-    assert not any("carried" in name for name in store.named_state(half))
+    assert not any("carried" in name for name in contents.named_state(half))
 
 
 def test_hogwild_resumed_continues_its_delays(tmp_path):
@@ -224,7 +224,7 @@ def test_auto_reads_the_configuration_of_a_run_beside_it_once(stopped, monkeypat
     read, stored = [], RunDirectory.stored_config
     monkeypatch.setattr(RunDirectory, "stored_config", lambda run: read.append(run.path) or stored(run))
     for name in ("first", "second"):
-        assert find_start(other, RunDirectory(stopped.with_name(name))).checkpoint is None
+        assert find_checkpoint(other, RunDirectory(stopped.with_name(name))) == (None, [])
     assert read == [stopped]
 
 
@@ -314,15 +314,20 @@ def test_fixed_setting_is_refused_before_anything_changes(stopped, change):
     )
     for resume in ("auto", str(stopped)):
         with pytest.raises(ConfigError, match=f"resume=.*was trained with {setting}=.*, but this run has {setting}="):
-            find_start(replace(config, resume=resume), RunDirectory(stopped))
+            find_checkpoint(replace(config, resume=resume), RunDirectory(stopped))
     assert content(stopped) == before
+
+
+def test_epoch_of_other_length_is_refused(stopped, capsys):
+    resumed(stopped, "dataset.train=26", code=2)
+    assert "dataset: an epoch has 7 steps now, and had 6 when" in capsys.readouterr().err
 
 
 def test_optimizer_needing_other_state_is_refused(tmp_path, capsys):
     rmsprop = ("optimizer._target_=torch.optim.RMSprop", "optimizer.lr=0.001")
     assert carried_out(tmp_path / "run", *rmsprop, "train.epochs=1", "optimizer.momentum=0.0") == 0
     assert carried_out(tmp_path / "run", *rmsprop, "train.epochs=2", "resume=auto") == 2
-    assert "torch.optim.RMSprop cannot go on from the state in" in capsys.readouterr().err
+    assert "torch.optim.RMSprop cannot continue from the state in" in capsys.readouterr().err
 
 
 def damage(folder):
@@ -374,10 +379,10 @@ def test_broken_file_of_another_run_does_not_matter(stopped, name, text):
     (stopped / name).write_bytes(text)
     config = settings_of(OmegaConf.load(stopped / ".hydra" / "config.yaml"), CHOICES)
     new = RunDirectory(stopped.with_name("new"))
-    other = find_start(replace(config, resume="auto", stored={**config.stored, "seed": 9}), new)
-    assert other.checkpoint is None
-    same = find_start(replace(config, resume="auto"), new)
-    assert (same.checkpoint is None) == (name == "config.yaml")
+    other, _ = find_checkpoint(replace(config, resume="auto", stored={**config.stored, "seed": 9}), new)
+    assert other is None
+    same, _ = find_checkpoint(replace(config, resume="auto"), new)
+    assert (same is None) == (name == "config.yaml")
 
 
 def test_pipe_in_place_of_lock_is_not_waited_for(stopped, trained, capsys):
@@ -426,7 +431,7 @@ def test_checkpoint_holds_whole_model_state_by_its_names(tmp_path):
     from support import small_model
 
     simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))
-    start = store.model_state(store.checkpoints(tmp_path / "run")[0])
+    start = contents.model_state(store.checkpoints(tmp_path / "run")[0])
     torch.manual_seed(3)
     expected = small_model.build(1, 4).module.state_dict()
     assert start.keys() == expected.keys()

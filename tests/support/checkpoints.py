@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from pipetrain.run.checkpoint.store import StoredConfig
 from pipetrain.run.checkpoint.writer import Snapshot, Writer, save
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -14,7 +13,7 @@ ALONE = Writer(0, lambda value: [value], coordinates=True)
 """The only process."""
 NAMES = {"model": "small", "dataset": "synthetic_images"}
 """What else the progress of any checkpoint has."""
-NO_CONFIG = StoredConfig({}, {})
+NO_CONFIG: dict[str, Any] = {"settings": {}, "choices": {}}
 
 
 def written(run: Path, step: int, tensors: Mapping[str, Tensor], **progress: Any) -> Path:

@@ -3,7 +3,7 @@
 import importlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from pipetrain.launch import fork_server
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, run_simulated, watched
+from pipetrain.planner.run_plan import Plan, StagePlan
 from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.pipeline import build_recompute_segments, replicated
+from pipetrain.run.builders.pipeline import replicated
 from pipetrain.run.job import Job
 from pipetrain.run.timetable import replayed_drains, timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
@@ -79,20 +80,21 @@ def settings(case: str | MethodCase, /, **changes: Any) -> Settings:
 def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path | None = None, **changes: Any) -> Job:
     """A tiny run of `settings`, cut at `bounds`; `resume` is the checkpoint that it continues."""
     chosen = settings(case, **changes)
-    cut = bounds(num_stages)
     return Job(
         settings=chosen,
         run=RunDirectory(run),
-        bounds=cut,
-        plan=[{"layers": last - first, "parameters": 1} for first, last in cut],
+        plan=plan_of(bounds(num_stages), chosen.replicas.counts),
         timetable=timetable_of(chosen, len(build_data(chosen).train), replayed_drains(chosen)),
-        segments=build_recompute_segments(chosen.train, num_stages, {first: r for r, (first, _) in enumerate(cut)}),
         placement=replicated(chosen.phases[0].schedule.build(), num_stages, chosen.replicas).placement(num_stages),
-        replicas=chosen.replicas,
         threads=1,
         device=os.environ.get("DEVICE", "cpu"),
         resume=resume,
     )
+
+
+def plan_of(bounds: Sequence[tuple[int, int]], replicas: tuple[int, ...] | None = None) -> Plan:
+    """The plan of these stages, of one parameter each."""
+    return Plan("explicit", [StagePlan(first, last, [], 1, 0.0, 0) for first, last in bounds], replicas=replicas)
 
 
 def on(executor: str, job: Job) -> Job:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pipetrain.commands.run.reporting import Reporting
     from pipetrain.config.settings import Settings
     from pipetrain.run.job import Job
-    from pipetrain.run.preflight import PreparedRun
 
 
 def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
@@ -71,7 +70,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                 with gc_paused("torch"):
                     from pipetrain.run.preflight import prepare
 
-                prepared = prepare(settings, directory)
+                job = prepare(settings, directory)
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()
@@ -85,8 +84,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             interruption.check()
             return failed_early(error, directory, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
-            return _join(prepared, hydra, interruption)
-        code = _lead(prepared, hydra, interruption)
+            return _join(job, hydra, interruption)
+        code = _lead(job, hydra, interruption)
         if hydra.get("mode") is RunMode.MULTIRUN:
             interruption.check()  # however this run has ended, no other of the sweep begins
         return code
@@ -102,16 +101,15 @@ def _going_on(settings: "Settings", directory: RunDirectory) -> "Settings":
     return replace(settings, resume="auto") if anew else settings
 
 
-def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption) -> ExitCode:
+def _lead(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages from this process, which starts the others or simulates them and alone writes to the terminal."""
     from pipetrain.commands.run.reporting import reporting
 
-    job = prepared.job
     if job.finished:
         _say_finished(job)
         return ExitCode.COMPLETED
     try:
-        with reporting(prepared, hydra) as shown:
+        with reporting(job, hydra) as shown:
             shown.summary = _carry_out(job, shown, interruption)
             interruption.settle()
     except (KeyboardInterrupt, SystemExit, Exception) as error:
@@ -142,13 +140,13 @@ def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> di
     return with_restarts(job, attempt, interruption, shown.bar.begin_again)
 
 
-def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption) -> ExitCode:
+def _join(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
     from pipetrain.launch.worker import run_under_torchrun
     from pipetrain.run.outcome import ensure_summary
 
-    job, rank = prepared.job, int(os.environ["RANK"])
+    rank = int(os.environ["RANK"])
     try:
         _check_launcher(job)
     except ConfigError as error:
@@ -160,7 +158,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
     if writes:
         job.run.forget_failures()
     try:
-        with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
+        with reporting(job, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
             shown.summary = run_under_torchrun(job, shown.bar.update, _tell_end, interruption)
         interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
     except KeyboardInterrupt:
@@ -201,6 +199,6 @@ def _check_launcher(job: "Job") -> None:
     if size != placement.num_processes:
         needed = "as many" if placement.num_processes == job.num_stages else str(placement.num_processes)
         asked = f"partition.stages={job.num_stages}"
-        if job.replicas.counts is not None:
-            asked = f"partition.replicas={list(job.replicas.counts)}"
+        if job.plan.replicas is not None:
+            asked = f"partition.replicas={list(job.plan.replicas)}"
         raise ConfigError(f"WORLD_SIZE={size}: {asked} needs {needed} processes")

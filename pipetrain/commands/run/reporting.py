@@ -16,7 +16,7 @@ from pipetrain.report.text_table import counted
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.run.preflight import PreparedRun, stage_devices
+from pipetrain.run.preflight import stage_devices
 from pipetrain.tracking import records
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.progress import ProgressBar, RunLength
@@ -32,20 +32,17 @@ class Reporting:
 
 
 @contextlib.contextmanager
-def reporting(
-    prepared: PreparedRun, hydra: DictConfig, *, writes: bool = True, shows: bool = True
-) -> Iterator[Reporting]:
+def reporting(job: Job, hydra: DictConfig, *, writes: bool = True, shows: bool = True) -> Iterator[Reporting]:
     """Around a run: what is known before it, its progress, and what it came to.
 
     Args:
-        prepared: the run.
+        job: of the run.
         hydra: Hydra's own settings.
         writes: True if this process writes the run directory.
         shows: True if this process writes to the terminal.
     """
-    job = prepared.job
     if writes:
-        _begin(prepared, hydra)
+        _begin(job, hydra)
     bar = ProgressBar(
         RunLength(job.timetable.total_steps, job.timetable.steps_per_epoch, job.timetable.evaluations),
         _starting(job),
@@ -71,11 +68,11 @@ def _starting(job: Job) -> str:
     return f"starting {counted(job.placement.num_processes, 'process', 'processes')}"
 
 
-def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
+def _begin(job: Job, hydra: DictConfig) -> None:
     """Shows the partition, and writes what is known before the run."""
-    job, run = prepared.job, prepared.job.run
-    print(*plan_table(prepared.plan, stage_devices(job)), sep="\n")
-    for note in prepared.notes:
+    run = job.run
+    print(*plan_table(job.plan, stage_devices(job)), sep="\n")
+    for note in job.notes:
         print(one_line(note))
     if job.resume:
         print(one_line(f"continuing {job.resume}"))
@@ -96,7 +93,7 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
     write_whole(run.hydra / "config.yaml", stored)
     write_whole(run.hydra / "hydra.yaml", OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})))
     write_whole(run.hydra / "overrides.yaml", OmegaConf.to_yaml(hydra.overrides.task))
-    write_whole(run.plan, json.dumps(prepared.plan.to_json(), indent=2) + "\n")
+    write_whole(run.plan, json.dumps(job.plan.to_json(), indent=2) + "\n")
 
 
 def _set_aside(job: Job) -> None:

@@ -11,7 +11,7 @@ from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import tied_weights
 from pipetrain.planner.profile.estimate import layer_costs
-from pipetrain.planner.run_plan import Plan, StagePlan
+from pipetrain.planner.run_plan import FINEGRAINED, Plan, StagePlan
 
 
 @dataclass
@@ -122,7 +122,7 @@ class FineGrained:
     """
 
     stages: int
-    name: ClassVar[str] = "finegrained"
+    name: ClassVar[str] = FINEGRAINED
 
     def plan(self, chain: LayerChain, example: Sequence[Tensor]) -> Plan:
         """The units of each stage, a layer's estimated cost shared equally among its units.

@@ -14,7 +14,7 @@ from pipetrain.errors import ConfigError
 
 @dataclass(frozen=True)
 class Data:
-    """The data set of a run and the order in which it passes."""
+    """The data set of a run and its loaders."""
 
     dataset: Any
     train: Loader
@@ -24,10 +24,6 @@ class Data:
     def example(self) -> tuple[Tensor, ...]:
         """The inputs of one training minibatch, data as they are."""
         return next(self.train.inputs(0, 0, 1))
-
-    def pin(self) -> None:
-        """Makes minibatches be read into page-locked memory."""
-        self.train.pinned = self.evaluation.pinned = True
 
     def expect(self, labels: LabelRange | None, tokens: TokenRange | None) -> None:
         """Checks each label and token that is read against those that the model can learn and knows."""
@@ -62,7 +58,7 @@ def build_data(settings: Settings) -> Data:
     """The data set and its loaders.
 
     Raises:
-        ConfigError: the target does not return a data set, or the loader refuses a setting.
+        ConfigError: the target does not return a data set, or a minibatch has more samples than an epoch.
     """
     dataset, train = build_dataset(settings.dataset), settings.train
     loader = Loader(
@@ -70,7 +66,7 @@ def build_data(settings: Settings) -> Data:
         batch_size=train.batch_size,
         microbatches=train.microbatches,
         shuffle=settings.dataset.shuffle,
-        **_of_any_loader(settings),
+        **_loader_options(settings),
     )
     data = Data(dataset, loader, evaluation_loader(settings, dataset))
     if train.batch_size > data.train.samples_per_epoch and not hasattr(dataset.train, "batches"):
@@ -83,13 +79,9 @@ def build_data(settings: Settings) -> Data:
 
 
 def evaluation_loader(settings: Settings, dataset: Any) -> Loader:
-    """The loader of the evaluation set.
-
-    Raises:
-        ConfigError: it refuses a setting.
-    """
+    """The loader of the evaluation set."""
     batch_size = evaluation_batch_size(settings)
-    return Loader(dataset.eval, batch_size=batch_size, shuffle=False, drop_short=False, **_of_any_loader(settings))
+    return Loader(dataset.eval, batch_size=batch_size, shuffle=False, drop_short=False, **_loader_options(settings))
 
 
 def evaluation_batch_size(settings: Settings) -> int:
@@ -97,6 +89,6 @@ def evaluation_batch_size(settings: Settings) -> int:
     return settings.eval.batch_size or settings.train.batch_size // settings.train.microbatches
 
 
-def _of_any_loader(settings: Settings) -> dict[str, Any]:
+def _loader_options(settings: Settings) -> dict[str, Any]:
     data = settings.dataset
     return {"seed": settings.seed, "limit": data.limit, "workers": data.workers, "prefetch": data.prefetch}

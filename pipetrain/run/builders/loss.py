@@ -18,36 +18,32 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
         ConfigError: the target refuses an option, or returns something else.
     """
     target, padding = settings.loss, getattr(dataset, "padding", None)
-    _check_makes_loss(target)
-    asked = "ignore_index" in target.options and target.options["ignore_index"] is None and padding is not None
-    loss: Loss = target.build(**_tensors(target), **({"ignore_index": padding} if asked else {}))
+    missing = [name for name in target.parameters(required=True) if name not in target.options]
+    if missing:  # a loss function, in place of a function that returns one
+        raise ConfigError(
+            f"loss._target_={target.path}: is called once, to make the loss, and needs {', '.join(missing)}; name a "
+            f"class such as torch.nn.MSELoss or a function that returns the loss, or set +loss.{missing[0]}"
+        )
+    options: dict[str, Any] = _tensors(target)
+    if "ignore_index" in target.options and target.options["ignore_index"] is None and padding is not None:
+        options["ignore_index"] = padding
+    loss: Loss = target.build(**options)
     if not callable(loss) or isinstance(loss, type):
         raise target.wrong_type_error(loss, "a function of outputs and targets")
     return loss
 
 
-def _check_makes_loss(target: Target) -> None:
-    """Rejects a loss function where a function that returns a loss is expected."""
-    missing = [name for name in target.parameters(required=True) if name not in target.options]
-    if missing:
-        raise ConfigError(
-            f"loss._target_={target.path}: is called once, to make the loss, and needs {', '.join(missing)}; name a "
-            f"class such as torch.nn.MSELoss or a function that returns the loss, or set +loss.{missing[0]}"
-        )
-
-
 def _tensors(target: Target) -> dict[str, Tensor]:
     """The options that are lists, such as class weights, for parameters that take tensors."""
-    lists = {name: value for name, value in target.options.items() if isinstance(value, list)}
-    found, parameters = {}, target.parameters()
-    for name, value in lists.items():
+    tensors, parameters = {}, target.parameters()
+    for name, value in target.options.items():
         kinds = parameters[name].annotation if name in parameters else None
-        if Tensor in (kinds, *get_args(kinds)):
+        if isinstance(value, list) and Tensor in (kinds, *get_args(kinds)):
             try:
-                found[name] = torch.tensor(value, dtype=torch.float32)
+                tensors[name] = torch.tensor(value, dtype=torch.float32)
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"loss.{name}={value}: a list of numbers is needed") from error
-    return found
+    return tensors
 
 
 def build_metrics(settings: Settings) -> Metrics:

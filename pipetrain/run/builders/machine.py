@@ -32,8 +32,6 @@ def device_at(kind: str, local_rank: int) -> torch.device:
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of malloc.h
-_KEEPING = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_MAX: 0}
-_DEFAULTS = {_M_TRIM_THRESHOLD: 2**17, _M_MMAP_MAX: 2**16}
 
 
 def keep_freed_memory() -> None:
@@ -44,8 +42,7 @@ def keep_freed_memory() -> None:
     about 2 % of a step of ResNet-56, and three quarters of the time that the gradient of a large linear layer takes.
     Without glibc nothing happens.
     """
-    if not _set_by_user():
-        _set(_KEEPING)
+    _set_thresholds(trim=2**31 - 1, mmaps=0)
 
 
 @contextlib.contextmanager
@@ -55,24 +52,18 @@ def freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.collect()  # a pipeline's parts know each other
+        gc.collect()  # a pipeline's parts refer to each other
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        if not _set_by_user():
-            _set(_DEFAULTS)
-            with contextlib.suppress(OSError, AttributeError):
-                _libc().malloc_trim(0)
+        _set_thresholds(trim=2**17, mmaps=2**16)  # glibc's defaults
 
 
-def _set_by_user() -> bool:
-    return any(name.startswith("MALLOC_") for name in os.environ)
-
-
-def _set(options: dict[int, int]) -> None:
+def _set_thresholds(*, trim: int, mmaps: int) -> None:
+    """Sets glibc's thresholds, and gives free memory above them back to the system."""
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return
     with contextlib.suppress(OSError, AttributeError):
-        for option, value in options.items():
-            _libc().mallopt(option, value)
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL("libc.so.6")
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_TRIM_THRESHOLD, trim)
+        libc.mallopt(_M_MMAP_MAX, mmaps)
+        libc.malloc_trim(0)

@@ -1,6 +1,6 @@
 """The model as a chain of layers, with what it must know of the data: sizes of images, classes, vocabulary."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,11 @@ def build_chain(
     """The model's layer chain, its initial weights drawn from the run's seed.
 
     Args:
-        model: what returns it.
-        dataset: what fills in its open options.
+        model: target that returns it.
+        dataset: fills in the target's open options.
         seed: of the run.
         separate: True if each layer gets its own weight instead of a shared one.
-        output: the entry of what the forward returns that goes to the loss; None: see `chain_of`.
+        output: the entry of the forward's output that goes to the loss; None: see `chain_of`.
 
     Raises:
         ConfigError: the target does not return a model, or refuses an option.
@@ -78,31 +78,46 @@ def build_arithmetic(train: TrainConfig) -> ComputeOptions:
 
 
 _COLORS = (1, 3, 4)
+"""Numbers of channels by which an image is recognized whose channels come last."""
+_AT_LEAST = ("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "max_length")
+"""Options that may exceed what the data set has, but not fall short of it."""
+_EXAMPLES = {
+    "channels": 3,
+    "classes": 10,
+    "size": "[32,32]",
+    "vocabulary_size": 10_000,
+    "source_vocabulary_size": 10_000,
+    "target_vocabulary_size": 10_000,
+    "joint_vocabulary": "true",
+    "padding": 0,
+    "max_length": 256,
+    "features": 4096,
+}
+"""Options that the data set fills in, with a value that works for some data."""
 
 
 def from_data(model: Target, dataset: Any) -> dict[str, Any]:
     """The options of a model's target that its data set has to fill in, after a check of the options that are given.
 
     An attribute of the data set goes to the parameter of its name, unless the configuration has it. A parameter
-    without a default is derived from the first sample, or from the labels, where the data set has no such attribute.
+    without a default is derived from the first sample, or from the labels, if the data set has no such attribute.
 
     Raises:
         ConfigError: a parameter without a default can neither be found nor derived, or the model is too small for the
             data set's tokens.
     """
-    _check_room(model, dataset)
-    given = {name: _given(dataset, name) for name in _open(model, model.parameters()) if hasattr(dataset, name)}
-    return given | derived_from_data(model, dataset)
-
-
-def _check_room(model: Target, dataset: Any) -> None:
-    """A model may know more tokens and longer samples than there are, but not fewer or shorter."""
-    for name in _ROOM:
+    for name in _AT_LEAST:
         given, needed = model.options.get(name), getattr(dataset, name, None)
         if is_whole(given) and is_whole(needed) and given < needed:
             raise ConfigError(
                 f"model.{name}={given}: less than the {needed} of the data set; model.{name}={needed} or null works"
             )
+    known = {name: getattr(dataset, name) for name in _open(model, model.parameters()) if hasattr(dataset, name)}
+    if "classes" in known and (count := class_count(dataset)) is not None:
+        known["classes"] = count
+    if is_whole(known.get("size")):
+        known["size"] = image_size(known["size"])
+    return known | derived_from_data(model, dataset)
 
 
 def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
@@ -116,89 +131,42 @@ def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
 
 
 def _open(model: Target, parameters: Collection[str]) -> list[str]:
-    return [name for name in _DERIVED if name in parameters and model.options.get(name) is None]
-
-
-def _given(dataset: Any, name: str) -> Any:
-    value = getattr(dataset, name)
-    if name == "classes" and (count := class_count(dataset)) is not None:
-        return count
-    return image_size(value) if name == "size" and is_whole(value) else value
+    return [name for name in _EXAMPLES if name in parameters and model.options.get(name) is None]
 
 
 def _derived(model: Target, dataset: Any, name: str) -> Any:
-    value = _DERIVED[name](dataset)
+    if name == "classes":
+        value, reason = _classes(dataset), "its labels cannot be had without reading every sample"
+    elif name in ("channels", "size"):
+        first = sample_of(dataset.train, 0)[0]
+        is_image = isinstance(first, Tensor | np.ndarray) and first.ndim == 3
+        if is_image and (first.shape[0] in _COLORS or first.shape[2] not in _COLORS):
+            channels, height, width = first.shape
+            return channels if name == "channels" else (height, width)
+        value, reason = None, f"its first input is {form_of(first)}, no image (channels, height, width)"
+    else:
+        value, reason = None, "only that can tell"
     if value is not None:
         return value
     raise ConfigError(
         f"model.{name} is not set, and {model.path} needs it: the data object ({type(dataset).__name__}) has no "
-        f"attribute `{name}`, and {_seen(name, dataset)}; give it the attribute, or set model.{name}={_EXAMPLES[name]}"
+        f"attribute `{name}`, and {reason}; give it the attribute, or set model.{name}={_EXAMPLES[name]}"
     )
-
-
-def _seen(name: str, dataset: Any) -> str:
-    """Reason why the option does not follow from samples and labels."""
-    if name == "classes":
-        return "its labels cannot be had without reading every sample"
-    if name in _ONLY_TOLD:
-        return "only that can tell"
-    return f"its first input is {form_of(sample_of(dataset.train, 0)[0])}, no image (channels, height, width)"
-
-
-def _shape(dataset: Any) -> Sequence[int] | None:
-    """(channels, height, width) of the first sample."""
-    image = sample_of(dataset.train, 0)[0]
-    if not isinstance(image, Tensor | np.ndarray) or image.ndim != 3:
-        return None
-    last = image.shape[0] not in _COLORS and image.shape[2] in _COLORS
-    return None if last else image.shape
-
-
-def _channels(dataset: Any) -> int | None:
-    shape = _shape(dataset)
-    return None if shape is None else shape[0]
-
-
-def _size(dataset: Any) -> tuple[int, int] | None:
-    shape = _shape(dataset)
-    return None if shape is None else (shape[1], shape[2])
 
 
 def _classes(dataset: Any) -> int | None:
     """From what the training split says of its classes, or the largest label."""
     if (count := class_count(dataset.train)) is not None:
         return count
-    splits = [(split, known_labels(split)) for split in (dataset.train, dataset.eval)]
-    largest = [_largest(split, labels) for split, labels in splits if labels is not None]
-    found = [label for label in largest if label is not None]
-    return max(found) + 1 if len(found) == len(splits) else None
+    largest = [_largest_label(split) for split in (dataset.train, dataset.eval)]
+    known = [label for label in largest if label is not None]
+    return max(known) + 1 if len(known) == len(largest) else None
 
 
-def _largest(split: Any, labels: Tensor) -> int | None:
-    """The largest of the labels of a split, if its sample has it, too."""
+def _largest_label(split: Any) -> int | None:
+    """The largest of the labels that a split lists; None without such a list, or if its sample has another label."""
+    if (labels := known_labels(split)) is None:
+        return None
     index = int(labels.flatten(1).amax(1).argmax()) if labels.ndim > 1 else int(labels.argmax())
     read = label_of(split, index)
     return int(labels.max()) if read is not None and int(read.max()) == int(labels.max()) else None
-
-
-def _told_by_nothing(_dataset: Any) -> None:
-    return None
-
-
-_ROOM = ("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "max_length")
-_ONLY_TOLD = {
-    "vocabulary_size": 10_000,
-    "source_vocabulary_size": 10_000,
-    "target_vocabulary_size": 10_000,
-    "joint_vocabulary": "true",
-    "padding": 0,
-    "max_length": 256,
-    "features": 4096,
-}
-_DERIVED: dict[str, Callable[[Any], Any]] = {
-    "channels": _channels,
-    "classes": _classes,
-    "size": _size,
-    **dict.fromkeys(_ONLY_TOLD, _told_by_nothing),
-}
-_EXAMPLES = {"channels": 3, "classes": 10, "size": "[32,32]", **_ONLY_TOLD}

@@ -2,8 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from torch import nn
 from torch.optim import Optimizer
@@ -26,22 +24,19 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
     base = settings.optimizer.lr
     if base is None:
         raise ConfigError("optimizer.lr is not set; learning-rate schedules scale it: optimizer.lr=0.01")
-    schedule = _lr_schedule(settings, base)
-    schedule.check(timetable.steps_per_epoch, timetable.total_steps)
-    return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
-
-
-def _lr_schedule(settings: Settings, lr: float) -> LearningRateSchedule:
     target = settings.lr_schedule
     if scheduler := settings.torch_scheduler:
-        beside = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}
-        return TorchScheduler(make=scheduler.build, lr=lr, name=f"{target.section}._target_={target.path}", **beside)
-    schedule = target.build()
+        ours = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}
+        name = f"{target.section}._target_={target.path}"
+        schedule: LearningRateSchedule = TorchScheduler(make=scheduler.build, lr=base, name=name, **ours)
+    else:
+        schedule = target.build()
     if not isinstance(schedule, LearningRateSchedule):
         raise target.wrong_type_error(
             schedule, "a pipetrain.LearningRateSchedule or a scheduler of torch.optim.lr_scheduler"
         )
-    return schedule
+    schedule.check(timetable.steps_per_epoch, timetable.total_steps)
+    return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
 
 
 def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> Optimizer:
@@ -62,39 +57,24 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer
 
 
-@dataclass(frozen=True)
-class LearningRates:
-    """The rate of the learning-rate schedule, and each stage's rate if a method or replicas scale it by stage.
+def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:
+    """The rates of a step: `lr`, and `stageR_lr` for each stage if some method of the run, or replicas, scale rates.
 
-    Attributes:
-        base: the schedule's rate of a step, counted from 0.
+    Args:
+        base: the rate of the learning-rate schedule.
         phases: of the run.
     """
+    # rates that a method anneals are scaled at the start of its phase
+    scaled = any(scale != 1 for phase in phases for scale in _rate_scales(phase, phase.start))
 
-    base: Callable[[int], float]
-    phases: Sequence[Phase]
-
-    def __call__(self, step: int) -> dict[str, float]:
-        """`lr`, and `stageR_lr` for each stage if some method of the run, or replicas, scale rates."""
-        rate, scales = self.base(step), self._scales(step)
+    def rates(step: int) -> dict[str, float]:
+        rate = base(step)
+        scales = _rate_scales(next(phase for phase in phases if step < phase.end), step) if scaled else []
         return {"lr": rate, **{f"stage{r}_lr": rate * scale for r, scale in enumerate(scales)}}
 
-    @cached_property
-    def _by_stage(self) -> bool:
-        return any(_scaled(phase) for phase in self.phases)
-
-    def _scales(self, step: int) -> list[float]:
-        if not self._by_stage:
-            return []
-        return _rate_scales(next(phase for phase in self.phases if step < phase.end), step)
-
-
-def _scaled(phase: Phase) -> bool:
-    """True if the first rates of a phase are scaled; rates that a method anneals later are scaled then, too."""
-    return any(scale != 1 for scale in _rate_scales(phase, phase.start))
+    return rates
 
 
 def _rate_scales(phase: Phase, step: int) -> list[float]:
-    method = phase.rules.method
-    contexts = phase.rules.contexts
+    method, contexts = phase.rules.method, phase.rules.contexts
     return [method.learning_rate_scale(context, step - phase.start) * context.rate_scale for context in contexts]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.composition import composed
@@ -61,20 +60,12 @@ def build_phases(
     return phases
 
 
-def build_schedules(settings: Settings) -> list[Schedule]:
-    """The schedule of each phase.
+def build_schedule(phase: PhaseSettings) -> Schedule:
+    """The schedule of a phase.
 
     Raises:
-        ConfigError: a target refuses an option, or returns something else.
+        ConfigError: the target refuses an option, or returns something else.
     """
-    schedules = []
-    for phase in settings.phases:
-        with phase.naming_errors():
-            schedules.append(_build_schedule(phase))
-    return schedules
-
-
-def _build_schedule(phase: PhaseSettings) -> Schedule:
     schedule = phase.schedule.build()
     if not isinstance(schedule, Schedule):
         raise phase.schedule.wrong_type_error(schedule, "a pipetrain.Schedule")
@@ -93,10 +84,15 @@ def build_rules(
     Raises:
         ConfigError: one takes other settings, or they do not go together.
     """
-    schedule, method = _build_schedule(phase), phase.method.build()
+    schedule, method = build_schedule(phase), phase.method.build()
     if not isinstance(method, Method):
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
-    _check_pair(method, schedule, phase.choices)
+    if method.family != schedule.family:
+        raise ConfigError(
+            f"method={phase.choices['method']} does not work with schedule={phase.choices['schedule']}; use "
+            f"schedule={_either(names_of_family('schedule', method.family))}, or "
+            f"method={_either(names_of_family('method', schedule.family))}"
+        )
     try:
         check_custom_schedule(schedule, num_stages, num_microbatches)
     except ConfigError as error:
@@ -127,23 +123,12 @@ def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -
     return RoundRobin(schedule, Replicas(counts), replicas.scale_lr)
 
 
-def _check_pair(method: Method, schedule: Schedule, names: Mapping[str, str]) -> None:
-    """Checks that method and schedule are of one family; the error lists the choices that fit."""
-    if method.family == schedule.family:
-        return
-    raise ConfigError(
-        f"method={names['method']} does not work with schedule={names['schedule']}; use "
-        f"schedule={_either(names_of_family('schedule', method.family))}, or "
-        f"method={_either(names_of_family('method', schedule.family))}"
-    )
-
-
 def _either(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], *, finegrained: bool) -> dict[int, int]:
-    """First layer of a stage -> the stage; `bounds` as those of a Job."""
+    """First layer of a stage -> the stage; `bounds` are those of a plan."""
     if finegrained:
         return stages_of_layers(weight_units(chain), bounds)
     return {first: r for r, (first, _) in enumerate(bounds)}
@@ -176,38 +161,16 @@ def build_recompute_segments(
 Rule = PartitionRule | AutoPartition | FineGrained
 
 
-def replicas_of(settings: Settings, rule: Rule) -> ReplicaSettings:
-    """The replicas of a run: partition.replicas, or where that is null, those of the plan.
+def replica_counts(settings: Settings, rule: Rule) -> tuple[int, ...] | None:
+    """Number of replicas of each stage: partition.replicas, else the plan's; None if all have one.
 
     Raises:
         ConfigError: the plan cannot be read.
     """
-    given = settings.replicas
-    if given.counts is None and isinstance(rule, PartitionFromPlan | PlannedPartition) and max(rule.replicas) > 1:
-        return replace(given, counts=rule.replicas)
+    given = settings.replicas.counts
+    if given is None and isinstance(rule, PartitionFromPlan | PlannedPartition) and max(rule.replicas) > 1:
+        return rule.replicas
     return given
-
-
-def phases_of_rule(
-    settings: Settings, rule: Rule, timetable: Timetable, num_stages: int, segments: RecomputeSegments | None
-) -> list[Phase]:
-    """The phases of a run on these replicas.
-
-    Raises:
-        ConfigError: they do not go together; says so where they would without the replicas of a plan.
-    """
-    replicas = replicas_of(settings, rule)
-    try:
-        return build_phases(settings, timetable, num_stages, segments, replicas)
-    except ConfigError as error:
-        if replicas == settings.replicas:
-            raise
-        build_phases(settings, timetable, num_stages, segments)
-        assert isinstance(rule, PartitionFromPlan | PlannedPartition)
-        planned = "-".join(map(str, rule.replicas))
-        raise ConfigError(
-            f"{rule.where}: its stages have replicas, {planned}: {error}; or planner.straight=true plans without"
-        ) from error
 
 
 _MISSING = "???"
@@ -220,8 +183,8 @@ class ComposedPhase:
     """One phase of a configuration.
 
     Attributes:
-        rules: what runs.
-        steps: how long; None: to the end of the run.
+        rules: its schedule and method.
+        steps: its length; None: to the end of the run.
         batch_size: samples of a minibatch.
         names: of its method and schedule on the command line.
     """
@@ -244,7 +207,8 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
         PartitionFromPlan(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
     )
     num_stages, segments = _stages_and_segments(settings, plan)
-    replicas = settings.replicas if plan is None else replicas_of(settings, plan)
+    counts = settings.replicas.counts if plan is None else replica_counts(settings, plan)
+    replicas = replace(settings.replicas, counts=counts)
     train = settings.train
     phases = []
     for phase in settings.phases:
@@ -255,30 +219,23 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
 
 def _stages_and_segments(settings: Settings, plan: PartitionFromPlan | None) -> tuple[int, RecomputeSegments | None]:
     partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
-    cuts = partition.get("boundaries", partition.get("ppv"))
-    num_stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
-    if plan is not None:
-        num_stages = len(plan.plan.stages)
+    cuts = next((name for name in ("boundaries", "ppv") if name in partition), None)
+    firsts: list[int] = []
+    num_stages = partition.get("stages") if plan is None else len(plan.plan.stages)
+    if plan is None and cuts is not None:
+        if not isinstance(partition[cuts], list):
+            wrong = " is not set" if partition[cuts] == _MISSING else f"={partition[cuts]}: a list"
+            raise ConfigError(f"partition.{cuts}{wrong}; e.g. partition.{cuts}=[4,7]")
+        firsts = [0, *partition[cuts]]
+        num_stages = len(firsts)
     if not is_whole(num_stages) or not 1 <= num_stages <= MOST_STAGES:
         raise ConfigError(
             f"partition.stages={as_configured(num_stages)}: a timeline needs the number of stages, 1 to {MOST_STAGES}"
         )
-    if boundaries is not None and "boundaries" not in partition:
+    if boundaries is not None and cuts != "boundaries":
         raise ConfigError(
             f"train.recompute_boundaries={boundaries} names layers; without the model only partition=explicit says "
             "which stages begin with them: partition=explicit partition.boundaries=[...]"
         )
-    firsts = [] if boundaries is None else _list_of_cuts(partition)
     stage_of = {layer: r for r, layer in enumerate(firsts)}
     return num_stages, build_recompute_segments(settings.train, num_stages, stage_of)
-
-
-def _list_of_cuts(partition: Mapping[str, Any]) -> list[int]:
-    setting = "boundaries" if "boundaries" in partition else "ppv"
-    cuts = partition[setting]
-    if not isinstance(cuts, list):
-        shown = "is not set" if cuts == _MISSING else f"={cuts}: a list"
-        raise ConfigError(
-            f"partition.{setting}{' ' if cuts == _MISSING else ''}{shown}; e.g. partition.{setting}=[4,7]"
-        )
-    return [0, *cuts]

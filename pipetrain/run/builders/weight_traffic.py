@@ -1,5 +1,7 @@
 """Memory traffic of the weights at each minibatch, forward and backward aside, in passes over every weight."""
 
+import operator
+
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -8,7 +10,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.optim.prediction import known_rule
 from pipetrain.planner.profile.estimate import WeightPasses
-from pipetrain.program.planned_operations import Activations, PlannedOperation
+from pipetrain.program.planned_operations import Activations
 from pipetrain.run.builders.optimizer import build_torch_optimizer
 from pipetrain.run.builders.pipeline import build_phases
 from pipetrain.run.timetable import Timetable
@@ -29,11 +31,8 @@ def weight_memory_traffic(settings: Settings, timetable: Timetable) -> WeightPas
         phases = build_phases(settings, timetable, num_stages, None)
         optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
         steps = [phase.end - phase.start for phase in phases]
-        by_phase = [passes_under(phase.rules, optimizer) for phase in phases]
-        return [
-            sum(each * n for each, n in zip(of_stage, steps, strict=True)) / max(1, sum(steps))
-            for of_stage in zip(*by_phase, strict=True)
-        ]
+        by_stage = zip(*(passes_under(phase.rules, optimizer) for phase in phases), strict=True)
+        return [sum(map(operator.mul, passes, steps)) / max(1, sum(steps)) for passes in by_stage]
 
     return passes
 
@@ -79,12 +78,11 @@ def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
     delta = rule.passes if rule is not None and rules.method.needs_prediction else 0
     statistic = rules.method.statistic(rules.contexts[stage], {})
     kept = any(each.operation.kind is Kind.UPDATE and not each.releases for each in planned)
-    copies = _COPY if kept or statistic is not None else 0
-    return copies + (statistic.passes if statistic is not None else 0) + sum(_read(each, delta) for each in planned)
-
-
-def _read(planned: PlannedOperation, delta: int) -> int:
-    """Passes of the transform with which one operation reads its weights."""
-    shared = planned.operation.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
-    transform = planned.read.transform
-    return 0 if transform is None or shared else transform.passes + delta
+    passes = _COPY if kept or statistic is not None else 0
+    passes += statistic.passes if statistic is not None else 0
+    for each in planned:
+        # a backward with kept activations reads what its forward has transformed
+        shared = each.operation.kind is Kind.BACKWARD and each.activations is Activations.KEPT
+        if each.read.transform is not None and not shared:
+            passes += each.read.transform.passes + delta
+    return passes

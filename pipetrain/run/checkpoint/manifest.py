@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,7 @@ _OF_TORCH = ".metadata"
 
 @dataclass(frozen=True)
 class FileEntry:
-    """Entry of one file in a manifest.
-
-    Attributes:
-        name: within the folder.
-        size: in bytes.
-        sha256: of its content.
-    """
+    """Entry of one file in a manifest: its name in the folder, its size in bytes, and the sha256 of its content."""
 
     name: str
     size: int
@@ -33,7 +27,7 @@ class FileEntry:
 
     @classmethod
     def of(cls, path: Path) -> "FileEntry":
-        """The entry of a file as it is, which is on the disk from then on."""
+        """The entry of a file, which is synced to the disk."""
         sync(path)
         return cls(path.name, path.stat().st_size, _sha256(path))
 
@@ -43,21 +37,24 @@ class FileEntry:
         if not path.is_file():
             return "it is missing"
         if (size := path.stat().st_size) != self.size:
-            return f"it has {size:,} bytes in place of {self.size:,}"
+            return f"it has {size:,} bytes instead of {self.size:,}"
         return None if _sha256(path) == self.sha256 else f"its sha256 is not that of {_NAME}"
 
 
 def write(folder: Path, listed: Iterable[FileEntry]) -> None:
     """Writes the manifest; it and the folder are on the disk when this returns."""
     path = folder / _NAME
-    path.write_text(_text(sorted(listed, key=_by_name)), encoding="utf-8")
+    path.write_text(_text(sorted(listed, key=lambda entry: entry.name)), encoding="utf-8")
     sync(path)
     sync(folder)
 
 
-def names(folder: Path) -> list[str]:
+def entries(folder: Path) -> list[FileEntry]:
     """The files of a checkpoint without a problem, its manifest aside."""
-    return [entry.name for entry in entries(folder)]
+    listed = [FileEntry(name, of["size"], of["sha256"]) for name, of in _read(folder)["files"].items()]
+    if not listed or any(Path(entry.name).name != entry.name for entry in listed):
+        raise ValueError("no files of this folder")
+    return listed
 
 
 def problem(folder: Path) -> str | None:
@@ -70,23 +67,18 @@ def problem(folder: Path) -> str | None:
     try:
         if (number := _read(folder)["format"]) != _FORMAT:
             return f"{folder}: in format {number} of checkpoints; this version reads format {_FORMAT}"
-        return _fault(folder, entries(folder))
+        listed = entries(folder)
+        if path.read_text(encoding="utf-8") != _text(listed):
+            return f"{path}: damaged: it is not as it was written"
+        for entry in listed:
+            if fault := entry.fault(folder):
+                return f"{folder / entry.name}: damaged: {fault}"
+        foreign = {each.name for each in folder.iterdir()} - {_NAME, *(entry.name for entry in listed)}
+        return f"{folder / min(foreign)}: foreign: it is not in {_NAME}" if foreign else None
     except OSError as error:
         return f"{error.filename or path}: cannot be read: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError):
         return f"{path}: damaged: it lists no files"
-
-
-def _fault(folder: Path, listed: Sequence[FileEntry]) -> str | None:
-    """Fault of the files that there are, in one line that names one of them."""
-    path = folder / _NAME
-    if path.read_text(encoding="utf-8") != _text(listed):
-        return f"{path}: damaged: it is not as it was written"
-    faults = ((entry, entry.fault(folder)) for entry in listed)
-    if damaged := next((f"{folder / entry.name}: damaged: {fault}" for entry, fault in faults if fault), None):
-        return damaged
-    foreign = {each.name for each in folder.iterdir()} - {_NAME, *(entry.name for entry in listed)}
-    return f"{folder / min(foreign)}: foreign: it is not in {_NAME}" if foreign else None
 
 
 def _text(listed: Iterable[FileEntry]) -> str:
@@ -98,19 +90,6 @@ def _read(folder: Path) -> Any:
     return strict_json.loads((folder / _NAME).read_text(encoding="utf-8"))
 
 
-def entries(folder: Path) -> Sequence[FileEntry]:
-    """Entries of the manifest of an undamaged checkpoint."""
-    files = _read(folder)["files"]
-    listed = [FileEntry(name, of["size"], of["sha256"]) for name, of in files.items()]
-    if not listed or any(Path(entry.name).name != entry.name for entry in listed):
-        raise ValueError("no files of this folder")
-    return listed
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _by_name(entry: FileEntry) -> str:
-    return entry.name

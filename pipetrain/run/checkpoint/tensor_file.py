@@ -3,15 +3,12 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
 from torch import Tensor
-from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 
@@ -29,7 +26,9 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save_file(_apart(tensors), path)
     except SafetensorError as error:
-        raise _os_error(error, path) from error
+        if (number := re.search(r"(?:os error |code: )(\d+)", str(error))) is None:
+            raise OSError(str(error)) from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     path.chmod(rights)  # the library puts a file in its place that only the owner may read
 
 
@@ -37,7 +36,7 @@ def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:
     """The tensors whose names `selects` accepts, on the CPU.
 
     Raises:
-        ConfigError: it is no such file.
+        ConfigError: it is not a safetensors file.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -67,58 +66,3 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         storages.add(dense.untyped_storage().data_ptr())
         apart[name] = dense
     return apart
-
-
-def _os_error(error: SafetensorError, path: Path) -> OSError:
-    """The library's error of a file that it cannot write, as Python's own functions raise it."""
-    found = re.search(r"(?:os error |code: )(\d+)", str(error))
-    if found is None:
-        return OSError(str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1])), str(path))
-
-
-class Kind(StrEnum):
-    """Kind of a tensor in a checkpoint."""
-
-    MODEL = "model"
-    """A weight or buffer."""
-    OPTIMIZER = "optimizer"
-    """An entry of the optimizer's state of a weight."""
-    STATISTIC = "statistic"
-    """A weight's entry of a method's statistic."""
-    CARRIED = "carried"
-    """Recurrent state that a layer carries from minibatch to minibatch."""
-    SCALER = "scaler"
-    """The factor of a scaled loss, of a stage: it is named after its layers."""
-    HISTORY = "run"
-    """A series that the run has recorded."""
-
-
-_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED)
-
-
-@dataclass(frozen=True)
-class TensorName:
-    """The name of one tensor, such as `model.conv.weight` or `optimizer.conv.weight/exp_avg`.
-
-    Attributes:
-        kind: what it is.
-        of: the weight, the buffer, the layer or the series that it belongs to, as the whole model or the run calls it.
-        key: the entry of the optimizer's state, the name of the statistic, or the number of the layer's tensor; else
-            empty.
-    """
-
-    kind: Kind
-    of: str
-    key: str = ""
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.kind}.{self.of}/{self.key}" if self.kind in _KEYED else f"{self.kind}.{self.of}"
-
-    @classmethod
-    def parse(cls, name: str) -> "TensorName":
-        """The name that prints as `name`."""
-        kind, _, rest = name.partition(".")
-        of, _, key = rest.rpartition("/") if kind in _KEYED else (rest, "", "")
-        return cls(Kind(kind), of, key)

@@ -9,7 +9,7 @@ from pipetrain.run.checks.dry_run import evaluation_dry_run
 from pipetrain.run.checks.loss import check_loss
 from pipetrain.run.checks.ranges import check_labels, check_samples, check_vocabulary
 from pipetrain.run.components import Components
-from pipetrain.run.decoder import decoded_metrics, problem_of
+from pipetrain.run.whole_model import decoded_metrics, problem_of
 
 
 def check_data(settings: Settings, components: Components) -> Iterator[str]:

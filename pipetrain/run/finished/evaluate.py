@@ -22,16 +22,17 @@ from pipetrain.run.builders.loss import build_loss, build_metrics
 from pipetrain.run.builders.machine import device_of
 from pipetrain.run.builders.model import build_arithmetic
 from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.checks.layers import check_stateful_data
-from pipetrain.run.decoder import GeneratedText, decoder_of
-from pipetrain.run.finished.whole_model import whole_model
+from pipetrain.run.finished.selection import Selection
+from pipetrain.run.whole_model import GeneratedText, load_whole_model, whole_model_metrics
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.stored_settings import stored_settings
 
 _CALLED = ("dataset", "model", "loss", "metrics")
-_READ = ("device", "threads")
-_READ_OF_EVAL = ("batch_size", "decode", "beam_width", "length_penalty", "length_penalty_form")
+_READ = (
+    *("device", "threads", "eval.batch_size", "eval.decode", "eval.beam_width"),
+    *("eval.length_penalty", "eval.length_penalty_form"),
+)
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class Evaluation:
     """Results of an evaluation.
 
     Attributes:
-        checkpoint: of which checkpoint.
-        step: after so many steps.
-        model, dataset: what they are called.
-        samples: of the evaluation set.
-        metrics: `loss`, and others in percent.
-        others: those on scales of their own: of the whole model, such as `bleu`, and of the section `metrics`.
-        signatures: metric -> how it was computed, where that is known.
+        checkpoint: its folder.
+        step: of the checkpoint.
+        model, dataset: names of the choices, or paths of the targets.
+        samples: number of samples of the evaluation set.
+        metrics: `loss`, and metrics in percent.
+        others: metrics on other scales: of the whole model, such as `bleu`, and of the section `metrics`.
+        signatures: metric -> how it was computed, if that is known.
         texts: generated, in the order of the samples.
     """
 
@@ -64,25 +65,34 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     """Evaluates a checkpoint under its run's settings, with changes on top.
 
     Args:
-        selection: which checkpoint.
-        overrides: the changes.
+        selection: of the checkpoint.
+        overrides: changes of the settings.
         trust: True to call code that is not pipetrain's own.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or a change is wrong.
     """
-    _check_read(overrides)
+    for override in overrides:
+        if override.key in _READ or override.key.split(".")[0] in _CALLED:
+            continue
+        if override.key not in known_names():
+            raise ConfigError(unknown_setting(override.key, override.text))
+        raise ConfigError(
+            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*_CALLED, *_READ))}"
+        )
     settings = stored_settings(selection.run, _CALLED, overrides, trust=trust)
     folder = selection.checkpoint()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     dataset = build_dataset(settings.dataset)
     loader = evaluation_loader(settings, dataset)
-    chain = whole_model(settings, dataset, folder)
-    decoder = decoder_of(settings, dataset, chain)
-    metrics = _metrics(settings, dataset, chain, loader)
-    texts: list[GeneratedText] = []
-    decoder = decoder and decoder.on(_device(settings)).keeping(texts)
+    chain = load_whole_model(settings, dataset, folder)
+    device, texts = torch.device(device_of(settings.device)), list[GeneratedText]()
+    decoded = whole_model_metrics(settings, dataset, chain, device, texts=texts)
+    metrics = _metrics(settings, dataset, chain, loader, device)
+    others = {name: metrics[name] for name in settings.metrics}
+    if decoded is not None:
+        others |= decoded.metrics(chain)
     return Evaluation(
         checkpoint=folder,
         step=store.load_progress(folder)["step"],
@@ -90,25 +100,10 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         dataset=_name(settings, "dataset", settings.dataset.target.path),
         samples=sum(loader.sizes(0)),
         metrics={name: value for name, value in metrics.items() if name not in settings.metrics},
-        others={
-            **{name: metrics[name] for name in settings.metrics},
-            **(decoder.metrics(chain) if decoder is not None else {}),
-        },
-        signatures=decoder.signatures if decoder is not None else {},
+        others=others,
+        signatures={} if decoded is None else decoded.signatures,
         texts=texts,
     )
-
-
-def _check_read(overrides: Sequence[Override]) -> None:
-    read = [*_READ, *(f"eval.{name}" for name in _READ_OF_EVAL)]
-    for override in overrides:
-        if override.key in read or override.key.split(".")[0] in _CALLED:
-            continue
-        if override.key not in known_names():
-            raise ConfigError(unknown_setting(override.key, override.text))
-        raise ConfigError(
-            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*_CALLED, *read))}"
-        )
 
 
 def _name(settings: Settings, group: str, path: str) -> str:
@@ -117,13 +112,11 @@ def _name(settings: Settings, group: str, path: str) -> str:
     return path if choice == "custom" else choice
 
 
-def _device(settings: Settings) -> torch.device:
-    return torch.device(device_of(settings.device))
-
-
-def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader) -> Mapping[str, float]:
+def _metrics(
+    settings: Settings, dataset: Any, chain: LayerChain, loader: Loader, device: torch.device
+) -> Mapping[str, float]:
     """The loss, its metrics and further ones over all that `loader` reads."""
-    device, loss, arithmetic = _device(settings), build_loss(settings, dataset), build_arithmetic(settings.train)
+    loss, arithmetic = build_loss(settings, dataset), build_arithmetic(settings.train)
 
     @torch.no_grad()
     def compute(inputs: Tensors) -> Tensors:

@@ -11,8 +11,8 @@ from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import NOT_NEGATIVE
 from pipetrain.run.builders.data import build_dataset
-from pipetrain.run.checkpoint.retention import Selection
-from pipetrain.run.finished.whole_model import whole_model
+from pipetrain.run.finished.selection import Selection
+from pipetrain.run.whole_model import load_whole_model
 from pipetrain.tracking.stored_settings import stored_settings
 
 _CALLED = ("dataset", "model")
@@ -57,8 +57,8 @@ def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool
     """The prompt, then the model's continuation, in pieces as they are generated.
 
     Args:
-        selection: which checkpoint.
-        prompt: how the text begins; where it is empty, as a line of the training text does.
+        selection: of the checkpoint.
+        prompt: beginning of the text; if it is empty, that of a line of the training text.
         sampling: how tokens are chosen.
         trust: True to call code that is not pipetrain's own.
 
@@ -72,20 +72,18 @@ def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool
     dataset = build_dataset(settings.dataset)
     vocabulary = getattr(dataset, "vocabulary", None)
     if vocabulary is None:
-        raise ConfigError(_no_vocabulary(selection, settings.dataset.target.path, dataset))
-    model = whole_model(settings, dataset, folder)
+        reason = f"{selection.run} was trained on {settings.dataset.target.path}"
+        if hasattr(dataset, "vocabulary"):
+            raise ConfigError(
+                f"{reason}, whose token ids cannot be turned into text; run it with dataset.tokenizer=FILE, a "
+                "tokenizer.json"
+            )
+        raise ConfigError(f"{reason}, which is no text; sample takes runs of language models, such as model=gpt")
+    model = load_whole_model(settings, dataset, folder)
     begun = [int(token) for token in vocabulary.encode(prompt or "\n")]
     if not begun:
         raise ConfigError(f"--prompt {prompt!r}: holds no token")
-    window = Window(dataset.max_length, vocabulary.size)
-    return _pieces(vocabulary, begun, generated(model, begun, sampling, window))
-
-
-def _no_vocabulary(selection: Selection, path: str, dataset: Any) -> str:
-    reason = f"{selection.run} was trained on {path}"
-    if hasattr(dataset, "vocabulary"):
-        return f"{reason}, whose token ids nobody can read; run it with dataset.tokenizer=FILE, a tokenizer.json"
-    return f"{reason}, which is no text to go on with; sample takes runs of language models, such as model=gpt"
+    return _pieces(vocabulary, begun, generate(model, begun, sampling, dataset.max_length, vocabulary.size))
 
 
 def _pieces(vocabulary: Any, begun: list[int], tokens: Iterator[int]) -> Iterator[str]:
@@ -103,33 +101,21 @@ def _pieces(vocabulary: Any, begun: list[int], tokens: Iterator[int]) -> Iterato
         ids.append(token)
 
 
-@dataclass(frozen=True)
-class Window:
-    """Input length and vocabulary of a language model.
-
-    Attributes:
-        positions: tokens that it takes.
-        tokens: those that have a meaning; it may have scores of more.
-    """
-
-    positions: int
-    tokens: int
-
-
 @torch.no_grad()
-def generated(model: LayerChain, begun: list[int], sampling: Sampling, window: Window) -> Iterator[int]:
-    """The tokens that the model adds, each found from the last ones before it.
+def generate(model: LayerChain, begun: list[int], sampling: Sampling, positions: int, tokens: int) -> Iterator[int]:
+    """The tokens that the model adds, each from the last ones before it.
 
     Args:
-        model: token ids (1, positions) -> scores (1, positions, tokens).
+        model: token ids (1, positions) -> scores (1, positions, tokens or more).
         begun: the tokens to continue.
         sampling: how tokens are chosen.
-        window: how many of them it takes, and which there are.
+        positions: number of tokens that the model takes.
+        tokens: number of tokens that have a meaning.
     """
     device = next(model.module.parameters()).device
     generator = torch.Generator().manual_seed(sampling.seed)
     ids = list(begun)
     for _ in range(sampling.length):
-        scores = model(torch.tensor([ids[-window.positions :]], device=device))
-        ids.append(sampling.choose(scores[0, -1, : window.tokens].cpu(), generator))
+        scores = model(torch.tensor([ids[-positions:]], device=device))
+        ids.append(sampling.choose(scores[0, -1, :tokens].cpu(), generator))
         yield ids[-1]

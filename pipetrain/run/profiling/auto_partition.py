@@ -19,8 +19,9 @@ from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import HOW_TO_REFRESH, Profile
 from pipetrain.run.builders.data import Data
+from pipetrain.run.checkpoint.store import run_of
 from pipetrain.run.profiling.profile import profile_of_chain
-from pipetrain.run.resume import StartPoint
+from pipetrain.run.settings_diff import changes_since
 from pipetrain.tracking import strict_json
 
 _DECIDING = ("partition", "planner", "topology", "profile")
@@ -28,14 +29,20 @@ _DECIDING = ("partition", "planner", "topology", "profile")
 
 
 def plan_cuts(
-    settings: Settings, wanted: AutoPartition, found: StartPoint, data: Data, chain: LayerChain, *, shares_weights: bool
+    settings: Settings,
+    wanted: AutoPartition,
+    resume: Path | None,
+    data: Data,
+    chain: LayerChain,
+    *,
+    shares_weights: bool,
 ) -> tuple[PlannedPartition, list[str]]:
     """Cuts of the model, with notes for the user.
 
     Args:
         settings: of the run.
         wanted: the number of stages.
-        found: the state that the run resumes from: it keeps its cuts, and nothing is measured again.
+        resume: the checkpoint that the run continues from: it keeps its cuts, and nothing is measured again.
         data: for the measurement.
         chain: the model.
         shares_weights: True if stages may hold copies of one weight.
@@ -44,8 +51,8 @@ def plan_cuts(
         ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or an outer launcher
             has started the processes, each of which would measure other times.
     """
-    if (stored := stored_cuts(settings, found)) is not None:
-        return stored, [f"partition=auto: cut as {found.source} is"]
+    if resume is not None and (stored := stored_cuts(settings, resume)) is not None:
+        return stored, [f"partition=auto: cut as {run_of(resume)} is"]
     if "RANK" in os.environ:
         raise ConfigError(
             "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
@@ -73,16 +80,15 @@ def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> Pipe
     return _fastest(profile, settings, counts, straight=not wanted.replicated)
 
 
-def stored_cuts(settings: Settings, found: StartPoint) -> PlannedPartition | None:
-    """The cuts of the run that this run resumes; None if it starts from scratch, or asks for other cuts.
+def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
+    """The cuts of the run whose checkpoint this run resumes; None if it asks for other cuts.
 
     Raises:
         ConfigError: the plan of that run cannot be read.
     """
-    changed = any(each.setting.partition(".")[0] in _DECIDING for each in found.differences)
-    if found.checkpoint is None or changed:
+    if any(each.setting.partition(".")[0] in _DECIDING for each in changes_since(resume, settings)):
         return None
-    path = found.source.plan
+    path = run_of(resume).plan
     try:
         plan: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
         if plan["rule"] != AUTO:

@@ -64,7 +64,7 @@ class ProfiledRun:
                 raise ConfigError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
             stages = tuple(tuple(range(*bounds)) for bounds in built.bounds)
-            replicas = built.replicas.counts or (1,) * len(stages)
+            replicas = built.plan.replicas or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_rule(settings), profile)
         cut = CutProfile(profile, stages, replicas, _checked_topology(settings, profile, sum(replicas)))

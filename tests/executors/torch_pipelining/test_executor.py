@@ -17,7 +17,7 @@ from support.processes import needs_proc
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
-from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint import contents, store
 from pipetrain.schedules.torch_library import Interleaved1F1B
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
@@ -36,7 +36,7 @@ def losses(folder):
 
 
 def state(folder):
-    return store.model_state(store.newest_undamaged(str(folder)))
+    return contents.model_state(store.newest_undamaged(str(folder)))
 
 
 def check(folder, schedules, stages, microbatches, **changes):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support import library_models
 from support.methods import DISTINCT
-from support.worker_pool import distributed, job, settings, simulated
+from support.worker_pool import distributed, job, plan_of, settings, simulated
 
 from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.run_plan import make_plan
@@ -54,7 +54,7 @@ def prepared(run, name, method):
     stages = make_plan(chain, Even(2), data.example).stages
     made = job(run, method, 2, **sections)
     bounds = [(stage.first, stage.last) for stage in stages]
-    return replace(made, bounds=bounds), len(chain), difference(name, chain, data)
+    return replace(made, plan=plan_of(bounds)), len(chain), difference(name, chain, data)
 
 
 @torch.no_grad()

@@ -7,21 +7,21 @@ from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
-from pipetrain.run.builders.optimizer import LearningRates
+from pipetrain.run.builders.optimizer import rates_by_stage
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 from pipetrain.tracking import records
 
 
 def test_method_that_scales_no_rate_leaves_one_for_all_stages():
-    rates = LearningRates(lambda step: 0.1 / (step + 1), [Phase(PipelineRules(GPipe(), Synchronous(), 2, 1))])
+    rates = rates_by_stage(lambda step: 0.1 / (step + 1), [Phase(PipelineRules(GPipe(), Synchronous(), 2, 1))])
     assert rates(1) == {"lr": 0.05}
 
 
 def test_rates_are_those_of_the_phase_that_a_step_is_in():
     scaled = PipelineRules(PipelinedBackprop(), Stale(stage_lr_scale=[0.5, 1.0]), 2, 1)
     phases = [Phase(scaled, 0, 4), Phase(PipelineRules(GPipe(), Synchronous(), 2, 1), 4, 8)]
-    rates = LearningRates(lambda _step: 0.1, phases)
+    rates = rates_by_stage(lambda _step: 0.1, phases)
     assert rates(3) == {"lr": 0.1, "stage0_lr": 0.05, "stage1_lr": 0.1}
     assert rates(4) == {"lr": 0.1, "stage0_lr": 0.1, "stage1_lr": 0.1}
 

@@ -31,14 +31,14 @@ def prepared(tmp_path, case, partition, **changes):
 
 def test_a_plan_with_replicas_is_run_by_as_many_processes(tmp_path, planned):
     run = prepared(tmp_path, "pipedream", planned)
-    assert (run.job.replicas.counts, run.job.placement.num_processes) == ((2, 1), 3)
-    assert run.job.head()["replicas"] == run.plan.to_json()["replicas"] == [2, 1]
+    assert (run.plan.replicas, run.placement.num_processes) == ((2, 1), 3)
+    assert run.head()["replicas"] == run.plan.to_json()["replicas"] == [2, 1]
     assert "stage 0 has 2 replicas, and updates with the mean gradient of 2 minibatches" in run.notes
 
 
 def test_partition_replicas_has_the_last_word(tmp_path, planned):
     run = prepared(tmp_path, "pipedream", {**planned, "replicas": [1, 1]})
-    assert run.job.placement.num_processes == 2
+    assert run.placement.num_processes == 2
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Checkpoints: found by step or path, read by kind, and never used when damaged."""
 
 import json
+import math
 import pickle
 import re
 from dataclasses import replace
@@ -10,19 +11,20 @@ import pytest
 import torch
 from support import small_model, tied_model
 from support.checkpoints import NAMES, written
+from support.one_run import carried_out
 from support.pipelines import half_decay, sgd
 from support.worker_pool import job, simulated
 
 from pipetrain.arithmetic import ComputeOptions
+from pipetrain.config.schema import CheckpointConfig
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline import build_stages
 from pipetrain.losses import CrossEntropy
 from pipetrain.report.error_line import message
-from pipetrain.run.checkpoint import manifest, store
-from pipetrain.run.checkpoint.retention import Selection
-from pipetrain.run.checkpoint.store import NewestWhole
-from pipetrain.run.checkpoint.tensor_file import Kind
-from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.run.checkpoint import contents, manifest, store
+from pipetrain.run.checkpoint.contents import Kind
+from pipetrain.run.finished.export import export
+from pipetrain.run.finished.selection import Selection
 from pipetrain.stage.base import Training
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -44,11 +46,11 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
     written(tmp_path, 3, tensors(chain, 0.5))
     folder = store.newest_undamaged(str(tmp_path))
     assert store.load_progress(folder) == {"step": 3, **NAMES}
-    assert store.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
-    state = store.whole_state(folder, chain)
+    assert contents.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
+    state = contents.whole_state(folder, chain)
     assert state.keys() == chain.module.state_dict().keys()
     assert all((tensor == torch.tensor(0.5).to(tensor.dtype)).all() for tensor in state.values())
-    (optimizer,) = store.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
+    (optimizer,) = contents.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
     assert (optimizer.of, optimizer.key) == ("0.weight", "momentum_buffer")
 
 
@@ -56,7 +58,7 @@ def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
     for step in (9, 10, 100):
         written(tmp_path, step, tensors(chain))
     assert [path.name for path in store.checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (9, 10, 100)]
-    assert store.at_step(tmp_path, None).name == "step-00000100"
+    assert store.newest_undamaged(tmp_path).name == "step-00000100"
     nine = store.at_step(tmp_path, 9)
     assert store.newest_undamaged(str(nine)) == nine
     with pytest.raises(ConfigError, match=r"--step 8: .* has no checkpoint of that step; steps there are: 9, 10, 100"):
@@ -75,7 +77,7 @@ def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain
     content["model.extra"] = content.pop("model.0.bias")
     written(tmp_path, 1, content)
     with pytest.raises(ConfigError, match=r"was saved from another model; only one of the two has 0\.bias"):
-        store.whole_state(store.newest_undamaged(str(tmp_path)), chain)
+        contents.whole_state(store.newest_undamaged(str(tmp_path)), chain)
 
 
 @pytest.fixture
@@ -99,11 +101,11 @@ def truncate(path):
 OUTSIDE = '{"format": 2, "files": {"../x": {"size": 1, "sha256": ""}}}'
 DAMAGE = [
     ("process-0.safetensors", flip_a_bit, r"its sha256 is not that of manifest\.json"),
-    ("process-0.safetensors", truncate, r"it has [\d,]+ bytes in place of [\d,]+"),
+    ("process-0.safetensors", truncate, r"it has [\d,]+ bytes instead of [\d,]+"),
     ("process-0.safetensors", Path.unlink, "it is missing"),
-    ("progress.json", truncate, r"it has \d+ bytes in place of \d+"),
+    ("progress.json", truncate, r"it has \d+ bytes instead of \d+"),
     ("progress.json", Path.unlink, "it is missing"),
-    ("config.json", truncate, "it has 15 bytes in place of 31"),
+    ("config.json", truncate, "it has 15 bytes instead of 31"),
     ("config.json", Path.unlink, "it is missing"),
     ("manifest.json", truncate, "it lists no files"),
     ("manifest.json", lambda path: path.write_text(path.read_text() + " "), "it is not as it was written"),
@@ -138,7 +140,7 @@ def test_checkpoint_named_inside_its_folder_knows_its_siblings(tmp_path, folder,
 def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
     written(tmp_path, 3, {"strange.weight": torch.ones(1)})
     with pytest.raises(ConfigError, match=r"process-0.safetensors: holds tensors that no checkpoint has: 'strange'"):
-        store.model_state(RunDirectory(tmp_path).checkpoint(3))
+        contents.model_state(RunDirectory(tmp_path).checkpoint(3))
 
 
 @pytest.mark.parametrize("name", ["progress.json", "config.json"])
@@ -175,12 +177,12 @@ def test_configuration_without_settings_is_damaged(folder, monkeypatch, text):
 
 
 def test_newest_whole_checkpoint_lists_faults_of_newer_ones(tmp_path, folder):
-    assert store.newest_whole(tmp_path) == NewestWhole(folder)
+    assert store.newest_whole(tmp_path) == (folder, [])
     truncate(folder / "progress.json")
     earlier, fault = RunDirectory(tmp_path).checkpoint(3), store.problem(folder)
-    assert store.newest_whole(tmp_path) == NewestWhole(earlier, (fault,))
+    assert store.newest_whole(tmp_path) == (earlier, [fault])
     (earlier / "manifest.json").unlink()
-    assert store.newest_whole(tmp_path) == NewestWhole(None, (fault, store.problem(earlier)))
+    assert store.newest_whole(tmp_path) == (None, [fault, store.problem(earlier)])
 
 
 WRONG = [
@@ -222,9 +224,8 @@ def test_progress_that_no_run_writes_is_damaged(folder, progress, fault):
 )
 def test_malicious_progress_counts_as_damage(tmp_path, folder, text, fault):
     rewritten(folder, text)
-    found = store.newest_whole(tmp_path)
-    assert found.folder == RunDirectory(tmp_path).checkpoint(3)
-    assert found.faults == (f"{folder}/progress.json: damaged: {fault}",)
+    faults = [f"{folder}/progress.json: damaged: {fault}"]
+    assert store.newest_whole(tmp_path) == (RunDirectory(tmp_path).checkpoint(3), faults)
 
 
 def test_torch_distributed_checkpoint_is_refused_unpickled(tmp_path):
@@ -261,13 +262,13 @@ def test_weight_shared_by_stages_is_saved_once_and_restored(tmp_path):
     made = job(tmp_path / "run", "gpipe", 3, model={"_target_": "support.tied_model.build"}, train={"max_steps": 2})
     simulated(made)
     folder = store.newest_undamaged(str(tmp_path / "run"))
-    state = store.model_state(folder)
+    state = contents.model_state(folder)
     assert len(state) == len(set(tied_model.build(1, 4).module.parameters()))
-    assert torch.equal(store.named_state(folder)["decoder.weight"], state[SHARED])
+    assert torch.equal(contents.named_state(folder)["decoder.weight"], state[SHARED])
     for stages in (1, 2, 3):
         built = build_stages(tied_model.build(1, 4), small_model.bounds(stages), TRAINING)
         for stage in built:
-            store.restore(stage, folder, 2)
+            contents.restore(stage, folder, 2)
         holders = [stage for stage in built if SHARED in stage.state()]
         assert [stage.index for stage in holders] == sorted({0, stages - 1})
         assert all(torch.equal(stage.state()[SHARED], state[SHARED]) for stage in holders)
@@ -285,8 +286,8 @@ def test_untied_checkpoint_is_refused_for_tied_model(tmp_path):
     simulated(job(tmp_path / "run", "pipedream", 2, model=model, train={"max_steps": 2}))
     folder = store.newest_undamaged(str(tmp_path / "run"))
     with pytest.raises(ConfigError, match=r"model\.untie=true; decoder\.weight and encoder\.linear\.weight are two"):
-        store.whole_state(folder, tied_model.build(1, 4))
-    said = export(Selection(tmp_path / "run"), Output(tmp_path / "w.pt", Format.TORCH))
+        contents.whole_state(folder, tied_model.build(1, 4))
+    said = export(Selection(tmp_path / "run"), tmp_path / "w.pt", "torch")
     assert said.endswith(
         "encoder.linear.weight and decoder.weight have values of their own; "
         "a model that ties them keeps the value that it loads last"
@@ -298,11 +299,89 @@ def test_loss_scale_is_of_same_stage_or_most_cautious(tmp_path):
     stages = build_stages(small_model.build(1, 4), small_model.bounds(2), training)
     for stage, factor in zip(stages, (64.0, 32.0), strict=True):
         stage.scaler.scale = factor
-    content = {name: tensor for stage in stages for name, tensor in store.stage_tensors(stage).items()}
+    content = {name: tensor for stage in stages for name, tensor in contents.stage_tensors(stage).items()}
     written(tmp_path, 3, content)
     folder = store.newest_undamaged(str(tmp_path))
     for number, factors in ((2, [64.0, 32.0]), (3, [64.0, 32.0, 32.0]), (1, [32.0])):
         built = build_stages(small_model.build(1, 4), small_model.bounds(number), training)
         for stage in built:
-            store.restore(stage, folder, 3)
+            contents.restore(stage, folder, 3)
         assert [stage.scaler.scale for stage in built] == factors
+
+
+METRICS = {
+    0: {},
+    2: {"loss": 3.0, "top1": 10.0},
+    4: {"loss": 1.0, "top1": 40.0},
+    5: {},
+    6: {"loss": math.nan, "top1": 40.0},
+    8: {"loss": 2.0, "top1": 30.0},
+    10: {"loss": 2.5, "top1": 20.0},
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run with a checkpoint of every step of METRICS, some of them not evaluated."""
+    made = RunDirectory(tmp_path)
+    for step, metrics in METRICS.items():
+        made.checkpoint(step).mkdir(parents=True)
+        (made.checkpoint(step) / "progress.json").write_text(json.dumps({"step": step, "metrics": metrics}))
+    return made
+
+
+def test_best_checkpoint_by_falling_metric_is_the_lowest(run):
+    for step, error in ((4, 3.0), (8, 1.0), (10, 2.0)):
+        progress = {"step": step, "metrics": {"error": error}, "lower_is_better": ["error", "loss"]}
+        (run.checkpoint(step) / "progress.json").write_text(json.dumps(progress))
+    assert steps(store.best_first(store.checkpoints(run.path), "error")) == [8, 10, 4]
+
+
+def steps(folders):
+    return [store.step_of(folder) for folder in folders]
+
+
+def kept(run, **settings):
+    store.remove_expired(run, CheckpointConfig(**settings))
+    return steps(store.checkpoints(run.path))
+
+
+@pytest.mark.parametrize(("metric", "order"), [("loss", [4, 8, 10, 2]), ("top1", [4, 6, 8, 10, 2]), ("top9", [])])
+def test_best_comes_first_and_what_was_not_evaluated_is_left_out(run, metric, order):
+    assert steps(store.best_first(store.checkpoints(run.path), metric)) == order
+
+
+def test_damaged_progress_takes_no_place(run):
+    (run.checkpoint(4) / "progress.json").write_text("{")
+    assert steps(store.best_first(store.checkpoints(run.path), "loss")) == [8, 10, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({}, [0, 2, 4, 5, 6, 8, 10]),
+        ({"keep_last": 1}, [0, 10]),
+        ({"keep_last": 3}, [0, 6, 8, 10]),
+        ({"keep_last": 9}, [0, 2, 4, 5, 6, 8, 10]),
+        ({"keep_best": 1}, [0, 4, 10]),
+        ({"keep_best": 2, "keep_last": 2}, [0, 4, 8, 10]),
+        ({"keep_best": 2, "metric": "top1"}, [0, 4, 6, 10]),
+    ],
+)
+def test_newest_best_and_requested_start_are_kept(run, settings, left):
+    assert kept(run, **settings) == left
+    assert steps(sorted(path for path in run.checkpoints.iterdir())) == left
+
+
+def test_metrics_of_all_checkpoints_are_named(run):
+    assert store.metrics_of(store.checkpoints(run.path)) == ["loss", "top1"]
+
+
+def test_run_keeps_newest_and_best_and_saves_at_evaluations(tmp_path):
+    settings = ["train.epochs=4", "checkpoint.every_epochs=0", "checkpoint.keep_best=1", "checkpoint.metric=top1"]
+    assert carried_out(tmp_path / "run", *settings, "optimizer.lr=0.5") == 0
+    run = RunDirectory(tmp_path / "run")
+    best = json.loads(run.summary.read_text())["best_step"]["top1"]
+    assert steps(store.checkpoints(run.path)) == sorted({best, 24})
+    assert steps(store.best_first(store.checkpoints(run.path), "top1"))[0] == best
+    assert all(store.problem(folder) is None for folder in run.checkpoints.iterdir())

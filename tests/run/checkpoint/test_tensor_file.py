@@ -9,7 +9,7 @@ import torch
 
 from pipetrain.errors import ConfigError
 from pipetrain.run.checkpoint import tensor_file
-from pipetrain.run.checkpoint.tensor_file import Kind, TensorName
+from pipetrain.run.checkpoint.contents import Kind, TensorName
 
 SHARED = torch.arange(6.0)
 TENSORS = {

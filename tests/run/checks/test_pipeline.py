@@ -20,8 +20,8 @@ def prepared(tmp_path, replicas, case="pipedream", partition=EVEN, **changes):
 
 def test_prepared_run_has_process_per_replica_and_minibatch_use(tmp_path):
     found = prepared(tmp_path, [2, 1])
-    assert found.job.placement.stages_of == ((0,), (0,), (1,))
-    assert found.job.head()["replicas"] == [2, 1]
+    assert found.placement.stages_of == ((0,), (0,), (1,))
+    assert found.head()["replicas"] == [2, 1]
     assert found.notes == [
         "stage 0 has 2 replicas, and updates with the mean gradient of 2 minibatches",
         "partition.scale_lr=true: learning rates of the stages times 1, 0.5",
@@ -29,7 +29,7 @@ def test_prepared_run_has_process_per_replica_and_minibatch_use(tmp_path):
 
 
 def test_one_replica_of_each_stage_is_as_none_said(tmp_path):
-    assert prepared(tmp_path, [1, 1]).job.placement == prepared(tmp_path, None).job.placement
+    assert prepared(tmp_path, [1, 1]).placement == prepared(tmp_path, None).placement
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.worker_pool import job, simulated
+from support.worker_pool import job, plan_of, simulated
 from torch import nn
 
 from pipetrain.config.overrides import parse_overrides
 from pipetrain.errors import ConfigError
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.retention import Selection
+from pipetrain.run.checkpoint import contents, store
 from pipetrain.run.finished.evaluate import evaluate
+from pipetrain.run.finished.selection import Selection
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def tied():
 def test_tied_weights_are_evaluated_under_all_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr("support.small_model.tied", tied, raising=False)
     made = job(tmp_path / "run", "gpipe", 1, model={"_target_": "support.small_model.tied"})
-    summary = simulated(replace(made, bounds=[(0, 3)]))
+    summary = simulated(replace(made, plan=plan_of([(0, 3)])))
     made.run.config.write_text(json.dumps(made.settings.stored))
     assert evaluated(made.run.path).metrics == pytest.approx(summary["final"], rel=1e-6)
-    state = store.named_state(store.newest_undamaged(str(made.run.path)))
+    state = contents.named_state(store.newest_undamaged(str(made.run.path)))
     assert torch.equal(state["2.weight"], state["1.weight"])

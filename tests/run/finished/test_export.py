@@ -11,9 +11,9 @@ from support.worker_pool import job, simulated
 
 from pipetrain import cli
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.run.checkpoint import store, tensor_file
-from pipetrain.run.checkpoint.retention import Selection
-from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.run.checkpoint import contents, store, tensor_file
+from pipetrain.run.finished.export import check_output, export, format_of
+from pipetrain.run.finished.selection import Selection
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,9 @@ def run(tmp_path_factory):
     return made.run.path
 
 
-def exported(run, path, **output):
-    return export(Selection(run), Output(path, Format.of(path), **output))
+def exported(run, path, *, force=False):
+    check_output(path, force=force)
+    return export(Selection(run), path, format_of(path))
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,14 @@ def test_exported_weights_load_into_the_users_own_module(run, tmp_path, name, lo
     said = exported(run, tmp_path / name)
     state = load(tmp_path / name)
     small_model.build(1, 4).module.load_state_dict(state)
-    expected = store.model_state(store.newest_undamaged(str(run)))
+    expected = contents.model_state(store.newest_undamaged(str(run)))
     assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
     assert said.startswith(f"{tmp_path / name}: {len(state)} tensors, ")
     assert f" values, for {loader}, from " in said
 
 
 def test_format_may_be_other_than_the_name_says(run, tmp_path):
-    export(Selection(run), Output(tmp_path / "w.bin", Format.SAFETENSORS))
+    export(Selection(run), tmp_path / "w.bin", "safetensors")
     assert load_file(tmp_path / "w.bin")
 
 
@@ -83,7 +84,7 @@ def test_place_where_no_file_can_be_is_refused(run, tmp_path, path, reason):
 @pytest.mark.parametrize("name", ["w.h5", "w.npz", "w.json"])
 def test_name_of_other_format_is_refused_unless_chosen(tmp_path, name):
     with pytest.raises(ConfigError, match=r"-o \S+: no format for \.\w+; use \.safetensors, or for torch"):
-        Format.of(tmp_path / name)
+        format_of(tmp_path / name)
     assert cli.carry_out(["export", str(tmp_path), "-o", str(tmp_path / name)]) == ExitCode.WRONG_USAGE
 
 

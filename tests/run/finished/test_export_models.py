@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 from support import library_models
-from support.worker_pool import job, simulated
+from support.worker_pool import job, plan_of, simulated
 
 from pipetrain.libraries import torchvision_import
 from pipetrain.libraries.torchvision_shim import models as torchvision_models
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_chain
-from pipetrain.run.checkpoint.retention import Selection
-from pipetrain.run.finished.export import Format, Output, export
-from pipetrain.run.finished.whole_model import whole_model
+from pipetrain.run.finished.export import export
+from pipetrain.run.finished.selection import Selection
+from pipetrain.run.whole_model import load_whole_model
 
 IMAGES = {
     "_target_": "pipetrain.data.images.synthetic.synthetic_images",
@@ -70,12 +70,12 @@ def test_export_loads_into_plain_model_with_equal_scores(tmp_path, name):
     data = build_data(made.settings)
     layers = len(build_chain(made.settings.model.target, data.dataset, made.settings.seed))
     with torch.enable_grad():
-        simulated(replace(made, bounds=[(0, layers // 2), (layers // 2, layers)]))
-    export(Selection(made.run.path), Output(tmp_path / "w.pt", Format.of(tmp_path / "w.pt")))
+        simulated(replace(made, plan=plan_of([(0, layers // 2), (layers // 2, layers)])))
+    export(Selection(made.run.path), tmp_path / "w.pt", "torch")
     theirs = plain_model(data.dataset).eval()
     theirs.load_state_dict(torch.load(tmp_path / "w.pt"))
     inputs = data.example
     outputs = theirs(*inputs)
     scores = outputs if isinstance(outputs, torch.Tensor) else outputs.logits
-    ours = whole_model(made.settings, data.dataset, Selection(made.run.path).checkpoint())(*inputs)
+    ours = load_whole_model(made.settings, data.dataset, Selection(made.run.path).checkpoint())(*inputs)
     torch.testing.assert_close(ours, scores)

@@ -8,7 +8,7 @@ import torch
 from pipetrain.data.vocabulary import CharacterVocabulary
 from pipetrain.errors import ConfigError
 from pipetrain.models import gpt
-from pipetrain.run.finished.sample import Sampling, Window, _pieces, generated
+from pipetrain.run.finished.sample import Sampling, _pieces, generate
 
 SCORES = torch.tensor([1.0, 3.0, 2.0, 0.0])
 
@@ -46,7 +46,7 @@ def test_model_continues_from_its_last_known_tokens():
     model = gpt.build(20, 8, layers=1, width=8, heads=1)
     model.module.eval()
     sampling = Sampling(length=12, temperature=0.0)
-    found = list(generated(model, [1, 2, 3], sampling, Window(8, 15)))
+    found = list(generate(model, [1, 2, 3], sampling, 8, 15))
     ids = [1, 2, 3, *found]
     with torch.no_grad():
         for end in range(3, 15):

@@ -10,6 +10,7 @@ from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.run.preflight import prepare
 from pipetrain.run.profiling import auto_partition
 from pipetrain.run.profiling.predict import ProfiledRun
+from pipetrain.run.settings_diff import Difference
 from pipetrain.tracking.run_directory import RunDirectory
 
 AUTO = {"_target_": "pipetrain.planner.partition.automatic.AutoPartition"}
@@ -93,7 +94,7 @@ def test_replicas_are_planned_where_they_are_asked_for(tmp_path, stored):
     )
     run = prepare(wanted, RunDirectory(tmp_path / "run"))
     assert bounds(run) == [(0, 7)]
-    assert (run.job.replicas.counts, run.plan.to_json()["replicas"]) == ((3,), [3])
+    assert (run.plan.replicas, run.plan.to_json()["replicas"]) == ((3,), [3])
     assert any("1 stage with 3 replicas on 3 devices" in note for note in run.notes)
 
 
@@ -103,7 +104,7 @@ def test_replicas_that_are_given_are_planned_for(tmp_path, stored):
     wanted = settings("pipedream", partition=partition, profile=str(stored), device="cpu", train=train)
     run = prepare(wanted, RunDirectory(tmp_path / "run"))
     assert bounds(run) == [(0, 4), (4, 7)]  # 4 ms, and 12 ms on two devices; half of the layers' time each without
-    assert run.job.replicas.counts == (1, 2)
+    assert run.plan.replicas == (1, 2)
     assert any("2 stages with 1-2 replicas on 3 devices" in note for note in run.notes)
 
 
@@ -172,43 +173,47 @@ def test_a_profile_without_bandwidth_asks_for_one(tmp_path, stored):
         prepared(tmp_path, stored, 2)
 
 
-class Found:
-    """What a run goes on from, as far as its cuts are concerned."""
+@pytest.fixture
+def changed(monkeypatch):
+    """Settings that have changed since a checkpoint."""
+    settings = []
+    changes = lambda *_: [Difference(each, 1, 2) for each in settings]  # noqa: E731
+    monkeypatch.setattr(auto_partition, "changes_since", changes)
+    return settings
 
-    def __init__(self, folder, *differences):
-        self.checkpoint, self.source, self.differences = folder, RunDirectory(folder), differences
+
+def planned(tmp_path, **plan):
+    """A checkpoint of a run with this plan."""
+    run = RunDirectory(tmp_path)
+    run.plan.write_text(json.dumps(plan))
+    return run.checkpoint(6)
 
 
-def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored):
-    found, run = Found(tmp_path), chosen(stored, 2)
-    found.source.plan.write_text(
-        json.dumps(
-            {"rule": "auto", "stages": [{"first": 0, "estimated_seconds": 1.0}, {"first": 5, "estimated_seconds": 2.0}]}
-        )
-    )
-    kept = auto_partition.stored_cuts(run, found)
+def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, changed):
+    stages = [{"first": 0, "estimated_seconds": 1.0}, {"first": 5, "estimated_seconds": 2.0}]
+    resume, run = planned(tmp_path, rule="auto", stages=stages), chosen(stored, 2)
+    kept = auto_partition.stored_cuts(run, resume)
     assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 2.0], (1, 1))
-    other = type("Other", (), {"setting": "partition.stages"})
-    assert auto_partition.stored_cuts(run, Found(tmp_path, other)) is None
-    longer = type("Other", (), {"setting": "train.epochs"})
-    assert auto_partition.stored_cuts(run, Found(tmp_path, longer)).boundaries == [5]
-    found.checkpoint = None
-    assert auto_partition.stored_cuts(run, found) is None
+    changed[:] = ["partition.stages"]
+    assert auto_partition.stored_cuts(run, resume) is None
+    changed[:] = ["train.epochs"]
+    assert auto_partition.stored_cuts(run, resume).boundaries == [5]
 
 
+@pytest.mark.usefixtures("changed")
 def test_a_run_that_goes_on_keeps_the_replicas_that_were_planned(tmp_path, stored):
-    found, stages = Found(tmp_path), [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
-    found.source.plan.write_text(json.dumps({"rule": "auto", "replicas": [2, 1], "stages": stages}))
-    assert auto_partition.stored_cuts(chosen(stored), found).replicas == (2, 1)
+    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
+    resume = planned(tmp_path, rule="auto", replicas=[2, 1], stages=stages)
+    assert auto_partition.stored_cuts(chosen(stored), resume).replicas == (2, 1)
 
 
+@pytest.mark.usefixtures("changed")
 def test_cuts_of_other_rule_stay_and_lost_plan_is_reported(tmp_path, stored):
-    found, run = Found(tmp_path), chosen(stored, 2)
-    found.source.plan.write_text('{"rule": "even", "stages": []}')
-    assert auto_partition.stored_cuts(run, found) is None
-    found.source.plan.write_text('{"rule": "auto"}')
+    run, resume = chosen(stored, 2), planned(tmp_path, rule="even", stages=[])
+    assert auto_partition.stored_cuts(run, resume) is None
+    planned(tmp_path, rule="auto")
     with pytest.raises(ConfigError, match=r"the cuts of partition=auto are in .*plan\.json, which cannot be read"):
-        auto_partition.stored_cuts(replace(run, resume="auto"), found)
+        auto_partition.stored_cuts(replace(run, resume="auto"), resume)
 
 
 def test_a_prediction_by_a_stored_profile_is_of_the_same_cut(tmp_path, stored):

@@ -2,7 +2,7 @@
 
 import time
 
-from pipetrain.run.session import SaveClock
+from pipetrain.run.checkpoint_saver import SaveClock
 
 
 def test_clock_asks_once_until_it_is_started_anew(monkeypatch):

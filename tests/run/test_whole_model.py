@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support import small_model, tied_model
-from support.worker_pool import distributed, job, settings, simulated
+from support.worker_pool import distributed, job, plan_of, settings, simulated
 
 from pipetrain.config.overrides import parse_overrides
 from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.run.checkpoint.retention import Selection
-from pipetrain.run.decoder import Decoder, decoded_metrics, decoder_of
 from pipetrain.run.finished.evaluate import evaluate
+from pipetrain.run.finished.selection import Selection
+from pipetrain.run.whole_model import WholeModelMetrics, decoded_metrics, whole_model_metrics
 
 
 class Decoding:
@@ -31,16 +31,16 @@ class Decoding:
         return self._problem
 
 
-def decoder(measure, hooks=None, metrics=("bleu",)):
-    made = Decoder(small_model.build(1, 4), Decoding(measure, metrics=metrics), DecodingOptions())
-    return made if hooks is None else made.on(torch.device("cpu"), hooks)
+def whole_metrics(measure, hooks=None, metrics=("bleu",)):
+    made = WholeModelMetrics(small_model.build(1, 4), Decoding(measure, metrics=metrics), DecodingOptions())
+    return made if hooks is None else replace(made, hooks=hooks)
 
 
 def test_metrics_are_of_the_state_and_signatures_are_kept():
     def measure(model, _options):
         return {"bias": MetricValue(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
 
-    made = decoder(measure, metrics=("bias", "plain"))
+    made = whole_metrics(measure, metrics=("bias", "plain"))
     state = {**small_model.build(1, 4).module.state_dict(), "6.bias": torch.full((4,), 2.0)}
     assert made.metrics_with(state) == {"bias": 8.0, "plain": 1.0}
     assert made.signatures == {"bias": "summed"}
@@ -49,14 +49,14 @@ def test_metrics_are_of_the_state_and_signatures_are_kept():
 def test_tied_weights_are_known_by_all_their_names():
     chain = tied_model.build(1, 4)
     dataset = SimpleNamespace(decoding=Decoding(lambda model, _: {"bleu": model.module.decoder.weight.sum().item()}))
-    made = decoder_of(settings("gpipe"), dataset, chain)
+    made = whole_model_metrics(settings("gpipe"), dataset, chain)
     state = {name: tensor for name, tensor in chain.module.state_dict().items() if name != "decoder.weight"}
     chain.module.encoder.linear._parameters["weight"] = torch.zeros(12, 64)
     assert made.metrics_with({**state, "encoder.linear.weight": torch.ones(12, 64)}) == {"bleu": 12 * 64}
 
 
 def test_random_draws_of_a_data_set_repeat_and_disturb_nobody():
-    made = decoder(lambda _model, _options: {"bleu": torch.rand(()).item()})
+    made = whole_metrics(lambda _model, _options: {"bleu": torch.rand(()).item()})
     torch.manual_seed(1)
     expected = torch.rand(())
     torch.manual_seed(1)
@@ -76,15 +76,15 @@ def test_decoding_shows_progress_and_stops_with_the_run():
         return {"bleu": 1.0}
 
     with pytest.raises(BrokenOffError):
-        decoder(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict())
+        whole_metrics(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict())
     assert told == ["assembling the model", "part 0", "part 1"]
 
 
 def test_what_is_no_metrics_is_refused():
     with pytest.raises(ConfigError, match=r"decoding.measure` must return bleu by name, not a float"):
-        decoder(lambda _model, _options: 0.5).metrics(small_model.build(1, 4))
+        whole_metrics(lambda _model, _options: 0.5).metrics(small_model.build(1, 4))
     with pytest.raises(ConfigError, match=r"decoding.measure` must return bleu by name, not meteor"):
-        decoder(lambda _model, _options: {"meteor": 0.5}).metrics(small_model.build(1, 4))
+        whole_metrics(lambda _model, _options: {"meteor": 0.5}).metrics(small_model.build(1, 4))
     with pytest.raises(ConfigError, match=r"its `decoding` is a SimpleNamespace without `measure`"):
         made_for(SimpleNamespace())
 
@@ -93,7 +93,7 @@ def made_for(decoding, **changes):
     """The decoder of a tiny run whose data set has this decoding."""
     made = settings("gpipe", **changes)
     dataset = SimpleNamespace(decoding=decoding)
-    return decoder_of(made, dataset, small_model.build(1, 4))
+    return whole_model_metrics(made, dataset, small_model.build(1, 4))
 
 
 def test_settings_of_a_run_become_options():
@@ -119,9 +119,9 @@ def test_texts_are_kept_with_their_references():
         options.on_texts(["a b", "c"], [["a b"], ["d", "e"]])
         return {"bleu": 1.0}
 
-    texts = []
-    made = decoder(measure)
-    made.keeping(texts).metrics(made.chain)
+    texts, chain = [], small_model.build(1, 4)
+    dataset = SimpleNamespace(decoding=Decoding(measure))
+    whole_model_metrics(settings("gpipe"), dataset, chain, texts=texts).metrics(chain)
     assert texts == [("a b", ["a b"]), ("c", ["d", "e"])]
 
 
@@ -154,7 +154,7 @@ BOUNDS = {2: [(0, 2), (2, 5)], 4: [(0, 1), (1, 2), (2, 4), (4, 5)]}
 def test_s2vt_has_equal_bits_and_captions_in_runs_and_eval(tmp_path, stages, method):
     def jobs(executor):
         made = [job(tmp_path / executor, method, stages, **S2VT)]
-        return [replace(each, bounds=BOUNDS[stages]) for each in made]
+        return [replace(each, plan=plan_of(BOUNDS[stages])) for each in made]
 
     alone = [simulated(each) for each in jobs("simulated")]
     together = distributed(made := jobs("distributed"))
