@@ -1,7 +1,7 @@
-"""Functions of a check for its child processes: its only module that touches a device.
+"""Functions that the GPU check calls in child processes: its only module that touches a device.
 
-A child is called as `python -m pipetrain.commands.gpu_check.inside FUNCTION ARGUMENTS RESULT`, with arguments as JSON,
-and the file that the result goes to. If it is late, its last line shows where it was.
+A child is `python -m pipetrain.commands.gpu_check.probes FUNCTION ARGUMENTS RESULT`, with arguments as JSON, and the
+file for the result. If a child is late, its last line shows where it was.
 """
 
 import json
@@ -16,6 +16,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -43,22 +44,23 @@ _PINGS, _PONGS = 20, 5
 
 
 def environment(kind: str) -> dict[str, Any]:
-    """The report's lines on this machine, and how many devices it has."""
+    """Number of devices of this machine, and lines of the report about it."""
     module = torch.get_device_module(kind)
     count = module.device_count() if module.is_available() else 0
-    lines = [f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}", _nccl()]
+    lines = [f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"]
+    if not (dist.is_available() and dist.is_nccl_available()):
+        lines.append("this build of torch has no NCCL")
+    else:
+        version = torch.version.cuda and ".".join(map(str, torch.cuda.nccl.version()))
+        lines.append(f"NCCL {version}" if version else "NCCL, emulated")
     lines += _nvidia_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader")
     lines += [f"{kind}:{index}: {_device(kind, index)}" for index in range(count)]
     lines += _transport(count) if kind == "cuda" and count else []
     lines += _peers(count) if kind == "cuda" and count > 1 else []
     lines += _nvidia_smi("topo", "-m") if count > 1 else []
-    return {"gpus": count, "lines": [*lines, _shared_memory(), *_variables(kind)]}
-
-
-def _nccl() -> str:
-    if not (dist.is_available() and dist.is_nccl_available()):
-        return "this build of torch has no NCCL"
-    return f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}" if torch.version.cuda else "NCCL, emulated"
+    shared = Path("/dev/shm")
+    lines.append(f"/dev/shm {shutil.disk_usage(shared).total / 1e9:.1f} GB" if shared.exists() else "no /dev/shm")
+    return {"gpus": count, "lines": [*lines, *_variables(kind)]}
 
 
 def _nvidia_smi(*words: str) -> list[str]:
@@ -95,11 +97,6 @@ def _peers(count: int) -> list[str]:
     return ["peer access:", *(f"  {i}: {' '.join('x' if each else '-' for each in row)}" for i, row in enumerate(rows))]
 
 
-def _shared_memory() -> str:
-    path = Path("/dev/shm")
-    return f"/dev/shm {shutil.disk_usage(path).total / 1e9:.1f} GB" if path.exists() else "no /dev/shm"
-
-
 def _variables(kind: str) -> list[str]:
     given = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
     set_environment(kind)
@@ -116,7 +113,7 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
     """Measurements of this rank with each later one; all processes of the check call it together.
 
     Raises:
-        ValueError: another message came than was sent.
+        ValueError: a message arrived changed.
     """
     set_environment(kind)
     loopback.use()
@@ -125,41 +122,36 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
     torch.get_device_module(kind).set_device(device)
     made = Links(agreed_transport(device))
     headers = made.transport.control_group()
-    found = [_pair(pair, rank, made, headers) for pair in combinations(range(count), 2)]
-    return [each for each in found if each is not None]
+    found = []
+    for pair in combinations(range(count), 2):
+        groups = [made.groups(made.transport.new_group(pair), headers) for _ in pair]
+        if rank in pair:
+            print(f"rank {rank}: connecting the pair {pair}", flush=True)
+            for (source, target), group in zip((pair, pair[::-1]), groups, strict=True):
+                made.transport.connect(source, target, group.payload)
+            first = rank == pair[0]
+            outgoing, incoming = (made.to(pair[first], pair[first], group) for group in groups[:: 1 if first else -1])
+            probe = _LinkProbe(Outgoing(outgoing, "a probe"), Incoming(incoming, "a probe"), device, first=first)
+            measured = probe.measure() | {"pair": pair, "transport": made.transport.backend}
+            found += [measured] if first else []
+        dist.barrier()  # one pair at a time
+    return found
 
 
-def _pair(pair: tuple[int, int], rank: int, made: Links, headers: dist.ProcessGroup) -> dict[str, Any] | None:
-    """One pair at a time, while the other processes wait at the barrier."""
-    groups = [made.groups(made.transport.new_group(pair), headers) for _ in pair]
-    measured = None
-    if rank in pair:
-        print(f"rank {rank}: connecting the pair {pair}", flush=True)
-        for (source, target), group in zip((pair, pair[::-1]), groups, strict=True):
-            made.transport.connect(source, target, group.payload)
-        peer, first = pair[rank == pair[0]], rank == pair[0]
-        outgoing, incoming = (made.to(peer, peer, group) for group in (groups if first else groups[::-1]))
-        ends = _Ends(Outgoing(outgoing, "a probe"), Incoming(incoming, "a probe"), made.transport.device, first=first)
-        measured = ends.measured() | {"pair": pair, "transport": made.transport.backend}
-    dist.barrier()
-    return measured if rank == pair[0] else None
-
-
-class _Ends:
-    """This process's ends of the two directions of a pair."""
+class _LinkProbe:
+    """One process's ends of both directions of a pair."""
 
     def __init__(self, outgoing: Outgoing, incoming: Incoming, device: torch.device, *, first: bool) -> None:
         self._outgoing, self._incoming, self._device, self._first = outgoing, incoming, device, first
-        self._say = f"rank {os.environ.get('RANK')}"
 
-    def measured(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """Seconds of the smallest message, and bytes per second of the largest one, one way and both at once."""
         repeats = [_SMALL] * _PINGS + [_LARGE] * 2 * _PONGS
         self._incoming.expect([size for size in _SIZES for _ in range(2)] + repeats)
         for size in _SIZES:
-            print(f"{self._say}: {size} bytes there and back, then both ways at once", flush=True)
-            self._there_and_back(self._pattern(size))
-            self._at_once(self._pattern(size))
+            print(f"{size} bytes there and back, then both ways at once", flush=True)
+            self._seconds(self._there_and_back, size)
+            self._seconds(self._at_once, size)
         latency = [self._seconds(self._there_and_back, _SMALL) / 2 for _ in range(_PINGS)]
         one_way = [self._seconds(self._there_and_back, _LARGE) / 2 for _ in range(_PONGS)]
         at_once = [self._seconds(self._at_once, _LARGE) for _ in range(_PONGS)]
@@ -167,33 +159,25 @@ class _Ends:
         speeds = {"one_way": _LARGE / statistics.median(one_way), "at_once": 2 * _LARGE / statistics.median(at_once)}
         return {"latency_s": statistics.median(latency), **speeds}
 
-    def _pattern(self, size: int) -> Tensor:
-        return torch.arange(251, dtype=torch.uint8).repeat(size // 251 + 1)[:size].to(self._device)
-
-    def _there_and_back(self, probe: Tensor) -> None:
+    def _there_and_back(self, sent: Tensor) -> Tensor:
         if self._first:
-            self._outgoing.send(len(probe), (probe,))
-            self._check(self._incoming.take()[0], probe)
-        else:
-            (found,) = self._incoming.take()
-            self._outgoing.send(len(probe), (found,))
-            self._check(found, probe)
-        self._outgoing.settle(1)
+            return self._at_once(sent)
+        (found,) = self._incoming.take()
+        self._outgoing.send(len(found), (found,))
+        return found
 
-    def _at_once(self, probe: Tensor) -> None:
-        self._outgoing.send(len(probe), (probe,))
-        self._check(self._incoming.take()[0], probe)
-        self._outgoing.settle(1)
+    def _at_once(self, sent: Tensor) -> Tensor:
+        self._outgoing.send(len(sent), (sent,))
+        return self._incoming.take()[0]
 
-    def _check(self, found: Tensor, sent: Tensor) -> None:
-        if not torch.equal(found, sent):
-            raise ValueError(f"{len(sent)} bytes came changed: {found[:8].tolist()}... in place of {sent[:8].tolist()}")
-
-    def _seconds(self, exchange: Any, size: int) -> float:
-        probe = self._pattern(size)
+    def _seconds(self, exchange: Callable[[Tensor], Tensor], size: int) -> float:
+        sent = torch.arange(251, dtype=torch.uint8).repeat(size // 251 + 1)[:size].to(self._device)
         synchronize(self._device)
         began = time.perf_counter()
-        exchange(probe)
+        found = exchange(sent)
+        if not torch.equal(found, sent):
+            raise ValueError(f"{size} bytes arrived changed: {found[:8].tolist()}..., not {sent[:8].tolist()}")
+        self._outgoing.settle(1)
         synchronize(self._device)
         return time.perf_counter() - began
 
@@ -203,16 +187,13 @@ class _Ends:
 
 def waits(folder: str, words: list[str]) -> dict[str, float]:
     """Line of pipetrain's -> waits of the host for the device in a further step, as torch notices them."""
-    found: list[Counter[str]] = []
-
-    def count(*_warning: object, **_named: object) -> None:
-        found[-1][_line()] += 1
-
+    found = []
     for steps in (8, 16):
-        found.append(Counter())
+        lines: Counter[str] = Counter()
+        found.append(lines)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            warnings.showwarning = count
+            warnings.showwarning = lambda *_, lines=lines, **__: lines.update([_line()])
             torch.cuda.set_sync_debug_mode("warn")
             _run(f"{folder}/waits-{steps}", words, steps)
             torch.cuda.set_sync_debug_mode("default")
@@ -220,7 +201,7 @@ def waits(folder: str, words: list[str]) -> dict[str, float]:
 
 
 def _line() -> str:
-    """The innermost line of the package's, this module aside."""
+    """The innermost line of the package outside this module."""
     package = str(Path(__file__).parents[2])
     for frame, number in traceback.walk_stack(None):
         file = frame.f_code.co_filename
@@ -255,49 +236,47 @@ def _run(folder: str, words: list[str], steps: int) -> None:
 # -- models that go wrong ----------------------------------------------------------------------------------------------
 
 
-class Disturbance(nn.Module):
-    """Passes its input on, and does in the training of a worker what a run must survive, or report.
+class FaultyLayer(nn.Module):
+    """Passes its input on, and has a fault in the training of a worker that a run must survive, or report.
 
     Args:
-        how: free (memory, in each forward), or, in the sixth: raise, memory (that there is not), kill.
-        moment: the file that the time of the fault is written to.
+        fault: free (memory, in each forward), or, in the sixth forward: raise, memory (too much is allocated), kill.
+        moment: file for the time of the fault.
     """
 
-    def __init__(self, how: str, moment: str) -> None:
+    def __init__(self, fault: str, moment: str) -> None:
         super().__init__()
-        self._how, self._moment, self._calls = how, moment, 0
+        self._fault, self._moment, self._calls = fault, moment, 0
 
     @override
     def forward(self, x: Tensor) -> Tensor:
         """Returns its input."""
         self._calls += self.training
-        if self._how == "free" and x.device.type != "cpu":
-            torch.get_device_module(x.device).empty_cache()
-            torch.empty(4096, device=x.device).zero_()
-        elif self._how != "free" and self.training and self._calls > 5 and "RANK" in os.environ:
+        if self._fault == "free":
+            if x.device.type != "cpu":
+                torch.get_device_module(x.device).empty_cache()
+                torch.empty(4096, device=x.device).zero_()
+        elif self.training and self._calls > 5 and "RANK" in os.environ:
             Path(self._moment).write_text(str(time.time()))
-            self._fail(x)
+            if self._fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self._fault == "memory":
+                torch.empty(2**46, dtype=torch.uint8, device=x.device)
+            raise ValueError("the check asked for this error")
         return x
 
-    def _fail(self, x: Tensor) -> None:
-        if self._how == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self._how == "memory":
-            torch.empty(2**46, dtype=torch.uint8, device=x.device)
-        raise ValueError("the check asked for this error")
 
-
-def disturbed(how: str, moment: str = "", width: int = 32) -> nn.Module:
+def faulty_model(fault: str, moment: str = "", width: int = 32) -> nn.Module:
     """A model of eight layers for 8 x 8 images: stages that begin at 0 and 4 free memory, or the second one fails."""
-    early = Disturbance(how, moment) if how == "free" else nn.Identity()
+    early = FaultyLayer(fault, moment) if fault == "free" else nn.Identity()
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, width), early, nn.ReLU(), Disturbance(how, moment), nn.Linear(width, width),
+        nn.Flatten(), nn.Linear(64, width), early, nn.ReLU(), FaultyLayer(fault, moment), nn.Linear(width, width),
         nn.ReLU(), nn.Linear(width, 10),
     )  # fmt: skip
 
 
 def main() -> None:
-    """Calls what the command line says."""
+    """Calls the function that the command line names."""
     _, function, arguments, result = sys.argv
     found = globals()[function](*json.loads(arguments))
     Path(result).write_text(json.dumps(found))
