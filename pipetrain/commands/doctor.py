@@ -1,4 +1,4 @@
-"""`pipetrain doctor`: what this machine has, and what is missing for what."""
+"""`pipetrain doctor`: available hardware and libraries, and what each missing one disables."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ from pipetrain.libraries.processes import usable_cores
 
 _MARKS = {"ok": "ok", "limited": "!", "absent": "-", "missing": "!!"}
 _LITTLE = 1e9
-_LOOKED_AT = ("torch", "torchvision", "tensorboard")
+_EXAMINED = ("torch", "torchvision", "tensorboard")
 _OPTIONAL = {
     "timm": "its models: model._target_=timm.create_model",
     "transformers": "its models: docs/your-model.md",
@@ -33,7 +33,7 @@ _OPTIONAL = {
     "hydra-submitit-launcher": "runs of a sweep as Slurm jobs: hydra/launcher=submitit_slurm",
     "hydra-optuna-sweeper": "searches over settings: hydra/sweeper=optuna",
 }
-"""Package -> what it is for."""
+"""Package -> its use."""
 _DESCRIPTION = """\
 Checks this machine: versions, devices, how stages exchange messages, memory, whether runs can write to this folder, and
 optional packages. "ok": works; "!": works in part; "-": absent, but not required; "!!": missing. Exits with 1 if
@@ -44,7 +44,7 @@ exits with 1 if a step fails."""
 
 @dataclass(frozen=True)
 class Finding:
-    """A part of the examination.
+    """A finding about the machine.
 
     Attributes:
         state: `ok`; `limited`, which works in part; `absent`, which most runs do without; or `missing`.
@@ -66,10 +66,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Prints one line for each thing looked at; fails where a run on the CPU, or with `--gpu` a step, does not work.
+    """Prints a line for each finding; fails if a run on the CPU, or with `--gpu` a step, cannot work.
 
     Raises:
-        ConfigError: `--emulated` stands without `--gpu`, or outside a checkout.
+        ConfigError: `--emulated` without `--gpu`, or outside a checkout.
     """
     if options.gpu:
         from pipetrain.commands import gpu_check
@@ -77,8 +77,13 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return gpu_check.carry_out(emulated=options.emulated, as_json=options.json)
     if options.emulated:
         raise ConfigError("--emulated goes with --gpu")
-    findings = [Finding("pipetrain", "ok", f"{__version__}, Python {platform.python_version()}"), _torch()]
-    if findings[-1].state == "ok":
+    findings = [Finding("pipetrain", "ok", f"{__version__}, Python {platform.python_version()}")]
+    try:
+        import torch
+    except ImportError as error:
+        findings.append(Finding("torch", "missing", f"{error}; pip install torch: without it nothing runs"))
+    else:
+        findings.append(Finding("torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads"))
         findings += [_devices(), *_backends(), _torchvision(), _tensorboard()]
     findings += [*_missing(), Finding("cores", "ok", str(usable_cores())), _memory(), _disk(), *_optional()]
     if options.json:
@@ -88,14 +93,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         for finding in findings:
             print(f"{_MARKS[finding.state]:3} {finding.name:{width}} {finding.text}")
     return ExitCode.FAILED if any(finding.state == "missing" for finding in findings) else ExitCode.COMPLETED
-
-
-def _torch() -> Finding:
-    try:
-        import torch
-    except ImportError as error:
-        return Finding("torch", "missing", f"{error}; pip install torch: without it nothing runs")
-    return Finding("torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
 
 
 def _devices() -> Finding:
@@ -112,16 +109,13 @@ def _devices() -> Finding:
 def _backends() -> list[Finding]:
     import torch.distributed as dist
 
-    gloo = dist.is_available() and dist.is_gloo_available()
-    nccl = dist.is_available() and dist.is_nccl_available()
-    return [
-        Finding("gloo", "ok", "messages on the CPU")
-        if gloo
-        else Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can"),
-        Finding("nccl", "ok", f"messages between GPUs{_transport()}")
-        if nccl
-        else Finding("nccl", "absent", "stages on GPUs exchange messages through the host"),
-    ]
+    gloo = Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can")
+    nccl = Finding("nccl", "absent", "stages on GPUs exchange messages through the host")
+    if dist.is_available() and dist.is_gloo_available():
+        gloo = Finding("gloo", "ok", "messages on the CPU")
+    if dist.is_available() and dist.is_nccl_available():
+        nccl = Finding("nccl", "ok", f"messages between GPUs{_transport()}")
+    return [gloo, nccl]
 
 
 def _transport() -> str:
@@ -183,25 +177,23 @@ def _disk() -> Finding:
 
 
 def _missing() -> list[Finding]:
-    """The packages that every run needs and that are not installed; torch and others are looked at by themselves."""
+    """Packages that every run needs and that are not installed, except those with a finding of their own."""
     try:
         wanted = [each for each in requires("pipetrain") or [] if "extra ==" not in each]
     except PackageNotFoundError:  # a checkout that was never installed
         wanted = []
     names = [re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in wanted]
-    absent = [name for name in names if name not in _LOOKED_AT and _version(name) is None]
+    absent = [name for name in names if name not in _EXAMINED and _version(name) is None]
     return [Finding(name, "missing", f"pip install {name}: pipetrain needs it") for name in absent]
 
 
 def _optional() -> list[Finding]:
-    """Optional packages, with their versions or uses."""
-    versions = {name: _version(name) for name in _OPTIONAL}
-    return [
-        Finding(name, "absent", f"for {_OPTIONAL[name]}")
-        if version is None
-        else Finding(name, "ok", f"{version}: {_OPTIONAL[name]}")
-        for name, version in versions.items()
-    ]
+    """Optional packages, with their versions and uses."""
+    findings = []
+    for name, use in _OPTIONAL.items():
+        version = _version(name)
+        findings.append(Finding(name, "ok", f"{version}: {use}") if version else Finding(name, "absent", f"for {use}"))
+    return findings
 
 
 def _version(name: str) -> str | None:

@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers
-from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selected_checkpoint
+from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.commands.output_folder import check_new_file
 from pipetrain.errors import ConfigError, ExitCode
 

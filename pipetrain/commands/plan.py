@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers, add_config_dir
+from pipetrain.commands import Subparsers, add_settings_parser
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 
@@ -27,19 +27,14 @@ For example: pipetrain plan model=resnet56 topology.devices=4 method=pipedream
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `plan`."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="find the stages and replicas that train a model fastest",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("words", nargs="*", metavar="SETTING", help="such as model=resnet56 topology.devices=4")
+    parser = add_settings_parser(
+        subparsers, "plan", "model=resnet56 topology.devices=4",
+        help="find the stages and replicas that train a model fastest", description=_DESCRIPTION, epilog=_EPILOG,
+    )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FOLDER", help="folder to write to; default plan, plan-2, ..."
     )
-    add_config_dir(parser)
-    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
+    parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
