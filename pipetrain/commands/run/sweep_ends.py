@@ -1,4 +1,4 @@
-"""The sweep of this process: the lock of its folder, and a file for each run that ended, in whatever process."""
+"""The sweep of this process: the lock of its folder, and files about ends of runs, which other processes may write."""
 
 import json
 import shutil
@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hydra.conf import HydraConf
-from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from typing_extensions import override
 
 from pipetrain.commands.output_folder import not_made
 from pipetrain.config.choices import with_own_names
@@ -26,21 +24,20 @@ from pipetrain.tracking.run_lock import locked
 NAME = ".ends"
 
 
+_HYDRAS = "multirun.yaml"
+
+
 @dataclass(frozen=True)
 class Sweep:
     """The sweep that this process carries out.
 
     Attributes:
         folder: of all its runs.
-        objective: what its sweeper optimizes, such as `top1` or `best_top1`; None if it makes every combination.
+        objective: the optimized metric, such as `top1` or `best_top1`; None if the sweeper runs every combination.
     """
 
     folder: Path
     objective: str | None
-
-
-_sweeps: list[Sweep] = []
-"""The sweep of this process, if it runs one."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class RunEnd:
     """End of one run of a sweep.
 
     Attributes:
-        path: its directory, which a run that was refused has not.
+        path: its directory, which a refused run does not have.
         code: its exit code.
         settings: every value that was set, by its name on the command line.
         asked: the names that were given on the command line.
@@ -60,12 +57,17 @@ class RunEnd:
     asked: Sequence[str]
 
 
+# not in the callback, which launchers copy to their processes
+_sweep: Sweep | None = None
+_lock = ExitStack()
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
     """Around a callback that may refuse a sweep: Hydra turns an exception of a callback into a warning and continues.
 
     Raises:
-        SystemExit: the sweep is refused, as has been said.
+        SystemExit: the sweep is refused; the error has been reported.
     """
     try:
         yield
@@ -77,18 +79,41 @@ def refusing() -> Iterator[None]:
 
 
 def begin(folder: Path, objective: str | None) -> None:
-    """Begins a sweep in this process."""
-    forget()
-    _sweeps.append(Sweep(folder, objective))
+    """Locks the folder of a sweep and begins the sweep in this process.
+
+    Raises:
+        ConfigError: another process has locked the folder, or files of ours lead out of it.
+    """
+    global _sweep
+    _lock.callback(_remove_empty_sweep, folder)
+    _lock.enter_context(locked(folder))
+    for name in (_HYDRAS, NAME):
+        check_own(folder / name)
+    _lock.callback(shutil.rmtree, folder / NAME, ignore_errors=True)
     shutil.rmtree(folder / NAME, ignore_errors=True)  # of a sweep that was killed
+    _sweep = Sweep(folder, objective)
+
+
+def end() -> None:
+    """Ends the sweep of this process, if there is one: frees the lock, and removes the files and an empty folder."""
+    global _sweep
+    _sweep = None
+    _lock.close()
+
+
+def _remove_empty_sweep(folder: Path) -> None:
+    with suppress(OSError):
+        if {each.name for each in folder.iterdir()} <= {_HYDRAS}:
+            (folder / _HYDRAS).unlink(missing_ok=True)
+            RunDirectory(folder).remove_if_empty()
 
 
 def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
-    """Adds the end of a run to its sweep, in whatever process it was carried out.
+    """Adds the end of a run to its sweep; the run may be in another process than the sweep.
 
     Args:
         hydra: Hydra's own settings of the run.
-        config: the run's.
+        config: settings of the run.
         code: its exit code.
     """
     try:
@@ -106,8 +131,8 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
 
 
 def sweep() -> Sweep | None:
-    """The sweep that this process carries out; None if it carries out none."""
-    return _sweeps[-1] if _sweeps else None
+    """The sweep that this process carries out, if any."""
+    return _sweep
 
 
 def ends(folder: Path) -> list[RunEnd]:
@@ -116,48 +141,12 @@ def ends(folder: Path) -> list[RunEnd]:
     return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
 
 
-def exit_code() -> ExitCode:
-    """The first exit code of this process's sweep that is not 0.
+def exit_code(sweep: Sweep) -> ExitCode:
+    """The first exit code of the sweep's runs that is not 0.
 
-    To a search a run that diverged is a result like any other, as long as one completed.
+    A search treats a diverged run as an ordinary result, as long as one run completed.
     """
-    codes = [ExitCode(end.code) for sweep in _sweeps for end in ends(sweep.folder)]
-    if ExitCode.COMPLETED in codes and any(sweep.objective for sweep in _sweeps):
+    codes = [ExitCode(end.code) for end in ends(sweep.folder)]
+    if sweep.objective and ExitCode.COMPLETED in codes:
         codes = [code for code in codes if code is not ExitCode.DIVERGED]
     return next((code for code in codes if code), ExitCode.COMPLETED)
-
-
-def forget() -> None:
-    """Ends the sweep of this process, if there is one, and removes the files."""
-    while _sweeps:
-        shutil.rmtree(_sweeps.pop().folder / NAME, ignore_errors=True)
-
-
-_WRITTEN = "multirun.yaml"
-_lock = ExitStack()
-"""Not a part of the callback, which launchers copy to their processes."""
-
-
-class SweepLock(Callback):
-    """Takes the lock before Hydra writes to the folder."""
-
-    @override
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        with refusing():
-            folder = Path(config.hydra.sweep.dir)
-            _lock.callback(_remove_empty_sweep, folder)
-            _lock.enter_context(locked(folder))
-            for name in (_WRITTEN, NAME):
-                check_own(folder / name)
-
-
-def release() -> None:
-    """Frees the lock of the sweep that has ended, if there was one, and removes its folder if no run left a file."""
-    _lock.close()
-
-
-def _remove_empty_sweep(folder: Path) -> None:
-    with suppress(OSError):
-        if {each.name for each in folder.iterdir()} <= {_WRITTEN}:
-            (folder / _WRITTEN).unlink(missing_ok=True)
-            RunDirectory(folder).remove_if_empty()

@@ -7,7 +7,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Override
 from hydra.experimental.callback import Callback
 from hydra.types import TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
@@ -23,7 +22,7 @@ _REFUSED = "before its start, as was said above"
 
 
 class SweepReport(Callback):
-    """Names the runs before the sweep, says which one begins, and compares them after the sweep."""
+    """Begins the sweep, names its runs, prints which one begins, and compares them after the sweep."""
 
     def __init__(self) -> None:
         self._total: int | None = None
@@ -31,20 +30,23 @@ class SweepReport(Callback):
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         searches = objective.searches(config)
-        # first, as Hydra turns an exception in what follows into a warning and continues
-        sweep_ends.begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
-        words, swept = list(config.hydra.overrides.task), _swept(config)
+        words, params = list(config.hydra.overrides.task), config.hydra.sweeper.get("params")
+        # not every sweeper has settings of its own to vary
+        swept = {str(name): value for name, value in params.items()} if isinstance(params, DictConfig) else {}
         with sweep_ends.refusing():
-            if searches:
+            sweep_ends.begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
+            if not searches:
+                self._total = number_of_runs(words, swept)
+            else:
                 objective.check_search(config)
-            self._total = _trials(config.hydra.sweeper) if searches else number_of_runs(words, swept)
+                # a grid may have fewer runs than requested
+                is_grid = "grid" in str(config.hydra.sweeper.get("sampler")).lower()
+                self._total = None if is_grid else config.hydra.sweeper.get("n_trials")
             if self._total == 0:
                 raise ConfigError(f"--multirun {' '.join(words)}: no run; a glob or range in it has no values")
-        same = constant(words, swept)
+        same = ",".join(f"'{name}'" for name in constant(words, swept))
         with read_write(config), open_dict(config):
-            config.hydra.overrides.hydra.append(
-                f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(_quoted, same))}]"
-            )
+            config.hydra.overrides.hydra.append(f"hydra.job.config.override_dirname.exclude_keys=[{same}]")
 
     @override
     def on_job_start(self, config: DictConfig, *, task_function: TaskFunction, **kwargs: Any) -> None:
@@ -59,17 +61,12 @@ class SweepReport(Callback):
         show()
 
 
-def _trials(sweeper: DictConfig) -> int | None:
-    """Number of Optuna's runs; None if unknown, as for a grid, which may have fewer than requested."""
-    return None if "grid" in str(sweeper.get("sampler")).lower() else sweeper.get("n_trials")
-
-
 def show() -> None:
-    """Shows the runs of this process's sweep side by side, as far as there are any."""
+    """Shows the runs of this process's sweep side by side, if there are any."""
     sweep = sweep_ends.sweep()
     if sweep is None:
         return
-    # not at the top: they need torch, which a wrong setting does not wait for
+    # from here on torch is needed, which takes seconds to import
     from pipetrain.report.sweep import comparison, sweep_tables
     from pipetrain.report.sweep.compared_run import ComparedRun
     from pipetrain.report.sweep.groups import collect
@@ -90,28 +87,18 @@ def show() -> None:
         print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
 
 
-def _swept(config: DictConfig) -> Mapping[str, object]:
-    """Settings that the sweeper's configuration varies; not every sweeper has them."""
-    params = config.hydra.sweeper.get("params")
-    return {str(name): value for name, value in params.items()} if isinstance(params, DictConfig) else {}
-
-
-def _quoted(setting: str) -> str:
-    return f"'{setting}'"
-
-
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^\w.=+-]+")
 
 
 def folder_name(number: int, differing: str) -> str:
-    """The folder of a run of a sweep, such as `3_pipedream_lr=0.1_seed=0`; its number alone where that gets too long.
+    """The folder of a run of a sweep, such as `3_pipedream_lr=0.1_seed=0`; its number alone if that gets too long.
 
     Args:
-        number: of the run, which no other has.
+        number: of the run.
         differing: the settings that differ, such as `method=pipedream optimizer.lr=0.1 seed=0`.
     """
-    # `method=` is what nearly every sweep begins with, and its value says enough
+    # nearly every sweep varies `method=`, whose value says enough
     words = sorted(differing.split(" "), key=lambda word: not word.startswith("method="))
     short = [word.removeprefix("method=").lstrip("+") for word in words if word]
     name = "_".join([str(number), *(_UNSAFE.sub("-", _without_section(word)) for word in short)])
@@ -127,27 +114,22 @@ def _without_section(word: str) -> str:
 
 
 def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:
-    """The settings, of those given on the command line, that are the same in all runs.
+    """The given settings that are the same in all runs.
 
     Args:
         words: the overrides of the sweep.
-        swept: what the sweeper itself varies, by name.
+        swept: settings that the sweeper itself varies, by name.
     """
-    overrides = overrides_of(words)
-    same = [each.key_or_group for each in overrides if not each.is_sweep_override()]
-    given = {each.key_or_group for each in overrides}
-    return [*same, *(name for name, value in swept.items() if name not in given and not _varies(name, value))]
+    given = overrides_of(words)
+    names = {each.key_or_group for each in given}
+    given += overrides_of([f"{name}={value}" for name, value in swept.items() if name not in names])
+    return [each.key_or_group for each in given if not each.is_sweep_override()]
 
 
 def number_of_runs(words: Sequence[str], swept: Mapping[str, object]) -> int | None:
     """Number of runs of Hydra's own sweeper; None if a word needs another sweeper."""
-    values = {name: f"{name}={value}" for name, value in swept.items()}
-    parsed = overrides_of([*values.values(), *words])
-    last: dict[str, Override] = {each.key_or_group: each for each in parsed}
+    parsed = overrides_of([*(f"{name}={value}" for name, value in swept.items()), *words])
+    last = {each.key_or_group: each for each in parsed}
     if any(each.is_sweep_override() and not each.is_discrete_sweep() for each in last.values()):
         return None
     return prod(len(list(each.sweep_string_iterator())) for each in last.values() if each.is_sweep_override())
-
-
-def _varies(name: str, value: object) -> bool:
-    return overrides_of([f"{name}={value}"])[0].is_sweep_override()
