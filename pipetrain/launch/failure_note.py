@@ -27,7 +27,6 @@ class FailureNote:
     """Why a worker failed.
 
     Attributes:
-        kind: what became of it.
         reason: in one line, such as `KeyError: 'label' (data.py:7)` or `8 s in F3.0`.
         traceback: in full, of an exception.
     """
@@ -61,8 +60,8 @@ def named_failure(run: RunDirectory, name: Callable[[int], str]) -> str | None:
     """The failed worker and its failure, such as `stage 1 hung: 8 s in F3.0`; None if no note blames a worker.
 
     Args:
-        run: where the notes are.
-        name: what a process is called.
+        run: the run directory.
+        name: returns the name of a process.
     """
     notes = failure_notes(run).items()
     return next((f"{name(process)} {note.line}" for process, note in notes if note.kind is not FailureKind.LOST), None)

@@ -34,7 +34,7 @@ class WorkerError(RunError):
     """A process failed; names its stage and its log file.
 
     Attributes:
-        reason: which one and how, such as `stage 1 failed: killed by SIGKILL`.
+        reason: such as `stage 1 failed: killed by SIGKILL`.
     """
 
     def __init__(self, reason: str, where: str) -> None:
@@ -42,19 +42,15 @@ class WorkerError(RunError):
         self.reason = reason
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM; every process is ended."""
-
-
 def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
-    """Runs the job's stages to their end; the summary that the last stage wrote.
+    """Runs the job's stages to their end; returns the summary that the last stage wrote.
 
     Args:
-        job: what to run.
+        job: the run.
         interruption: of the run; takes note of every signal, even of one that comes too late for it.
 
     Raises:
-        Interrupted: a signal came.
+        KeyboardInterrupt: a signal came; every process is ended.
         WorkerError: a worker failed; the first one, not a neighbor that noticed.
     """
     run = job.run
@@ -62,8 +58,18 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run.logs.mkdir(parents=True, exist_ok=True)
     set_environment(job.device)  # the fork server imports torch, which reads some of it then
     fork_server.start()
-    store, start = loopback_store(), uuid.uuid4().hex
-    environment = _environment(job, start, store.port)
+    store, start, size = loopback_store(), uuid.uuid4().hex, str(job.placement.num_processes)
+    environment = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        **os.environ,
+        "OMP_NUM_THREADS": str(job.threads),
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": str(store.port),
+        master.LAUNCHER_HOSTS: "True",
+        START: start,
+    }
     with (
         LauncherMonitor(job, monitoring_store(start, store)) as monitor,
         drain_on_signal(monitor.break_off, job.settings.launch.stop_timeout, interruption),
@@ -73,11 +79,11 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         except WorkerError:
             if summary.read(run) is None:
                 raise
-        except KeyboardInterrupt as error:
+        except KeyboardInterrupt:
             for worker in multiprocessing.active_children():  # a second signal came before they had all ended
                 worker.kill()
             if summary.read(run) is None:
-                raise Interrupted(*error.args) from None
+                raise
         result = summary.read(run)
         if result is None:
             raise WorkerError("the workers ended without a summary", f"logs in {run.logs}")
@@ -85,27 +91,11 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         return result
 
 
-def _environment(job: Job, start: str, port: int) -> dict[str, str]:
-    """The environment of every worker, but for its rank."""
-    size = str(job.placement.num_processes)
-    return {
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        **os.environ,
-        "OMP_NUM_THREADS": str(job.threads),
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "MASTER_ADDR": ADDRESS,
-        "MASTER_PORT": str(port),
-        master.LAUNCHER_HOSTS: "True",
-        START: start,
-    }
-
-
 def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor) -> None:
     """Runs the workers until all have finished their parts.
 
     Raises:
-        WorkerError: one has not.
+        WorkerError: a worker failed.
     """
     logs = job.run.logs / environment[START]
     with _workers(job, environment, logs) as workers:
@@ -130,8 +120,11 @@ def _workers(job: Job, environment: dict[str, str], logs: Path) -> Iterator[list
     started: list[ForkServerProcess] = []
     try:
         for rank in range(job.placement.num_processes):
-            own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            started.append(_start(job, own, logs / str(rank)))
+            own, folder = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, logs / str(rank)
+            folder.mkdir(parents=True)
+            worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, own, folder))
+            worker.start()
+            started.append(worker)
         yield started
     except (ConnectionError, EOFError) as error:
         if not fork_server.has_ended():
@@ -144,21 +137,8 @@ def _workers(job: Job, environment: dict[str, str], logs: Path) -> Iterator[list
             worker.join(_END_SECONDS)
 
 
-def _start(job: Job, environment: dict[str, str], logs: Path) -> ForkServerProcess:
-    logs.mkdir(parents=True)
-    worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, environment, logs))
-    worker.start()
-    return worker
-
-
 def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
-    """Runs the stages of this process, which was forked.
-
-    Args:
-        job: what to run.
-        environment: the launcher's, with the rank of this worker.
-        logs: folder of its output.
-    """
+    """Runs the stages of this process, which was forked, with its output in the folder `logs`."""
     for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
         with (logs / name).open("wb") as file:
             os.dup2(file.fileno(), stream)
@@ -172,13 +152,7 @@ def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
 
 
 def _explained(job: Job, exit_codes: dict[int, int], logs: Path) -> WorkerError:
-    """The error of the worker that failed first.
-
-    Args:
-        job: what was run.
-        exit_codes: exit codes other than 0, by rank.
-        logs: folder of the workers' output.
-    """
+    """The error of the worker that failed first, from the exit codes other than 0, by rank."""
     notes, where = failure_notes(job.run), f"logs in {job.run.logs}"
     hung = [rank for rank, note in notes.items() if note.kind is FailureKind.HUNG]
     if hung:
@@ -203,7 +177,7 @@ def _without_fork_server(job: Job) -> WorkerError:
 
 
 def _reason(exit_code: int, log: Path) -> str:
-    """Why a worker failed that left no note."""
+    """Reason of a worker's failure without a note."""
     if exit_code - 128 in ENDING_A_WORKER:
         return f"ended by {signal.Signals(exit_code - 128).name}"
     if exit_code >= 0:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pipetrain.launch.launcher import WorkerError
@@ -16,12 +15,12 @@ from pipetrain.tracking import records, run_disk
 log = logging.getLogger(__name__)
 
 Attempt = Callable[[Job], dict[str, Any]]
-"""Starts the workers, and returns the summary that they left."""
-Tell = Callable[[str, int], None]
-"""Called with a one-line description of the failure and the step from which the run resumes."""
+"""Starts the workers, and returns their summary."""
+Report = Callable[[str, int], None]
+"""Receives a one-line description of the failure and the step from which the run resumes."""
 
 
-def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: Tell) -> dict[str, Any]:
+def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, report: Report) -> dict[str, Any]:
     """Runs a job, restarting it up to `launch.max_restarts` times if a worker dies or hangs; returns its summary.
 
     Each start has the checkpoint's bits and drains where the configuration says, so the numbers are those of a run in
@@ -30,8 +29,8 @@ def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: 
     Args:
         job: the run.
         attempt: carries it out once.
-        interruption: of the run; one that has been asked to end is not started again.
-        tell: informs the user of a restart.
+        interruption: of the run; a run that a signal ends is not restarted.
+        report: informs the user of a restart.
 
     Raises:
         WorkerError: a worker failed once more, or the run directory takes no more files.
@@ -44,34 +43,22 @@ def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: 
             interruption.check()
             if run_disk.is_removed(job.run) or run_disk.shortage(job.run, error):
                 raise
-            job = _from_newest(job)
-            where, logs = _place(job.resume), job.run.archive_logs()
-            told = f"{error.reason}; restart {restart} of {most}, {where}; logs in {logs}"
-            log.warning(told)
-            tell(told, _step(job.resume))
+            job = _resumed(job)
+            step = store.step_of(job.resume) if job.resume else 0
+            where = f"from the checkpoint of step {step}" if job.resume else "from the beginning"
+            line = f"{error.reason}; restart {restart} of {most}, {where}; logs in {job.run.archive_logs()}"
+            log.warning(line)
+            report(line, step)
     return attempt(job)
 
 
-def _from_newest(job: Job) -> Job:
+def _resumed(job: Job) -> Job:
     """The job, resumed from the newest complete checkpoint; records of later steps are removed from its directory."""
-    run = job.run
+    run, source = job.run, job.resume
     remove_leftovers(run.path)
     own = store.newest_whole(run.path).folder
     run.archive_checkpoints_after(own)
-    source = own or _elsewhere(job)
-    records.copy_records_until(run, run, _step(source))
+    if own or (source and source.parent == run.checkpoints.resolve()):
+        source = own  # else the checkpoint of another run, if this run began with one
+    records.copy_records_until(run, run, store.step_of(source) if source else 0)
     return replace(job, resume=source)
-
-
-def _elsewhere(job: Job) -> Path | None:
-    """The checkpoint of another run from which this run was started."""
-    resume = job.resume
-    return resume if resume is not None and resume.parent != job.run.checkpoints.resolve() else None
-
-
-def _step(resume: Path | None) -> int:
-    return 0 if resume is None else store.step_of(resume)
-
-
-def _place(resume: Path | None) -> str:
-    return "from the beginning" if resume is None else f"from the checkpoint of step {store.step_of(resume)}"

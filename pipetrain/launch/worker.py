@@ -171,12 +171,12 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         return None
     store = connect_monitoring_store(process.start)
     watchdog.meet(store, job.run)
-    if watchdog.tell is None:
+    if watchdog.publish is None:
         limit = job.settings.launch.hang_timeout
         peers = PeerMonitor(process.rank, job.placement.num_processes, store, job.run, limit)
         with activity.wait("the other processes"):
             peers.meet(watchdog.heartbeat())
-        watchdog.peers, watchdog.tell = peers, peers.exchange
+        watchdog.peers, watchdog.publish = peers, peers.exchange
     try:
         with _switched(job):
             return _run_stages(job, process, show, watchdog)

@@ -11,7 +11,7 @@ from support.worker_pool import job
 from pipetrain.errors import ExitCode
 from pipetrain.launch import fork_server, launcher
 from pipetrain.launch.failure_note import FailureKind, FailureNote
-from pipetrain.launch.launcher import Interrupted, WorkerError, launch
+from pipetrain.launch.launcher import WorkerError, launch
 from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import EXIT_HUNG
@@ -167,7 +167,7 @@ def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
         os.kill(os.getpid(), number)
 
     ending(monkeypatch, workers)
-    with pytest.raises(Interrupted, match=signal.Signals(number).name):
+    with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name):
         launch(made, Interruption())
 
 
