@@ -30,7 +30,7 @@ def wait_for_master(who: str) -> None:
         return
     began, is_reported = time.monotonic(), False
     while (error := connection_error()) is not None:
-        if time.monotonic() - began > PATIENCE_SECONDS and not is_reported:
+        if time.monotonic() - began > PATIENCE_SECONDS:
             host, port = address()
             line = (
                 f"{who}, on {socket.gethostname()}, has not reached MASTER_ADDR={host}, MASTER_PORT={port} in "
@@ -38,7 +38,8 @@ def wait_for_master(who: str) -> None:
             )
             if not isinstance(error, ConnectionRefusedError):
                 raise RunError(f"{line}; is that the first machine, and does a firewall let the port through?")
-            print(f"pipetrain: {line}; waiting for its first process", file=sys.stderr, flush=True)
+            if not is_reported:
+                print(f"pipetrain: {line}; waiting for its first process", file=sys.stderr, flush=True)
             is_reported = True
         time.sleep(_PAUSE_SECONDS)
 

@@ -1,5 +1,6 @@
 """How the end of the worker processes is explained."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -97,7 +98,7 @@ def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, has_ended,
         raise EOFError
 
     monkeypatch.setattr(fork_server, "start", lambda: None)
-    monkeypatch.setattr(launcher, "_start", start)
+    monkeypatch.setattr(multiprocessing.context.ForkServerProcess, "start", start)
     monkeypatch.setattr(fork_server, "has_ended", lambda: has_ended)
     with pytest.raises(error):
         launch(made, Interruption())

@@ -265,8 +265,10 @@ def ended(monkeypatch):
 
 def test_worker_without_answers_after_cut_link_ends(tmp_path, ended, capsys):
     codes, told = ended
-    PeerMonitor(0, 1, HashStore(), RunDirectory(tmp_path), 0.1).meet(beat_of(0, os.getpid()))
+    watching = PeerMonitor(0, 1, HashStore(), RunDirectory(tmp_path), 0.1)
+    watching.meet(beat_of(0, os.getpid()))
     assert told.wait(20)
+    watching.close()
     assert codes == [process_exit.EXIT_LOST]
     assert "process 0 has not reached the machine of the first process for 0.1 s" in capsys.readouterr().err
     assert failure_notes(RunDirectory(tmp_path))[0].kind is FailureKind.LOST

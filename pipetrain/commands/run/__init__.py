@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers, add_config_dir
-from pipetrain.commands.output_folder import not_made
+from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run.batch_size import with_batch_size
 from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
 from pipetrain.failure import described
@@ -153,7 +153,7 @@ def _failed(error: Exception) -> ExitCode:
 
     if isinstance(error, HydraException | ConfigError | DataError):
         raise error
-    if isinstance(error, OSError | OmegaConfBaseException) and (refused := not_made(error)):
+    if isinstance(error, OSError | OmegaConfBaseException) and (refused := directory_error(error)):
         raise refused from error
     sweep = sweep_ends.sweep()
     if sweep is None or sweep.objective is None or isinstance(error, OmegaConfBaseException):

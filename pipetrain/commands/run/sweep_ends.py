@@ -12,7 +12,7 @@ from hydra.conf import HydraConf
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain.commands.output_folder import not_made
+from pipetrain.commands.output_folder import directory_error
 from pipetrain.config.choices import with_own_names
 from pipetrain.config.composition import choices_made
 from pipetrain.errors import ConfigError, ExitCode
@@ -72,7 +72,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except (ConfigError, OSError, OmegaConfBaseException) as error:
-        refused = error if isinstance(error, ConfigError) else not_made(error)
+        refused = error if isinstance(error, ConfigError) else directory_error(error)
         if refused is None:
             raise
         raise SystemExit(report_error(refused, ExitCode.WRONG_USAGE)) from error
