@@ -83,6 +83,11 @@ class Heartbeat:
             return True
         return False
 
+    def kill(self) -> None:
+        """Kills the worker, which is on this machine."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
     def publish(self, store: Store) -> None:
         """Writes this heartbeat to the store."""
         store.set(_key(self.process), json.dumps(asdict(self)))
@@ -121,69 +126,50 @@ class Monitor:
         hang_timeout: seconds.
 
     Attributes:
-        seconds: since the beginning, without the time in which this process was stopped.
         unreachable: True if a worker on another machine gives no heartbeat any more.
     """
 
     def __init__(self, store: Store, run: RunDirectory, processes: Iterable[int], hang_timeout: float) -> None:
-        self.seconds = 0.0
         self.unreachable = False
         self._store = store
         self._run = run
         self._processes = [*processes]
         self._hang_timeout = hang_timeout
         self._clock = SuspendAwareClock()
+        self._seconds = 0.0
         self._latest: dict[int, Heartbeat] = {}
         self._heard_at: dict[int, float] = {}
         self._changed_at: dict[int, float] = {}
         self._ended: set[int] = set()
 
-    def latest(self, process: int) -> Heartbeat | None:
-        """The newest heartbeat of a worker; None before the first."""
-        return self._latest.get(process)
-
-    def silence(self, process: int) -> float:
-        """Seconds since the newest heartbeat."""
-        return self.seconds - self._heard_at[process]
-
-    def idleness(self, process: int) -> float:
-        """Seconds since a heartbeat with a change in what the worker does."""
-        return self.seconds - self._changed_at[process]
-
     def look(self) -> None:
         """Reads all heartbeats, and ends silent workers; to be called about every `BEAT_SECONDS`."""
-        self.seconds = self._clock.look()
+        self._seconds = self._clock.look()
         self._read()
         for process in self._processes:
-            self._end_if_silent(process)
+            beat = self._latest.get(process)
+            if beat is None or self._seconds - self._heard_at[process] <= self._hang_timeout:
+                continue
+            if beat.finished or process in self._ended or beat.is_gone:
+                continue
+            # a process that is stopped, or never releases the interpreter's lock, cannot end itself
+            self._ended.add(process)
+            FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
+            if beat.is_local:
+                beat.kill()
+            else:
+                self.unreachable = True
 
     def _read(self) -> None:
         for process in self._processes:
-            if self._store.check([_key(process)]):
-                self._note(Heartbeat(**json.loads(self._store.get(_key(process)))))
-
-    def _note(self, beat: Heartbeat) -> None:
-        last = self.latest(beat.process)
-        if last is not None and last.number == beat.number:
-            return
-        self._latest[beat.process] = beat
-        self._heard_at[beat.process] = self.seconds
-        if last is None or last.changes != beat.changes:
-            self._changed_at[beat.process] = self.seconds
-
-    def _end_if_silent(self, process: int) -> None:
-        """A process that is stopped, or never releases the interpreter's lock, cannot end itself."""
-        beat = self.latest(process)
-        if beat is None or beat.finished or process in self._ended or self.silence(process) <= self._hang_timeout:
-            return
-        if beat.is_gone:
-            return
-        self._ended.add(process)
-        FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
-        if beat.is_local:
-            _kill(beat)
-        else:
-            self.unreachable = True
+            if not self._store.check([_key(process)]):
+                continue
+            beat, last = Heartbeat(**json.loads(self._store.get(_key(process)))), self._latest.get(process)
+            if last is None or last.changes != beat.changes:
+                self._changed_at[process] = self._seconds
+            if last is None or last.number != beat.number:
+                self._heard_at[process] = self._seconds
+            self._latest[process] = beat
 
 
 class LauncherMonitor(Monitor):
@@ -216,7 +202,7 @@ class LauncherMonitor(Monitor):
             False, and nothing happens, if a worker does not train yet.
         """
         self._read()
-        if not all(beat is not None and not beat.starting for beat in map(self.latest, self._processes)):
+        if not all(beat is not None and not beat.starting for beat in map(self._latest.get, self._processes)):
             return False
         order_stop(self._store)
         return True
@@ -241,7 +227,7 @@ class LauncherMonitor(Monitor):
             UnreportedWorkerFailure: the worker had not finished its part of the run.
         """
         self._read()
-        beat = self.latest(process)
+        beat = self._latest.get(process)
         if beat is None or not beat.finished:
             raise UnreportedWorkerFailure(process, "failed: it ended with exit code 0 before the run did")
 
@@ -259,16 +245,17 @@ class LauncherMonitor(Monitor):
     def _check_starts(self) -> None:
         limit = self._limits.start_timeout
         for process in self._processes:
-            if self.latest(process) is None and self.seconds > limit:
+            if self._latest.get(process) is None and self._seconds > limit:
                 self._report(process, f"did not start within launch.start_timeout={limit:g} seconds")
 
     def _check_deadlock(self) -> None:
         """If all wait and nothing has changed for long, no worker is to blame, and none would report it."""
-        beats = [beat for beat in map(self.latest, self._processes) if beat is None or not beat.finished]
+        beats = [beat for beat in map(self._latest.get, self._processes) if beat is None or not beat.finished]
         stuck = [
             beat for beat in beats
             if beat is not None and beat.waiting
-            and self.silence(beat.process) < 4 * BEAT_SECONDS and self.idleness(beat.process) > self._hang_timeout
+            and self._seconds - self._heard_at[beat.process] < 4 * BEAT_SECONDS
+            and self._seconds - self._changed_at[beat.process] > self._hang_timeout
         ]  # fmt: skip
         if stuck and len(stuck) == len(beats):
             others = "; ".join(f"process {beat.process} in {beat.what}" for beat in stuck[1:])
@@ -277,15 +264,15 @@ class LauncherMonitor(Monitor):
 
     def _check_end(self) -> None:
         """Ends the processes of a complete run that do not end, such as one that is stopped or waits for a thread."""
-        beats = [beat for beat in map(self.latest, self._processes) if beat is not None and beat.finished]
+        beats = [beat for beat in map(self._latest.get, self._processes) if beat is not None and beat.finished]
         if len(beats) < len(self._processes):
             return
         if self._complete_at is None:
-            self._complete_at = self.seconds
-        if self.seconds - self._complete_at > _ENDING_SECONDS:
+            self._complete_at = self._seconds
+        if self._seconds - self._complete_at > _ENDING_SECONDS:
             for beat in beats:
                 if not beat.is_gone:
-                    _kill(beat)
+                    beat.kill()
 
     def _report(self, process: int, how: str) -> None:
         self._failure = self._failure or UnreportedWorkerFailure(process, how)
@@ -365,11 +352,6 @@ class PeerMonitor(Monitor):
             return self._store.add("pipetrain/first", 1) == 1
         except RuntimeError:
             return True  # unknown
-
-
-def _kill(beat: Heartbeat) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(beat.pid, signal.SIGKILL)
 
 
 def _key(process: int) -> str:

@@ -50,12 +50,11 @@ def publish(watching, *beats):
 
 def test_silence_and_idleness_count_from_newest_heartbeat(tmp_path, monkeypatch):
     watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 60.0)
-    assert watching.latest(1) is None
     for seconds, number, changes in ((1.0, 7, 5), (2.0, 7, 5), (3.0, 8, 6), (4.0, 9, 6)):
         look_at(monkeypatch, watching, seconds, beat_of(1, os.getpid(), number, changes=changes))
-    assert watching.latest(1).number == 9
     look_at(monkeypatch, watching, 6.0)
-    assert (watching.silence(1), watching.idleness(1)) == (2.0, 3.0)
+    assert watching._latest[1].number == 9
+    assert (watching._heard_at[1], watching._changed_at[1]) == (4.0, 3.0)
 
 
 def test_local_worker_is_gone_when_its_process_has_ended():
