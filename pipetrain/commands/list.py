@@ -80,7 +80,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if options.sizes and "models" not in kinds:
         raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
     sizes = options.sizes or (options.json and options.kind == "models")
-    listed = {kind: [*rows(kind, sizes=sizes), *_own_rows(kind, options.config_dir)] for kind in kinds}
+    listed = {kind: rows(kind, sizes=sizes, folder=options.config_dir) for kind in kinds}
     if options.json:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
         return ExitCode.COMPLETED
@@ -108,39 +108,28 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
         yield f"    in its paper {row['paper']}"
 
 
-def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
+def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str, Any]]:
     """Description of each choice.
 
     Args:
         kind: what is listed.
         sizes: True if the models are built.
+        folder: with the user's own choices, which have a name and a summary.
 
     Returns:
         `name` and `summary` of each; of a data set its `task`; of a model the `task`, its `dataset`, the overrides of
         its `paper`; of an experiment its table or figure in the `paper`, its `cost`, the overrides of its `small` scale
         and the `minutes` that this takes; and with `sizes` the numbers of `parameters` and `layers` for that data set.
     """
-    from pipetrain.config.choices import choices_of
+    from pipetrain.config.choices import choice_of, choices_of, names_of
 
+    group, listed = _GROUPS[kind], []
     built: dict[str, Any] = {}
-    return [
-        {
-            "name": choice.name,
-            "summary": choice.summary,
-            **_description(kind, choice),
-            **(_sizes(choice.name, built) if sizes and kind == "models" else {}),
-        }
-        for choice in choices_of(_GROUPS[kind])
-    ]
-
-
-def _own_rows(kind: str, folder: Path | None) -> list[dict[str, Any]]:
-    """Description of the choices in the user's folder."""
-    from pipetrain.config.choices import choice_of, names_of
-
-    group = _GROUPS[kind]
+    for choice in choices_of(group):
+        row = {"name": choice.name, "summary": choice.summary, **_description(kind, choice)}
+        listed.append(row | (_sizes(choice.name, built) if sizes and kind == "models" else {}))
     own = [choice_of(group, name, folder) for name in names_of(group, folder)] if folder is not None else []
-    return [{"name": choice.name, "summary": choice.summary} for choice in own]
+    return listed + [{"name": choice.name, "summary": choice.summary} for choice in own]
 
 
 def _description(kind: str, choice: "Choice") -> Mapping[str, str | None]:

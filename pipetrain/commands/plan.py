@@ -12,7 +12,6 @@ from pipetrain.errors import ExitCode
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
     from pipetrain.planner.profile.profile import Profile
-    from pipetrain.report.planning.plan_table import Comparison
 
 _DESCRIPTION = """\
 Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
@@ -44,13 +43,22 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: a setting cannot work, or no plan fits into the devices' memory.
     """
     from pipetrain.config.composition import composed_one
+    from pipetrain.planner.costs.topology import core_notes
+    from pipetrain.planner.planner import Planner
     from pipetrain.report.planning.plan_figure import draw
+    from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
     from pipetrain.tracking.files import new_folder, write_whole
 
     output: Path | None = options.output
     check_writable(f"-o {output or 'plan'}", output or Path("plan"))
     settings = composed_one(options.words, options.config_dir)
-    comparison = compared(chosen_profile(settings), settings)
+    profile = chosen_profile(settings)
+    planner = Planner.of(profile, settings)
+    plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
+    rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
+    notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
+    batch_size = profile.batch_size or settings.train.batch_size
+    comparison = Comparison(profile, planner.topology, rows, batch_size, notes)
     print(*comparison.lines(), sep="\n")
     folder = output or new_folder(Path("plan"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,23 +66,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     draw(folder / "plan.png", comparison)
     print(f"written to {folder}: plan.json, plan.png")
     return ExitCode.COMPLETED
-
-
-def compared(profile: "Profile", settings: "Settings") -> "Comparison":
-    """The plan that the settings ask for, beside data parallelism and a straight pipeline.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    from pipetrain.planner.costs.topology import core_notes
-    from pipetrain.planner.planner import Planner
-    from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
-
-    planner = Planner.of(profile, settings)
-    plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
-    rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
-    notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
-    return Comparison(profile, planner.topology, rows, profile.batch_size or settings.train.batch_size, notes)
 
 
 def chosen_profile(settings: "Settings") -> "Profile":

@@ -42,7 +42,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     words = with_choices_of(options.config_dir, options.words)
     if options.fit:
-        return _fit(words)
+        from pipetrain.report.planning.largest_batch_table import fit_table
+
+        print(*fit_table(words), sep="\n")
+        return ExitCode.COMPLETED
     output: Path = options.output or Path("prediction")
     check_writable(f"-o {output}", output)
     # from here on torch is needed, which takes seconds to import
@@ -60,11 +63,4 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     prediction_figure.draw(output / "prediction.png", every)
     write_whole(output / "prediction.json", json.dumps(to_json(every), indent=1) + "\n")
     print(f"written to {output}: prediction.png, prediction.json")
-    return ExitCode.COMPLETED
-
-
-def _fit(words: list[str]) -> ExitCode:
-    from pipetrain.report.planning.largest_batch_table import fit_table
-
-    print(*fit_table(words), sep="\n")
     return ExitCode.COMPLETED

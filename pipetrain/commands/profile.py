@@ -48,23 +48,14 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         settings = replace(settings, planner=replace(settings.planner, cache="renew"))
     output: Path | None = options.output or (None if settings.profile else Path(_DEFAULT))
     if output is not None:
-        _check_free(output, force=options.force)
+        if output.is_dir():
+            raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
+        if output.exists() and not options.force:
+            raise ConfigError(f"-o {output}: exists; --force replaces it, or -o names another file")
+        check_new_file(f"-o {output}", output)
     profile = chosen_profile(settings)
     print(*profile_table(profile, f"layers, in {output or settings.profile}"), sep="\n")
     if output is not None:
         write_whole(output, json.dumps(profile.to_json(), indent=1) + "\n")
         print(f"written to {output}")
     return ExitCode.COMPLETED
-
-
-def _check_free(output: Path, *, force: bool) -> None:
-    """Checks that the file can be written before anything is measured.
-
-    Raises:
-        ConfigError: it cannot, or is there.
-    """
-    if output.is_dir():
-        raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
-    if output.exists() and not force:
-        raise ConfigError(f"-o {output}: exists; --force replaces it, or -o names another file")
-    check_new_file(f"-o {output}", output)

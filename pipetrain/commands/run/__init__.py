@@ -73,7 +73,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]
     import hydra
 
-    from pipetrain.commands.run import sweep_ends, sweep_report
+    from pipetrain.commands.run import sweep
     from pipetrain.config.schema import config_dir
 
     begun: list[Path] = []
@@ -90,12 +90,12 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
         # a launcher may have carried out the runs of a sweep in other processes
-        return sweep_ends.exit_code(sweep) if (sweep := sweep_ends.sweep()) else [*codes, ExitCode.COMPLETED][0]
+        return sweep.exit_code(running) if (running := sweep.current()) else [*codes, ExitCode.COMPLETED][0]
     except SystemExit as end:  # --cfg with an unknown --package, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except KeyboardInterrupt:
-        sweep_report.show()  # Hydra has no callback here
-        if not begun and sweep_ends.sweep() is None:  # a run, and the lock of a sweep, clean up for themselves
+        sweep.show()  # Hydra has no callback here
+        if not begun and sweep.current() is None:  # a run, and the lock of a sweep, clean up for themselves
             from pipetrain.commands.run.ending import never_began
             from pipetrain.tracking.run_directory import RunDirectory
 
@@ -108,7 +108,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             from joblib.externals.loky import get_reusable_executor
 
             get_reusable_executor().shutdown()  # else its processes outlive the command and hold its pipes
-        sweep_ends.end()
+        sweep.end()
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -148,17 +148,17 @@ def _failed(error: Exception) -> ExitCode:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from pipetrain.commands.run import sweep_ends
+    from pipetrain.commands.run import sweep
     from pipetrain.report.error_line import report_error
 
     if isinstance(error, HydraException | ConfigError | DataError):
         raise error
     if isinstance(error, OSError | OmegaConfBaseException) and (refused := directory_error(error)):
         raise refused from error
-    sweep = sweep_ends.sweep()
-    if sweep is None or sweep.objective is None or isinstance(error, OmegaConfBaseException):
+    running = sweep.current()
+    if running is None or running.objective is None or isinstance(error, OmegaConfBaseException):
         raise error
-    code = ExitCode.FAILED if sweep_ends.ends(sweep.folder) else ExitCode.WRONG_USAGE
+    code = ExitCode.FAILED if sweep.ends(running.folder) else ExitCode.WRONG_USAGE
     return report_error(RunError(f"hydra/sweeper: {described(error)}"), code)
 
 
@@ -167,7 +167,7 @@ def _prepare_hydra(made: list[Path]) -> None:
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
-    from pipetrain.commands.run.sweep_report import folder_name
+    from pipetrain.commands.run.sweep import folder_name
     from pipetrain.config.schema import register_schema
     from pipetrain.tracking.files import new_folder
 
@@ -205,7 +205,7 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from pipetrain.commands.run import sweep_ends
+    from pipetrain.commands.run import sweep
     from pipetrain.commands.run.objective import objective_of
     from pipetrain.commands.run.one_run import run
     from pipetrain.config.composition import choices_made
@@ -217,5 +217,5 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     code = run(config, choices, folder, OmegaConf.structured(settings))
     if settings.mode is not RunMode.MULTIRUN:
         return code, None
-    sweep_ends.add(settings, config, code)
+    sweep.add(settings, config, code)
     return code, objective_of(config, folder, code)

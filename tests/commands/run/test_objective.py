@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 from support.cli import TINY, pipetrain
 
-from pipetrain.commands.run import sweep_ends
+from pipetrain.commands.run import sweep
 from pipetrain.commands.run.objective import check_search, objective_of, searches
 from pipetrain.errors import ConfigError, ExitCode
 
@@ -103,7 +103,7 @@ def test_run_that_diverges_is_a_result_of_a_search(tmp_path, objective, codes, c
     for number, each in enumerate(codes):
         end = {"path": "x", "code": each, "settings": {}, "asked": []}
         (tmp_path / ".ends" / f"{number}.json").write_text(json.dumps(end))
-    assert sweep_ends.exit_code(sweep_ends.Sweep(tmp_path, objective)) == code
+    assert sweep.exit_code(sweep.Sweep(tmp_path, objective)) == code
 
 
 @pytest.mark.slow
