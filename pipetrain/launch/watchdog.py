@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from pipetrain.config.schema import LaunchConfig
 from pipetrain.errors import ExitCode
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.launch import process_exit
@@ -93,26 +94,6 @@ class Activity:
             self.changes += 1
 
 
-@dataclass(frozen=True)
-class WatchdogConfig:
-    """A worker that is watched.
-
-    Attributes:
-        process, num_processes: number of this worker, and of all.
-        run: the run directory; None until an outer launcher's process has received it from rank 0.
-        hang_timeout: seconds that an activity may take.
-        start_timeout: seconds until the run begins.
-        stop_timeout: seconds that a graceful stop on a signal may take; 0: signals end the worker immediately.
-    """
-
-    process: int
-    num_processes: int
-    run: RunDirectory | None
-    hang_timeout: float
-    start_timeout: float
-    stop_timeout: float = 0.0
-
-
 class Watchdog:
     """Watches a worker until its process ends; as a context manager, until the context ends.
 
@@ -120,7 +101,9 @@ class Watchdog:
     ends the process itself.
 
     Args:
-        watched: the worker.
+        process, num_processes: number of this worker, and of all.
+        run: the run directory; None until an outer launcher's process has received it from rank 0.
+        limits: seconds that an activity, the start and a graceful stop may take.
         publish: publishes its heartbeats for our launcher; None under an outer launcher, until the workers have met.
         on_signal: called with the signal's number before it ends the process; with 0 if this worker hangs, or another
             was lost.
@@ -135,18 +118,23 @@ class Watchdog:
 
     def __init__(
         self,
-        watched: WatchdogConfig,
+        process: int,
+        num_processes: int,
+        run: RunDirectory | None,
+        limits: LaunchConfig,
         publish: PublishHeartbeat | None = None,
         on_signal: Callable[[int], None] = lambda _number: None,
     ) -> None:
-        self.watched = watched
+        self.process = process
+        self.run = run
         self.activity = Activity()
         self.publish = publish
         self.gate = AdmissionGate()
         self.interruption = Interruption()
-        self.reports = ReportExchange(watched.process, watched.num_processes)
-        self._consensus = DrainConsensus(watched.process, watched.num_processes, self.gate)
+        self.reports = ReportExchange(process, num_processes)
+        self._consensus = DrainConsensus(process, num_processes, self.gate)
         self.peers: PeerMonitor | None = None
+        self._limits = limits
         self._on_signal = on_signal
         self._has_launcher = publish is not None
         self._deadline: tuple[float, int] | None = None
@@ -195,7 +183,7 @@ class Watchdog:
 
     def meet(self, store: "Store", run: RunDirectory) -> None:
         """Sets a connection to the store for this thread alone, and the run directory that all agree on."""
-        self.watched = replace(self.watched, run=run)
+        self.run = run
         self._store = store
 
     def stop_others(self, seconds: float = 5.0) -> list[Any]:
@@ -253,11 +241,11 @@ class Watchdog:
         """Begins to drain on a signal from an outer launcher; False if the worker is to end immediately."""
         if self._has_launcher or self.activity.starting or self._store is None:
             return False
-        if self._deadline is not None or not self.watched.stop_timeout:
+        if self._deadline is not None or not self._limits.stop_timeout:
             return False
         if process_exit.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
             return False  # no process is left to drain the pipeline with
-        self._deadline = self._clock.look() + self.watched.stop_timeout, number
+        self._deadline = self._clock.look() + self._limits.stop_timeout, number
         self.interruption.note(number)
         self.gate.end()
         return True
@@ -289,23 +277,23 @@ class Watchdog:
             self._changes, self._changed_at = activity.changes, now
         if activity.starting and not activity.finished:
             # a start may take long, but not forever; a waiting process lets the process it waits for report first
-            limit = self.watched.start_timeout
+            limit = self._limits.start_timeout
             if now > (2 * limit if activity.waiting else limit):
                 self._hang(f"not started after launch.start_timeout={limit:g} s; it was {activity.what}")
-        elif not activity.finished and not activity.waiting and now - self._changed_at > self.watched.hang_timeout:
+        elif not activity.finished and not activity.waiting and now - self._changed_at > self._limits.hang_timeout:
             self._hang(f"{now - self._changed_at:.0f} s in {activity.what}")
 
     def _hang(self, reason: str) -> None:
         note = FailureNote(FailureKind.HUNG, reason)
-        if self.watched.run is None:
-            print(f"pipetrain: error: process {self.watched.process} {note.line}", file=sys.stderr, flush=True)
+        if self.run is None:
+            print(f"pipetrain: error: process {self.process} {note.line}", file=sys.stderr, flush=True)
         else:
-            note.leave(self.watched.run, self.watched.process)
+            note.leave(self.run, self.process)
         self._end(EXIT_HUNG)
 
     def heartbeat(self) -> Heartbeat:
         """Current heartbeat of this worker."""
-        return Heartbeat(self.watched.process, os.getpid(), socket.gethostname(), self._beats, **asdict(self.activity))
+        return Heartbeat(self.process, os.getpid(), socket.gethostname(), self._beats, **asdict(self.activity))
 
     def _send_heartbeat(self) -> None:
         self._beats += 1

@@ -22,7 +22,7 @@ from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
 from pipetrain.launch.rendezvous import START, ProcessEnvironment, connect_monitoring_store, join
 from pipetrain.launch.signals import Interruption
-from pipetrain.launch.watchdog import Watchdog, WatchdogConfig
+from pipetrain.launch.watchdog import Watchdog
 from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import reports_by_stage
@@ -78,7 +78,8 @@ def run_spawned(job: Job) -> None:
     """The life of a process that our launcher started."""
     process_exit.exit_with_launcher()
     store = connect_monitoring_store(os.environ[START])
-    watchdog = Watchdog(watched(job), lambda beat: beat.publish(store))
+    rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
+    watchdog = Watchdog(rank, size, job.run, limits, lambda beat: beat.publish(store))
     watchdog.start()
     try:
         result = main(job, watchdog)
@@ -86,7 +87,7 @@ def run_spawned(job: Job) -> None:
         print(error, file=sys.stderr)
         process_exit.exit_now(ExitCode.FAILED)
     except BaseException as error:
-        _note_failure(job, watchdog.watched.process, error)
+        _note_failure(job, watchdog.process, error)
         raise
     if result is not None and result["status"] == "diverged":
         process_exit.exit_now(ExitCode.DIVERGED)  # the others wait for messages, and the launcher ends them
@@ -112,13 +113,14 @@ def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interr
     """
 
     def on_signal(_number: int) -> None:
-        run, peers, name = watchdog.watched.run, watchdog.peers, job.placement.name
+        run, peers, name = watchdog.run, watchdog.peers, job.placement.name
         if peers is None or not peers.is_first():
             time.sleep(_PRECEDENCE_SECONDS)
         if run is not None:
             on_end(replace(job, run=run), peers.failure(name) if peers else named_failure(run, name))
 
-    watchdog = Watchdog(watched(job, agreed=os.environ["RANK"] == "0"), on_signal=on_signal)
+    rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
+    watchdog = Watchdog(rank, size, None if rank else job.run, limits, on_signal=on_signal)
     watchdog.interruption = interruption
     watchdog.start()
     result = main(job, watchdog, show)
@@ -128,25 +130,6 @@ def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interr
     if result is None and watchdog.gate.ended_after is not None:
         raise KeyboardInterrupt("broken off")
     return result
-
-
-def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
-    """This worker, as its watchdog needs to know it.
-
-    Args:
-        job: the run.
-        agreed: True if the run directory is the one of all its processes.
-    """
-    limits = job.settings.launch
-    rank = int(os.environ["RANK"])
-    return WatchdogConfig(
-        rank,
-        job.placement.num_processes,
-        job.run if agreed else None,
-        limits.hang_timeout,
-        limits.start_timeout,
-        limits.stop_timeout,
-    )
 
 
 def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
@@ -163,8 +146,8 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         with activity.wait("the other processes"):
             process, job = join(job)
     except LostStageError as error:
-        if watchdog.watched.run is not None:
-            _note_of(error).leave(watchdog.watched.run, watchdog.watched.process)
+        if watchdog.run is not None:
+            _note_of(error).leave(watchdog.run, watchdog.process)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
