@@ -1,11 +1,9 @@
 """Starts a run's worker processes, waits for them, and explains how they ended."""
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import uuid
-from collections.abc import Iterator
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -92,48 +90,40 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
 
 
 def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor) -> None:
-    """Runs the workers until all have finished their parts.
+    """Runs the workers until all have finished their parts; leaves no process.
 
     Raises:
         WorkerError: a worker failed.
     """
     logs = job.run.logs / environment[START]
-    with _workers(job, environment, logs) as workers:
-        try:
-            running = dict(enumerate(workers))
-            while running:
-                connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
-                monitor.check()
-                exits = {rank: code for rank, worker in running.items() if (code := worker.exitcode) is not None}
-                if failures := {rank: code for rank, code in exits.items() if code}:
-                    raise _explained(job, failures, logs)
-                for rank in exits:
-                    monitor.check_finished(rank)
-                    del running[rank]
-        except UnreportedWorkerFailure as error:
-            raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {job.run.logs}") from None
-
-
-@contextlib.contextmanager
-def _workers(job: Job, environment: dict[str, str], logs: Path) -> Iterator[list[ForkServerProcess]]:
-    """Starts the workers; at the end of the context, none is left."""
-    started: list[ForkServerProcess] = []
+    workers: list[ForkServerProcess] = []
     try:
         for rank in range(job.placement.num_processes):
             own, folder = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, logs / str(rank)
             folder.mkdir(parents=True)
             worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, own, folder))
             worker.start()
-            started.append(worker)
-        yield started
+            workers.append(worker)
+        running = dict(enumerate(workers))
+        while running:
+            connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
+            monitor.check()
+            exits = {rank: code for rank, worker in running.items() if (code := worker.exitcode) is not None}
+            if failures := {rank: code for rank, code in exits.items() if code}:
+                raise _explained(job, failures, logs)
+            for rank in exits:
+                monitor.check_finished(rank)
+                del running[rank]
+    except UnreportedWorkerFailure as error:
+        raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {job.run.logs}") from None
     except (ConnectionError, EOFError) as error:
         if not fork_server.has_ended():
             raise
         raise _without_fork_server(job) from error
     finally:
-        for worker in started:
+        for worker in workers:
             worker.kill()
-        for worker in started:
+        for worker in workers:
             worker.join(_END_SECONDS)
 
 

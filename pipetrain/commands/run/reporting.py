@@ -81,7 +81,7 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {run}", flush=True)
     remove_leftovers(run.path)
-    # an earlier run makes room, or its checkpoints after the one that this run resumes
+    # archives an earlier run, or its checkpoints after the resumed one
     resume = job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
         if aside := run.archive_checkpoints_after(resume):
