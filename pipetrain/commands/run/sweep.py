@@ -7,8 +7,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
@@ -58,8 +58,8 @@ class RunEnd:
     Attributes:
         path: its directory, which a refused run does not have.
         code: its exit code.
-        settings: every value that was set, by its name on the command line.
-        asked: the names that were given on the command line.
+        settings: values that were set, by their names on the command line.
+        asked: names that were given on the command line.
     """
 
     path: str
@@ -71,22 +71,6 @@ class RunEnd:
 # not in the callback, which launchers copy to their processes
 _sweep: Sweep | None = None
 _lock = ExitStack()
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Around a callback that may refuse a sweep: Hydra turns an exception of a callback into a warning and continues.
-
-    Raises:
-        SystemExit: the sweep is refused; the error has been reported.
-    """
-    try:
-        yield
-    except (ConfigError, OSError, OmegaConfBaseException) as error:
-        refused = error if isinstance(error, ConfigError) else directory_error(error)
-        if refused is None:
-            raise
-        raise SystemExit(report_error(refused, ExitCode.WRONG_USAGE)) from error
 
 
 def begin(folder: Path, objective: str | None) -> None:
@@ -171,24 +155,33 @@ class SweepReport(Callback):
 
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        searches = objective.searches(config)
         words, params = list(config.hydra.overrides.task), config.hydra.sweeper.get("params")
-        # not every sweeper has settings of its own to vary
+        # not every sweeper varies settings itself
         swept = {str(name): value for name, value in params.items()} if isinstance(params, DictConfig) else {}
-        with refusing():
-            begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
-            if not searches:
-                self._total = number_of_runs(words, swept)
-            else:
-                objective.check_search(config)
-                # a grid may have fewer runs than requested
-                is_grid = "grid" in str(config.hydra.sweeper.get("sampler")).lower()
-                self._total = None if is_grid else config.hydra.sweeper.get("n_trials")
-            if self._total == 0:
-                raise ConfigError(f"--multirun {' '.join(words)}: no run; a glob or range in it has no values")
+        try:
+            self._begin(config, words, swept)
+        except (ConfigError, OSError, OmegaConfBaseException) as error:
+            refused = error if isinstance(error, ConfigError) else directory_error(error)
+            if refused is None:
+                raise
+            # Hydra turns another exception of a callback into a warning and continues
+            raise SystemExit(report_error(refused, ExitCode.WRONG_USAGE)) from error
         same = ",".join(f"'{name}'" for name in constant(words, swept))
         with read_write(config), open_dict(config):
             config.hydra.overrides.hydra.append(f"hydra.job.config.override_dirname.exclude_keys=[{same}]")
+
+    def _begin(self, config: DictConfig, words: Sequence[str], swept: Mapping[str, object]) -> None:
+        searches = objective.searches(config)
+        begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
+        if not searches:
+            self._total = number_of_runs(words, swept)
+        else:
+            objective.check_search(config)
+            # a grid may have fewer runs than requested
+            is_grid = "grid" in str(config.hydra.sweeper.get("sampler")).lower()
+            self._total = None if is_grid else config.hydra.sweeper.get("n_trials")
+        if self._total == 0:
+            raise ConfigError(f"--multirun {' '.join(words)}: no run; a glob or range in it has no values")
 
     @override
     def on_job_start(self, config: DictConfig, *, task_function: TaskFunction, **kwargs: Any) -> None:
