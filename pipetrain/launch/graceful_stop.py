@@ -100,7 +100,7 @@ class DrainConsensus:
 
     1. The worker that wants a drain publishes it.
     2. Each worker holds its gate, and publishes how many minibatches it has begun.
-    3. All shut their gates after the largest of these numbers. A gate that is opened again begins another round.
+    3. All shut their gates after the largest of these numbers. A gate that is opened again is part of the next drain.
 
     Args:
         process, num_processes: number of this worker, and of all.
@@ -111,25 +111,22 @@ class DrainConsensus:
         self._process = process
         self._num_processes = num_processes
         self._gate = gate
-        self._round = 0
-        self._is_held = False
-        self._is_shut = False
+        self._held_drain = self._shut_drain = -1
 
     def proceed(self, store: "Store") -> None:
         """Takes the next step, if the other processes are ready for it; to be called regularly."""
-        if self._round != self._gate.openings:
-            self._round, self._is_held, self._is_shut = self._gate.openings, False, False
         self.share_end(store)
-        if self._is_shut:
+        drain = self._gate.openings  # the number of this drain
+        if self._shut_drain == drain:
             return
-        requested = f"pipetrain/drain/{self._round}"
-        keys = [f"pipetrain/begun/{self._round}/{process}" for process in range(self._num_processes)]
-        if not self._is_held and (self._gate.wanted or store.check([requested])):
-            self._is_held = True
+        requested = f"pipetrain/drain/{drain}"
+        keys = [f"pipetrain/begun/{drain}/{process}" for process in range(self._num_processes)]
+        if self._held_drain != drain and (self._gate.wanted or store.check([requested])):
+            self._held_drain = drain
             store.set(keys[self._process], str(self._gate.hold()))
             store.set(requested, "1")
-        if self._is_held and store.check(keys):
-            self._is_shut = True
+        if self._held_drain == drain and store.check(keys):
+            self._shut_drain = drain
             self._gate.shut(max(int(store.get(key)) for key in keys))
 
     def share_end(self, store: "Store") -> None:
@@ -141,7 +138,7 @@ class DrainConsensus:
 
 
 class ReportExchange:
-    """Collects what the workers of a run that stops early have measured; the last stage's worker writes it.
+    """Collects the measurements of the workers of a run that stops early; the last stage's worker writes them.
 
     Args:
         process, num_processes: number of this worker, and of all.
@@ -159,16 +156,12 @@ class ReportExchange:
     def ask(self, store: "Store", seconds: float) -> list[Any]:
         """Asks all workers for their reports; None for a worker that sends none within `seconds`."""
         store.set(_REPORTS, "1")
+        self.answer(store)
         deadline = time.monotonic() + seconds
-        others = [p for p in range(self._num_processes) if p != self._process]
-        while time.monotonic() < deadline and others and not store.check([_key(p) for p in others]):
+        keys = [_key(process) for process in range(self._num_processes)]
+        while time.monotonic() < deadline and not store.check(keys):
             time.sleep(0.05)
-        reports: list[Any] = [None] * self._num_processes
-        reports[self._process] = self.own()
-        for p in others:
-            if store.check([_key(p)]):
-                reports[p] = json.loads(store.get(_key(p)))
-        return reports
+        return [json.loads(store.get(key)) if store.check([key]) else None for key in keys]
 
     def answer(self, store: "Store") -> None:
         """Sends this worker's report once it is asked for; to be called regularly."""
