@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -47,20 +47,46 @@ def environment(kind: str) -> dict[str, Any]:
     """Number of devices of this machine, and lines of the report about it."""
     module = torch.get_device_module(kind)
     count = module.device_count() if module.is_available() else 0
-    lines = [f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"]
+    return {"gpus": count, "lines": [*_libraries(), *_devices(kind, count), *_variables(kind)]}
+
+
+def _libraries() -> Iterator[str]:
+    yield f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
     if not (dist.is_available() and dist.is_nccl_available()):
-        lines.append("this build of torch has no NCCL")
+        yield "this build of torch has no NCCL"
     else:
-        version = torch.version.cuda and ".".join(map(str, torch.cuda.nccl.version()))
-        lines.append(f"NCCL {version}" if version else "NCCL, emulated")
-    lines += _nvidia_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader")
-    lines += [f"{kind}:{index}: {_device(kind, index)}" for index in range(count)]
-    lines += _transport(count) if kind == "cuda" and count else []
-    lines += _peers(count) if kind == "cuda" and count > 1 else []
-    lines += _nvidia_smi("topo", "-m") if count > 1 else []
+        yield f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}" if torch.version.cuda else "NCCL, emulated"
+    yield from _nvidia_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader")
+
+
+def _devices(kind: str, count: int) -> Iterator[str]:
+    """Names of the devices, transports between processes on them, peer access, topology, and shared memory."""
+    for device in (torch.device(kind, index) for index in range(count)):
+        found, identity = torch.get_device_module(kind).get_device_properties(device), DeviceIdentity.of(device)
+        capability = f", {found.major}.{found.minor}, {found.multi_processor_count} SMs" if kind == "cuda" else ""
+        named = f"{identity.name}, {identity.uuid}, bus {identity.bus}{', MIG' if identity.is_instance else ''}"
+        yield f"{device}: {named}, {found.total_memory / 1e9:.1f} GB{capability}"
+    for processes in sorted({2, count} - {1}) if kind == "cuda" and count else []:
+        devices = [torch.device("cuda", index % count) for index in range(processes)]
+        transport = transport_between(devices[0], [DeviceIdentity.of(each) for each in devices])
+        yield f"{processes} processes: {transport.backend}: {transport.reason}"
+    if count > 1:
+        if kind == "cuda":
+            yield "peer access:"
+            for i in range(count):
+                row = [i == j or torch.cuda.can_device_access_peer(i, j) for j in range(count)]
+                yield f"  {i}: {' '.join('x' if each else '-' for each in row)}"
+        yield from _nvidia_smi("topo", "-m")
     shared = Path("/dev/shm")
-    lines.append(f"/dev/shm {shutil.disk_usage(shared).total / 1e9:.1f} GB" if shared.exists() else "no /dev/shm")
-    return {"gpus": count, "lines": [*lines, *_variables(kind)]}
+    yield f"/dev/shm {shutil.disk_usage(shared).total / 1e9:.1f} GB" if shared.exists() else "no /dev/shm"
+
+
+def _variables(kind: str) -> Iterator[str]:
+    given = {name for name in os.environ if name.startswith(_VARIABLES)}
+    set_environment(kind)
+    names = [name for name in os.environ if name.startswith(_VARIABLES)]
+    yield from (f"{name}={os.environ[name]}" for name in sorted(given))
+    yield from (f"{name}={os.environ[name]} (pipetrain's)" for name in sorted(names) if name not in given)
 
 
 def _nvidia_smi(*words: str) -> list[str]:
@@ -71,39 +97,6 @@ def _nvidia_smi(*words: str) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"nvidia-smi {' '.join(words)} does not answer"]
     return [line.rstrip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-
-
-def _device(kind: str, index: int) -> str:
-    device = torch.device(kind, index)
-    found, identity = torch.get_device_module(kind).get_device_properties(device), DeviceIdentity.of(device)
-    capability = f", {found.major}.{found.minor}, {found.multi_processor_count} SMs" if kind == "cuda" else ""
-    named = f"{identity.name}, {identity.uuid}, bus {identity.bus}{', MIG' if identity.is_instance else ''}"
-    return f"{named}, {found.total_memory / 1e9:.1f} GB{capability}"
-
-
-def _transport(count: int) -> list[str]:
-    """Transports between two processes, and between one process for each device."""
-    lines = []
-    for processes in sorted({2, count} - {1}):
-        devices = [torch.device("cuda", index % count) for index in range(processes)]
-        found = transport_between(devices[0], [DeviceIdentity.of(each) for each in devices])
-        lines.append(f"{processes} processes: {found.backend}: {found.reason}")
-    return lines
-
-
-def _peers(count: int) -> list[str]:
-    """Peer access between the devices."""
-    rows = [[i == j or torch.cuda.can_device_access_peer(i, j) for j in range(count)] for i in range(count)]
-    return ["peer access:", *(f"  {i}: {' '.join('x' if each else '-' for each in row)}" for i, row in enumerate(rows))]
-
-
-def _variables(kind: str) -> list[str]:
-    given = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
-    set_environment(kind)
-    ours = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES) and name not in given}
-    return [f"{name}={value}" for name, value in sorted(given.items())] + [
-        f"{name}={value} (pipetrain's)" for name, value in sorted(ours.items())
-    ]
 
 
 # -- links -------------------------------------------------------------------------------------------------------------
