@@ -1,9 +1,12 @@
-"""Starts a run's worker processes, waits for them, and explains how they ended."""
+"""Starts a run's worker processes, waits for them, explains how they ended, and restarts a run whose worker failed."""
 
+import logging
 import multiprocessing
 import os
 import signal
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -20,8 +23,12 @@ from pipetrain.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
 from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.rendezvous import START, loopback_store, monitoring_store
 from pipetrain.launch.signals import ENDING_A_WORKER, Interruption
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.tracking import summary
+from pipetrain.tracking import records, run_disk, summary
+
+log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _END_SECONDS = 10.0
@@ -40,6 +47,55 @@ class WorkerError(RunError):
         self.reason = reason
 
 
+def with_restarts(
+    job: Job,
+    attempt: Callable[[Job], dict[str, Any]],
+    interruption: Interruption,
+    report: Callable[[str, int], None],
+) -> dict[str, Any]:
+    """Runs a job, restarting it up to `launch.max_restarts` times if a worker dies or hangs; returns its summary.
+
+    Each start has the checkpoint's bits and drains where the configuration says, so the numbers are those of a run in
+    which nothing failed.
+
+    Args:
+        job: the run.
+        attempt: carries it out once, and returns its summary.
+        interruption: of the run; a run that a signal ends is not restarted.
+        report: receives a line about the failure, and the step from which the run resumes.
+
+    Raises:
+        WorkerError: a worker failed once more, or the run directory takes no more files.
+    """
+    most = job.settings.launch.max_restarts
+    for restart in range(1, most + 1):
+        try:
+            return attempt(job)
+        except WorkerError as error:
+            interruption.check()
+            if run_disk.is_removed(job.run) or run_disk.shortage(job.run, error):
+                raise
+            job = _resumed(job)
+            step = store.step_of(job.resume) if job.resume else 0
+            where = f"from the checkpoint of step {step}" if job.resume else "from the beginning"
+            line = f"{error.reason}; restart {restart} of {most}, {where}; logs in {job.run.archive_logs()}"
+            log.warning(line)
+            report(line, step)
+    return attempt(job)
+
+
+def _resumed(job: Job) -> Job:
+    """The job, resumed from the newest complete checkpoint; records of later steps are removed from its directory."""
+    run, source = job.run, job.resume
+    remove_leftovers(run.path)
+    own = store.newest_whole(run.path).folder
+    run.archive_checkpoints_after(own)
+    if own or (source and source.parent == run.checkpoints.resolve()):
+        source = own  # else the checkpoint of another run, if this run began with one
+    records.copy_records_until(run, run, store.step_of(source) if source else 0)
+    return replace(job, resume=source)
+
+
 def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     """Runs the job's stages to their end; returns the summary that the last stage wrote.
 
@@ -56,7 +112,7 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run.logs.mkdir(parents=True, exist_ok=True)
     set_environment(job.device)  # the fork server imports torch, which reads some of it then
     fork_server.start()
-    store, start, size = loopback_store(), uuid.uuid4().hex, str(job.placement.num_processes)
+    host, start, size = loopback_store(), uuid.uuid4().hex, str(job.placement.num_processes)
     environment = {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         **os.environ,
@@ -64,12 +120,12 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": size,
         "MASTER_ADDR": ADDRESS,
-        "MASTER_PORT": str(store.port),
+        "MASTER_PORT": str(host.port),
         master.LAUNCHER_HOSTS: "True",
         START: start,
     }
     with (
-        LauncherMonitor(job, monitoring_store(start, store)) as monitor,
+        LauncherMonitor(job, monitoring_store(start, host)) as monitor,
         drain_on_signal(monitor.break_off, job.settings.launch.stop_timeout, interruption),
     ):
         try:

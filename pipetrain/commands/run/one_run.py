@@ -125,8 +125,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
 
 
 def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[str, Any]:
-    from pipetrain.launch.launcher import launch
-    from pipetrain.launch.restarts import with_restarts
+    from pipetrain.launch.launcher import launch, with_restarts
     from pipetrain.tracking.metrics_tail import MetricsTail
 
     def attempt(job: "Job") -> dict[str, Any]:
