@@ -35,7 +35,7 @@ def exit_with_launcher() -> None:
     launcher = multiprocessing.parent_process()
     if launcher is not None:
         die_with_parent(signal.SIGKILL)  # even if it is stopped, or holds the interpreter's lock
-        _start(lambda: wait([launcher.sentinel]))
+        _exit_after(lambda: wait([launcher.sentinel]))
 
 
 def exit_with_parent() -> None:
@@ -51,7 +51,7 @@ def exit_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)  # the process's watcher records how the run ended
         time.sleep(_LAST_SECONDS)
 
-    _start(until_gone)
+    _exit_after(until_gone)
 
 
 def kill_tree_and_exit(code: int) -> NoReturn:
@@ -84,7 +84,7 @@ def exit_despite_user_threads(code: int) -> None:
         exit_now(code)
 
 
-def _start(until_gone: Callable[[], object]) -> None:
+def _exit_after(until_gone: Callable[[], object]) -> None:
     def follow() -> None:
         until_gone()
         kill_tree_and_exit(EXIT_LOST)

@@ -119,14 +119,12 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     return ProcessEnvironment(rank, start, agreed_transport(device), job.placement), job
 
 
-def connect_monitoring_store(start: str) -> Store:
-    """Another connection to the store, for the watching thread: a request on one connection blocks the next."""
-    return monitoring_store(start, _connect())
+def monitoring_store(start: str, store: Store | None = None) -> Store:
+    """The part of a store in which the processes of a start, and their launcher, monitor each other.
 
-
-def monitoring_store(start: str, store: Store) -> Store:
-    """The part of a store in which the processes of a start, and their launcher, monitor each other."""
-    return dist.PrefixStore(f"pipetrain/{start}", store)
+    Workers have another connection for their watching thread: a request on one connection blocks the next.
+    """
+    return dist.PrefixStore(f"pipetrain/{start}", _connect() if store is None else store)
 
 
 def loopback_store() -> dist.TCPStore:

@@ -20,7 +20,7 @@ from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
-from pipetrain.launch.rendezvous import START, ProcessEnvironment, connect_monitoring_store, join
+from pipetrain.launch.rendezvous import START, ProcessEnvironment, join, monitoring_store
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_freed_memory
@@ -77,7 +77,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
 def run_spawned(job: Job) -> None:
     """The life of a process that our launcher started."""
     process_exit.exit_with_launcher()
-    store = connect_monitoring_store(os.environ[START])
+    store = monitoring_store(os.environ[START])
     rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
     watchdog = Watchdog(rank, size, job.run, limits, lambda beat: beat.publish(store))
     watchdog.start()
@@ -152,7 +152,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     if job.finished:
         dist.destroy_process_group()
         return None
-    store = connect_monitoring_store(process.start)
+    store = monitoring_store(process.start)
     watchdog.meet(store, job.run)
     if watchdog.publish is None:
         limit = job.settings.launch.hang_timeout
