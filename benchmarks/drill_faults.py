@@ -88,7 +88,7 @@ def readers_killed(drill: Drill) -> str:
 
 
 def readers_signalled(drill: Drill) -> str:
-    """Sends a signal that ends a run to all its processes, including those that read samples."""
+    """Sends one of the signals that end a run to all of its processes, data-loading workers included."""
     process = drill.start("method=gpipe", "dataset.workers=1", drill.executor())
     drill.moment(process)
     number = drill.chance.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

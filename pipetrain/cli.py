@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from pipetrain import __version__
 from pipetrain.commands import Subparsers
+from pipetrain.commands.standard_streams import lost_output, make_lenient
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
 from pipetrain.launch.signals import Interruption, handle_from_now_on, ignore_from_now_on
 
@@ -19,7 +20,7 @@ _COMMANDS = (
     "run", "list", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "report", "doctor",
     "completion",
 )  # fmt: skip
-"""Modules of `pipetrain.commands`, imported when signals are dealt with."""
+"""Modules of `pipetrain.commands`, imported once signals are handled."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
 """Name of a command in other programs -> name here."""
 _EPILOG = """\
@@ -32,13 +33,7 @@ Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 
 
 @dataclass(frozen=True)
 class Program:
-    """A command line with subcommands.
-
-    Attributes:
-        prog: the words that start it.
-        description, epilog: of its help.
-        add_parsers: adds the parsers of its subcommands.
-    """
+    """A command line with subcommands, whose parsers `add_parsers` adds."""
 
     prog: str
     description: str
@@ -64,18 +59,19 @@ def main(program: Program = PIPETRAIN) -> None:
     interruption = handle_from_now_on()  # first: the rest takes a while to import
     words = sys.argv[1:]
     try:
-        from pipetrain.commands.standard_streams import make_lenient
-
         make_lenient()
         code = carry_out(words, program)
         interruption.settle()
     except KeyboardInterrupt as error:
         code = _interrupted(interruption, error)
-    code = _with_output(code, is_run=words[:1] == ["run"])
+    if (lost := lost_output()) is not None:
+        print(f"pipetrain: error: {lost}", file=sys.stderr, flush=True)
+        if code is ExitCode.COMPLETED and words[:1] != ["run"]:  # a run leaves its results in its directory
+            code = ExitCode.FAILED
 
     from pipetrain.launch.process_exit import exit_despite_user_threads, exit_now
 
-    if "RANK" in os.environ:  # one of torchrun's: a connection of torch's that still closes would abort it
+    if "RANK" in os.environ:  # under torchrun, a connection of torch's that still closes would abort the process
         exit_now(code)
     exit_despite_user_threads(code)
     ignore_from_now_on()
@@ -90,19 +86,8 @@ def _interrupted(interruption: Interruption, error: KeyboardInterrupt) -> ExitCo
     return ExitCode.PREEMPTED if preempted else ExitCode.INTERRUPTED
 
 
-def _with_output(code: ExitCode, *, is_run: bool) -> ExitCode:
-    """The exit code, given what became of the output. A run leaves its results in its directory."""
-    from pipetrain.commands.standard_streams import lost_output
-
-    lost = lost_output()
-    if lost is None:
-        return code
-    print(f"pipetrain: error: {lost}", file=sys.stderr, flush=True)
-    return ExitCode.FAILED if code is ExitCode.COMPLETED and not is_run else code
-
-
 def carry_out(words: Sequence[str], program: Program = PIPETRAIN) -> ExitCode:
-    """Carries out the subcommand that `words` begin with; errors that a user can cause are shown, not raised."""
+    """Carries out the subcommand that `words` begin with; a user's errors are shown, not raised."""
     parser, commands = _parsers(program)
     if not words:
         parser.print_help()
@@ -130,7 +115,7 @@ def carry_out(words: Sequence[str], program: Program = PIPETRAIN) -> ExitCode:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, as all others are."""
+    """A parser whose errors are one line, like all errors of ours."""
 
     @override
     def error(self, message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`pipetrain doctor`: what this machine has, and what is missing for what."""
+"""`pipetrain doctor`: available hardware and libraries, and what each missing one disables."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.metadata import version as version_of
@@ -19,7 +20,6 @@ from pipetrain.libraries.processes import usable_cores
 
 _MARKS = {"ok": "ok", "limited": "!", "absent": "-", "missing": "!!"}
 _LITTLE = 1e9
-_LOOKED_AT = ("torch", "torchvision", "tensorboard")
 _OPTIONAL = {
     "timm": "its models: model._target_=timm.create_model",
     "transformers": "its models: docs/your-model.md",
@@ -33,7 +33,7 @@ _OPTIONAL = {
     "hydra-submitit-launcher": "runs of a sweep as Slurm jobs: hydra/launcher=submitit_slurm",
     "hydra-optuna-sweeper": "searches over settings: hydra/sweeper=optuna",
 }
-"""Package -> what it is for."""
+"""Package -> its use."""
 _DESCRIPTION = """\
 Checks this machine: versions, devices, how stages exchange messages, memory, whether runs can write to this folder, and
 optional packages. "ok": works; "!": works in part; "-": absent, but not required; "!!": missing. Exits with 1 if
@@ -44,7 +44,7 @@ exits with 1 if a step fails."""
 
 @dataclass(frozen=True)
 class Finding:
-    """A part of the examination.
+    """A finding about the machine.
 
     Attributes:
         state: `ok`; `limited`, which works in part; `absent`, which most runs do without; or `missing`.
@@ -66,10 +66,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Prints one line for each thing looked at; fails where a run on the CPU, or with `--gpu` a step, does not work.
+    """Prints a line for each finding; fails if a run on the CPU, or with `--gpu` a step, cannot work.
 
     Raises:
-        ConfigError: `--emulated` stands without `--gpu`, or outside a checkout.
+        ConfigError: `--emulated` without `--gpu`, or outside a checkout.
     """
     if options.gpu:
         from pipetrain.commands import gpu_check
@@ -77,10 +77,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return gpu_check.carry_out(emulated=options.emulated, as_json=options.json)
     if options.emulated:
         raise ConfigError("--emulated goes with --gpu")
-    findings = [Finding("pipetrain", "ok", f"{__version__}, Python {platform.python_version()}"), _torch()]
-    if findings[-1].state == "ok":
-        findings += [_devices(), *_backends(), _torchvision(), _tensorboard()]
-    findings += [*_missing(), Finding("cores", "ok", str(usable_cores())), _memory(), _disk(), *_optional()]
+    findings = [*_libraries(), *_machine(), *_optional()]
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -90,118 +87,100 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     return ExitCode.FAILED if any(finding.state == "missing" for finding in findings) else ExitCode.COMPLETED
 
 
-def _torch() -> Finding:
+def _libraries() -> Iterator[Finding]:
+    """The required libraries, and the devices and backends of torch."""
+    yield Finding("pipetrain", "ok", f"{__version__}, Python {platform.python_version()}")
     try:
         import torch
     except ImportError as error:
-        return Finding("torch", "missing", f"{error}; pip install torch: without it nothing runs")
-    return Finding("torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
+        yield Finding("torch", "missing", f"{error}; pip install torch: without it nothing runs")
+    else:
+        yield Finding("torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
+        yield from _devices()
+        yield _torchvision(torch.__version__)
+        try:
+            import tensorboard
+        except ImportError as error:
+            yield Finding("tensorboard", "missing", f"{error}; runs write event files with it")
+        else:
+            yield Finding("tensorboard", "ok", str(tensorboard.__version__))
+    try:
+        wanted = [each for each in requires("pipetrain") or [] if "extra ==" not in each]
+    except PackageNotFoundError:  # a checkout that was never installed
+        wanted = []
+    for name in (re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in wanted):
+        if name not in ("torch", "torchvision", "tensorboard") and _version(name) is None:
+            yield Finding(name, "missing", f"pip install {name}: pipetrain needs it")
 
 
-def _devices() -> Finding:
+def _devices() -> Iterator[Finding]:
     import torch
-
-    if not torch.cuda.is_available():
-        built = torch.version.cuda
-        why = f"torch is built for CUDA {built} and finds no device" if built else "torch is a CPU build"
-        return Finding("cuda", "absent", f"{why}; runs use the CPU")
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Finding("cuda", "ok", f"{len(names)} device(s): {', '.join(names)}; more stages than devices share them")
-
-
-def _backends() -> list[Finding]:
     import torch.distributed as dist
 
-    gloo = dist.is_available() and dist.is_gloo_available()
-    nccl = dist.is_available() and dist.is_nccl_available()
-    return [
-        Finding("gloo", "ok", "messages on the CPU")
-        if gloo
-        else Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can"),
-        Finding("nccl", "ok", f"messages between GPUs{_transport()}")
-        if nccl
-        else Finding("nccl", "absent", "stages on GPUs exchange messages through the host"),
-    ]
+    transport = ""
+    if torch.cuda.is_available():
+        from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
+        from pipetrain.run.builders.machine import device_at
+
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        text = f"{len(names)} device(s): {', '.join(names)}; more stages than devices share them"
+        yield Finding("cuda", "ok", text)
+        devices = [device_at("cuda", rank) for rank in range(max(2, len(names)))]
+        found = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
+        transport = f"; {len(devices)} processes here use {found.backend}: {found.reason}"
+    else:
+        built = torch.version.cuda
+        why = f"torch is built for CUDA {built} and finds no device" if built else "torch is a CPU build"
+        yield Finding("cuda", "absent", f"{why}; runs use the CPU")
+    if dist.is_available() and dist.is_gloo_available():
+        yield Finding("gloo", "ok", "messages on the CPU")
+    else:
+        yield Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can")
+    if dist.is_available() and dist.is_nccl_available():
+        yield Finding("nccl", "ok", f"messages between GPUs{transport}")
+    else:
+        yield Finding("nccl", "absent", "stages on GPUs exchange messages through the host")
 
 
-def _transport() -> str:
-    """Transport between processes on this machine; empty without a GPU."""
-    import torch
-
-    from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
-    from pipetrain.run.builders.machine import device_at
-
-    if not torch.cuda.is_available():
-        return ""
-    devices = [device_at("cuda", rank) for rank in range(max(2, torch.cuda.device_count()))]
-    found = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
-    return f"; {len(devices)} processes here use {found.backend}: {found.reason}"
-
-
-def _torchvision() -> Finding:
+def _torchvision(torch_version: str) -> Finding:
     try:
         from pipetrain.libraries.torchvision_shim import torchvision
     except Exception as error:
         return Finding("torchvision", "missing", f"{error}; model=resnet18 ... and downloaded data sets need it")
-    import torch
-
-    built = (torch.__version__.partition("+")[2], str(torchvision.__version__).partition("+")[2])
-    if all(built) and built[0] != built[1]:
-        text = f"{torchvision.__version__}, built for another torch than {torch.__version__}"
+    builds = {str(version).partition("+")[2] for version in (torch_version, torchvision.__version__)}
+    if len(builds) == 2 and "" not in builds:
+        text = f"{torchvision.__version__}, built for another torch than {torch_version}"
         outside = "outside it `import torchvision` fails, and so do libraries that need it; install both from one index"
         return Finding("torchvision", "limited", f"{text}: models and data sets work in pipetrain; {outside}")
     return Finding("torchvision", "ok", str(torchvision.__version__))
 
 
-def _tensorboard() -> Finding:
-    try:
-        import tensorboard
-    except ImportError as error:
-        return Finding("tensorboard", "missing", f"{error}; runs write event files with it")
-    return Finding("tensorboard", "ok", str(tensorboard.__version__))
-
-
-def _memory() -> Finding:
+def _machine() -> Iterator[Finding]:
+    yield Finding("cores", "ok", str(usable_cores()))
     names = ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES")
-    if any(name not in os.sysconf_names for name in names):
-        return Finding("memory", "absent", "unknown on this system")
-    total, free = (os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") for name in names)
-    return Finding("memory", "ok", f"{_gigabytes(total)}, {_gigabytes(free)} of it unused")
-
-
-def _disk() -> Finding:
+    if all(name in os.sysconf_names for name in names):
+        total, unused = (os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") / 1e9 for name in names)
+        yield Finding("memory", "ok", f"{total:.1f} GB, {unused:.1f} GB of it unused")
+    else:
+        yield Finding("memory", "absent", "unknown on this system")
     here = Path.cwd()
     try:
         check_writable("outputs", here / "outputs")
     except ConfigError as error:
-        return Finding("disk", "missing", f"{error}; runs write there unless hydra.run.dir names another folder")
+        yield Finding("disk", "missing", f"{error}; runs write there unless hydra.run.dir names another folder")
+        return
     free = shutil.disk_usage(here).free
-    text = f"{_gigabytes(free)} free in {here}, where runs write"
+    text = f"{free / 1e9:.1f} GB free in {here}, where runs write"
     if free < _LITTLE:
-        return Finding("disk", "limited", f"{text}: little space for checkpoints")
-    return Finding("disk", "ok", text)
+        yield Finding("disk", "limited", f"{text}: little space for checkpoints")
+    else:
+        yield Finding("disk", "ok", text)
 
 
-def _missing() -> list[Finding]:
-    """The packages that every run needs and that are not installed; torch and others are looked at by themselves."""
-    try:
-        wanted = [each for each in requires("pipetrain") or [] if "extra ==" not in each]
-    except PackageNotFoundError:  # a checkout that was never installed
-        wanted = []
-    names = [re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in wanted]
-    absent = [name for name in names if name not in _LOOKED_AT and _version(name) is None]
-    return [Finding(name, "missing", f"pip install {name}: pipetrain needs it") for name in absent]
-
-
-def _optional() -> list[Finding]:
-    """Optional packages, with their versions or uses."""
-    versions = {name: _version(name) for name in _OPTIONAL}
-    return [
-        Finding(name, "absent", f"for {_OPTIONAL[name]}")
-        if version is None
-        else Finding(name, "ok", f"{version}: {_OPTIONAL[name]}")
-        for name, version in versions.items()
-    ]
+def _optional() -> Iterator[Finding]:
+    for name, use in _OPTIONAL.items():
+        version = _version(name)
+        yield Finding(name, "ok", f"{version}: {use}") if version else Finding(name, "absent", f"for {use}")
 
 
 def _version(name: str) -> str | None:
@@ -210,7 +189,3 @@ def _version(name: str) -> str | None:
         return version_of(name)
     except PackageNotFoundError:
         return None
-
-
-def _gigabytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB"

@@ -2,15 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers
-from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selected_checkpoint
+from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.commands.output_folder import check_new_file
 from pipetrain.errors import ConfigError, ExitCode
-
-if TYPE_CHECKING:
-    from pipetrain.run.finished.evaluate import Evaluation
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
@@ -51,13 +46,17 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.config.overrides import parse_overrides
 
     overrides = parse_overrides(options.overrides)
-    if options.texts is not None:
-        _check_free(options.texts)
+    texts: Path | None = options.texts
+    if texts is not None:
+        if texts.exists():
+            raise ConfigError(f"--texts {texts}: exists; name a new file")
+        check_new_file(f"--texts {texts}", texts)
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
-    from pipetrain.report.run_tables import evaluation_json, evaluation_lines
+    from pipetrain.report.run_tables import evaluation_json, evaluation_lines, evaluation_texts
     from pipetrain.run.finished.evaluate import evaluate
     from pipetrain.tracking import strict_json
+    from pipetrain.tracking.files import write_whole
 
     try:
         evaluation = evaluate(selected_checkpoint(options), overrides, trust=options.trust)
@@ -66,21 +65,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     except (Exception, SystemExit) as error:  # of the user's own data set, model or loss
         return report_error(error, ExitCode.FAILED, debug=options.debug)
     print(strict_json.dumps(evaluation_json(evaluation)) if options.json else "\n".join(evaluation_lines(evaluation)))
-    if options.texts is not None:
-        _write_texts(options.texts, evaluation)
+    if texts is not None:
+        if not evaluation.texts:
+            raise ConfigError(f"--texts {texts}: this evaluation generates none: see docs/metrics.md")
+        write_whole(texts, evaluation_texts(evaluation))
     return ExitCode.COMPLETED
-
-
-def _check_free(path: Path) -> None:
-    if path.exists():
-        raise ConfigError(f"--texts {path}: exists; name a new file")
-    check_new_file(f"--texts {path}", path)
-
-
-def _write_texts(path: Path, evaluation: "Evaluation") -> None:
-    from pipetrain.report.run_tables import evaluation_texts
-    from pipetrain.tracking.files import write_whole
-
-    if not evaluation.texts:
-        raise ConfigError(f"--texts {path}: this evaluation generates none: see docs/metrics.md")
-    write_whole(path, evaluation_texts(evaluation))

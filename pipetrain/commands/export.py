@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pipetrain.commands import Subparsers
-from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selected_checkpoint
+from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 

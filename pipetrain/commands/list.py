@@ -1,4 +1,4 @@
-"""`pipetrain list`: models, methods and so on, a line each, read off the configuration files and the code they name."""
+"""`pipetrain list`: the choices of each group, from the configuration files and the code that they name."""
 
 import argparse
 import json
@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "kind",
         nargs="?",
-        type=_listed,
+        type=_kind,
         choices=list(_GROUPS),
         metavar="KIND",
         help=f"{', '.join(_GROUPS)}, or a group by its name, such as model; default all",
@@ -53,19 +53,19 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(carry_out=carry_out)
 
 
-def _listed(kind: str) -> str:
-    """A group goes by its own name, too, as in model=resnet20.
+def _kind(name: str) -> str:
+    """The kind of this name, which may be that of its group, as in model=resnet20.
 
     Raises:
         ConfigError: there is no such group.
     """
-    listed = {group: listed for listed, group in _GROUPS.items()}.get(kind, kind)
-    if listed not in _GROUPS:
+    kind = {group: kind for kind, group in _GROUPS.items()}.get(name, name)
+    if kind not in _GROUPS:
         from pipetrain.config.suggestions import did_you_mean
 
-        near = did_you_mean(kind, [*_GROUPS, *_GROUPS.values()]) or f"; choose from {', '.join(_GROUPS)}"
-        raise ConfigError(f"pipetrain list {kind}: there is nothing of this name{near}")
-    return listed
+        near = did_you_mean(name, [*_GROUPS, *_GROUPS.values()]) or f"; choose from {', '.join(_GROUPS)}"
+        raise ConfigError(f"pipetrain list {name}: there is nothing of this name{near}")
+    return kind
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
@@ -80,25 +80,21 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if options.sizes and "models" not in kinds:
         raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
     sizes = options.sizes or (options.json and options.kind == "models")
-    listed = {kind: [*rows(kind, sizes=sizes), *_own_rows(kind, options.config_dir)] for kind in kinds}
+    listed = {kind: rows(kind, sizes=sizes, folder=options.config_dir) for kind in kinds}
     if options.json:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
-    else:
-        _show(listed)
+        return ExitCode.COMPLETED
+    for kind, rows_of_kind in listed.items():
+        lines = text_lines([(row["name"], row["summary"] + _size(row)) for row in rows_of_kind], "<<")
+        if len(kinds) > 1:
+            print(f"{kind}:", *(f"  {line}" for line in lines), sep="\n")
+        else:
+            for row, line in zip(rows_of_kind, lines, strict=True):
+                print(line, *_details(row), sep="\n")
     return ExitCode.COMPLETED
 
 
-def _show(listed: dict[str, list[dict[str, Any]]]) -> None:
-    for kind, rows_of_kind in listed.items():
-        lines = text_lines([(row["name"], row["summary"] + _shown_size(row)) for row in rows_of_kind], "<<")
-        if len(listed) > 1:
-            lines = [f"{kind}:", *(f"  {line}" for line in lines)]
-        else:
-            lines = [line for row, line in zip(rows_of_kind, lines, strict=True) for line in (line, *_details(row))]
-        print(*lines, sep="\n")
-
-
-def _shown_size(row: dict[str, Any]) -> str:
+def _size(row: dict[str, Any]) -> str:
     return f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
 
 
@@ -112,43 +108,31 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
         yield f"    in its paper {row['paper']}"
 
 
-def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
+def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str, Any]]:
     """Description of each choice.
 
     Args:
         kind: what is listed.
         sizes: True if the models are built.
+        folder: with the user's own choices, which have a name and a summary.
 
     Returns:
-        `name` and `summary` of each; of a data set its `task`; of a model the `task`, the `dataset` that it brings, the
-        overrides of its `paper`; of an experiment its table or figure in the `paper`, its `cost`, the overrides of its
-        `small` scale and the `minutes` that this takes; and with `sizes` the numbers of its `parameters` and `layers`
-        for that data set.
+        `name` and `summary` of each; of a data set its `task`; of a model the `task`, its `dataset`, the overrides of
+        its `paper`; of an experiment its table or figure in the `paper`, its `cost`, the overrides of its `small` scale
+        and the `minutes` that this takes; and with `sizes` the numbers of `parameters` and `layers` for that data set.
     """
-    from pipetrain.config.choices import choices_of
+    from pipetrain.config.choices import choice_of, choices_of, names_of
 
-    measure = _Sizes() if sizes and kind == "models" else None
-    return [
-        {
-            "name": choice.name,
-            "summary": choice.summary,
-            **_described(kind, choice),
-            **(measure(choice.name) if measure is not None else {}),
-        }
-        for choice in choices_of(_GROUPS[kind])
-    ]
-
-
-def _own_rows(kind: str, folder: Path | None) -> list[dict[str, Any]]:
-    """Description of the choices in the user's folder."""
-    from pipetrain.config.choices import choice_of, names_of
-
-    group = _GROUPS[kind]
+    group, listed = _GROUPS[kind], []
+    built: dict[str, Any] = {}
+    for choice in choices_of(group):
+        row = {"name": choice.name, "summary": choice.summary, **_description(kind, choice)}
+        listed.append(row | (_sizes(choice.name, built) if sizes and kind == "models" else {}))
     own = [choice_of(group, name, folder) for name in names_of(group, folder)] if folder is not None else []
-    return [{"name": choice.name, "summary": choice.summary} for choice in own]
+    return listed + [{"name": choice.name, "summary": choice.summary} for choice in own]
 
 
-def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:
+def _description(kind: str, choice: "Choice") -> Mapping[str, str | None]:
     from pipetrain.config.checks import task_of
     from pipetrain.config.choices import choices_of_run
 
@@ -162,37 +146,30 @@ def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:
     return {"task": task_of("dataset", dataset), "dataset": dataset, "paper": choice.remarks.get("paper")}
 
 
-class _Sizes:
-    """Builds models without memory for their weights, each for the data set that it brings."""
+def _sizes(model: str, datasets: dict[str, Any]) -> dict[str, int]:
+    """Layers and parameters of a model for its data set, built without memory for its weights.
 
-    def __init__(self) -> None:
-        self._datasets: dict[str, Any] = {}
+    Args:
+        model: its name.
+        datasets: built data sets by their settings; a new one is added.
+    """
+    import torch
 
-    def __call__(self, model: str) -> dict[str, int]:
-        """The layers and parameters of a model."""
-        import torch
+    from pipetrain.config.choices import choices_of_run, section, section_for
+    from pipetrain.config.instantiate import Target
+    from pipetrain.config.schema import LoaderConfig
+    from pipetrain.config.settings import DatasetSettings
+    from pipetrain.models.conversion import chain_of
+    from pipetrain.run.builders.data import build_dataset
+    from pipetrain.run.builders.model import from_data
 
-        from pipetrain.config.choices import section
-        from pipetrain.config.instantiate import Target
-        from pipetrain.models.conversion import chain_of
-        from pipetrain.run.builders.model import from_data
-
-        target = Target.of("model", section("model", model))
-        known = from_data(target, self._dataset(model))
-        with torch.device("meta"):
-            chain = chain_of(target.build(**known))
-        parameters = sum(parameter.numel() for parameter in chain.module.parameters())
-        return {"parameters": parameters, "layers": len(chain)}
-
-    def _dataset(self, model: str) -> Any:
-        from pipetrain.config.choices import choices_of_run, section_for
-        from pipetrain.config.schema import LoaderConfig
-        from pipetrain.config.settings import DatasetSettings
-        from pipetrain.run.builders.data import build_dataset
-
-        content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
-        key = json.dumps(content, sort_keys=True)
-        if key not in self._datasets:
-            settings = DatasetSettings.of({**asdict(LoaderConfig()), **content})
-            self._datasets[key] = build_dataset(settings)
-        return self._datasets[key]
+    content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
+    key = json.dumps(content, sort_keys=True)
+    if key not in datasets:
+        datasets[key] = build_dataset(DatasetSettings.of({**asdict(LoaderConfig()), **content}))
+    target = Target.of("model", section("model", model))
+    known = from_data(target, datasets[key])
+    with torch.device("meta"):
+        chain = chain_of(target.build(**known))
+    parameters = sum(parameter.numel() for parameter in chain.module.parameters())
+    return {"parameters": parameters, "layers": len(chain)}

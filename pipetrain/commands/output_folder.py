@@ -8,11 +8,11 @@ from pipetrain.failure import described
 
 
 def check_writable(setting: str, folder: Path) -> None:
-    """Checks that files can be made in `folder`, or in the nearest one above it that exists; leaves nothing there.
+    """Checks that files can be made in `folder`, or in its nearest existing parent; leaves nothing there.
 
     Args:
         setting: that names the folder, such as `-o figures`.
-        folder: where the files will be.
+        folder: of the files.
 
     Raises:
         ConfigError: they cannot.
@@ -27,7 +27,7 @@ def check_writable(setting: str, folder: Path) -> None:
 
 
 def check_new_file(setting: str, path: Path) -> None:
-    """Checks that a file can be made in its folder, which has to be there.
+    """Checks that a file can be made in its folder, which must exist.
 
     Raises:
         ConfigError: it cannot.
@@ -37,12 +37,8 @@ def check_new_file(setting: str, path: Path) -> None:
     check_writable(setting, path.parent)
 
 
-def not_made(error: BaseException | None) -> ConfigError | None:
-    """The error to show if the system refused a run's directory, which Hydra makes before the run, or a resolver.
-
-    Args:
-        error: of any kind, with what it came from.
-    """
+def directory_error(error: BaseException | None) -> ConfigError | None:
+    """The error to show if the system refused to make a run's directory; None for other errors and their causes."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     if error is None:

@@ -5,14 +5,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers, add_config_dir
+from pipetrain.commands import Subparsers, add_settings_parser
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
     from pipetrain.planner.profile.profile import Profile
-    from pipetrain.report.planning.plan_comparison import Comparison
 
 _DESCRIPTION = """\
 Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
@@ -27,19 +26,14 @@ For example: pipetrain plan model=resnet56 topology.devices=4 method=pipedream
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `plan`."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="find the stages and replicas that train a model fastest",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("words", nargs="*", metavar="SETTING", help="such as model=resnet56 topology.devices=4")
+    parser = add_settings_parser(
+        subparsers, "plan", "model=resnet56 topology.devices=4",
+        help="find the stages and replicas that train a model fastest", description=_DESCRIPTION, epilog=_EPILOG,
+    )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FOLDER", help="folder to write to; default plan, plan-2, ..."
     )
-    add_config_dir(parser)
-    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
+    parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
@@ -49,13 +43,21 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: a setting cannot work, or no plan fits into the devices' memory.
     """
     from pipetrain.config.composition import composed_one
-    from pipetrain.report.planning.plan_comparison import draw_comparison
+    from pipetrain.planner.costs.topology import core_notes
+    from pipetrain.planner.planner import Planner
+    from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison, draw_comparison
     from pipetrain.tracking.files import new_folder, write_whole
 
     output: Path | None = options.output
     check_writable(f"-o {output or 'plan'}", output or Path("plan"))
     settings = composed_one(options.words, options.config_dir)
-    comparison = compared(chosen_profile(settings), settings)
+    profile = chosen_profile(settings)
+    planner = Planner.of(profile, settings)
+    plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
+    rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
+    notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
+    batch_size = profile.batch_size or settings.train.batch_size
+    comparison = Comparison(profile, planner.topology, rows, batch_size, notes)
     print(*comparison.lines(), sep="\n")
     folder = output or new_folder(Path("plan"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,23 +65,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     draw_comparison(folder / "plan.png", comparison)
     print(f"written to {folder}: plan.json, plan.png")
     return ExitCode.COMPLETED
-
-
-def compared(profile: "Profile", settings: "Settings") -> "Comparison":
-    """The plan that the settings ask for, beside data parallelism and a straight pipeline.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    from pipetrain.planner.costs.topology import core_notes
-    from pipetrain.planner.planner import Planner
-    from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
-
-    planner = Planner.of(profile, settings)
-    plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
-    rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
-    notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
-    return Comparison(profile, planner.topology, rows, profile.batch_size or settings.train.batch_size, notes)
 
 
 def chosen_profile(settings: "Settings") -> "Profile":

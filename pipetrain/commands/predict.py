@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pipetrain.commands import Subparsers, add_config_dir
+from pipetrain.commands import Subparsers, add_settings_parser
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 
@@ -21,20 +21,15 @@ For example: pipetrain predict model=resnet56 method=gpipe,pipedream,pipeoptim p
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `predict`."""
-    parser = subparsers.add_parser(
-        "predict",
-        help="how fast pipelines will be, and what fits their devices",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("words", nargs="*", metavar="SETTING", help="such as method=pipedream partition.stages=4")
+    parser = add_settings_parser(
+        subparsers, "predict", "method=pipedream partition.stages=4",
+        help="how fast pipelines will be, and what fits their devices", description=_DESCRIPTION, epilog=_EPILOG,
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, help="directory; default prediction, prediction-2, ...")
     parser.add_argument(
         "--fit", action="store_true", help="find the largest batch that fits topology.memory_gigabytes; draws nothing"
     )
-    add_config_dir(parser)
-    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
+    parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
@@ -47,7 +42,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     words = with_choices_of(options.config_dir, options.words)
     if options.fit:
-        return _fit(words)
+        from pipetrain.report.planning.prediction_tables import fit_table
+
+        print(*fit_table(words), sep="\n")
+        return ExitCode.COMPLETED
     output: Path = options.output or Path("prediction")
     check_writable(f"-o {output}", output)
     # from here on torch is needed, which takes seconds to import
@@ -65,11 +63,4 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     prediction_figure.draw(output / "prediction.png", every)
     write_whole(output / "prediction.json", json.dumps(to_json(every), indent=1) + "\n")
     print(f"written to {output}: prediction.png, prediction.json")
-    return ExitCode.COMPLETED
-
-
-def _fit(words: list[str]) -> ExitCode:
-    from pipetrain.report.planning.prediction_tables import fit_table
-
-    print(*fit_table(words), sep="\n")
     return ExitCode.COMPLETED

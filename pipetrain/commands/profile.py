@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from pipetrain.commands import Subparsers, add_config_dir
+from pipetrain.commands import Subparsers, add_settings_parser
 from pipetrain.commands.output_folder import check_new_file
 from pipetrain.errors import ConfigError, ExitCode
 
@@ -23,18 +23,13 @@ _DEFAULT = "profile.json"
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `profile`."""
-    parser = subparsers.add_parser(
-        "profile",
-        help="measure what each layer of a model costs here",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("words", nargs="*", metavar="SETTING", help="such as model=resnet56 train.batch_size=128")
+    parser = add_settings_parser(
+        subparsers, "profile", "model=resnet56 train.batch_size=128",
+        help="measure what each layer of a model costs here", description=_DESCRIPTION, epilog=_EPILOG,
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"file to write; default {_DEFAULT}")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    add_config_dir(parser)
-    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
+    parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
@@ -53,23 +48,14 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         settings = replace(settings, planner=replace(settings.planner, cache="renew"))
     output: Path | None = options.output or (None if settings.profile else Path(_DEFAULT))
     if output is not None:
-        _check_free(output, force=options.force)
+        if output.is_dir():
+            raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
+        if output.exists() and not options.force:
+            raise ConfigError(f"-o {output}: exists; --force replaces it, or -o names another file")
+        check_new_file(f"-o {output}", output)
     profile = chosen_profile(settings)
     print(*profile_table(profile, f"layers, in {output or settings.profile}"), sep="\n")
     if output is not None:
         write_whole(output, json.dumps(profile.to_json(), indent=1) + "\n")
         print(f"written to {output}")
     return ExitCode.COMPLETED
-
-
-def _check_free(output: Path, *, force: bool) -> None:
-    """Checks that the file can be written before anything is measured.
-
-    Raises:
-        ConfigError: it cannot, or is there.
-    """
-    if output.is_dir():
-        raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
-    if output.exists() and not force:
-        raise ConfigError(f"-o {output}: exists; --force replaces it, or -o names another file")
-    check_new_file(f"-o {output}", output)

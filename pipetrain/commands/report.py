@@ -1,16 +1,12 @@
-"""`pipetrain report`: measured staleness beside closed forms, and the runs of a sweep side by side."""
+"""`pipetrain report`: measured staleness against closed forms, and the runs of a sweep side by side."""
 
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
-
-if TYPE_CHECKING:
-    from pipetrain.report.sweep.groups import Collected
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -82,8 +78,9 @@ def _add_runs(kinds: Subparsers) -> None:
 
 
 def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
-    """Prints the tables; fails where a measurement differs from its closed form."""
-    _check_output(options.output)
+    """Prints the tables; fails if a measurement differs from its closed form."""
+    if options.output is not None:
+        check_writable(f"-o {options.output}", options.output.parent)
     from pipetrain.report.staleness import report
 
     holds = report(options.stages, options.microbatches, options.output)
@@ -91,7 +88,7 @@ def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
 
 
 def carry_out_runs(options: argparse.Namespace) -> ExitCode:
-    """Prints the tables, and writes them and their figure where asked to.
+    """Prints the tables, and writes them and their figure if requested.
 
     Raises:
         ConfigError: OUTPUT is in a folder that does not exist, no run can be read, or none has a metric.
@@ -102,8 +99,11 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
 
     target = comparison.target_of(options.target)
     found = collect(options.folders, target, by=options.by)
-    _check_readable(found)
     skipped = found.skipped
+    if not found.groups:
+        others = f"; so {'is' if len(skipped) == 2 else 'are'} {len(skipped) - 1} more" if len(skipped) > 1 else ""
+        why = f"{skipped[0].path}: a damaged run: {skipped[0].reason}"
+        raise ConfigError(f"{why}{others}, and nothing is left to compare")
     comparison.check_target(found.groups, target)
     groups, metric = comparison.ranked(found.groups, options.metric)
     print(comparison.as_json(groups, metric, skipped) if options.json else sweep_tables.text(groups, metric, skipped))
@@ -116,15 +116,8 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     return ExitCode.COMPLETED
 
 
-def _check_readable(found: "Collected") -> None:
-    runs = found.skipped
-    if not found.groups:
-        others = f"; so {'is' if len(runs) == 2 else 'are'} {len(runs) - 1} more" if len(runs) > 1 else ""
-        raise ConfigError(f"{runs[0].path}: a damaged run: {runs[0].reason}{others}, and nothing is left to compare")
-
-
 def _output_of_runs(output: Path | None) -> Path | None:
-    """Common beginning of the names of the files.
+    """Common prefix of the names of the files.
 
     Raises:
         ConfigError: their folder does not exist, or cannot be written to.
@@ -137,10 +130,5 @@ def _output_of_runs(output: Path | None) -> Path | None:
         output = output.with_suffix("")
     if not output.parent.is_dir():
         raise ConfigError(f"-o {output}: there is no folder {output.parent}; make it first")
-    _check_output(output)
+    check_writable(f"-o {output}", output.parent)
     return output
-
-
-def _check_output(output: Path | None) -> None:
-    if output is not None:
-        check_writable(f"-o {output}", output.parent)

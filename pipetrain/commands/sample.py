@@ -2,8 +2,7 @@
 
 import argparse
 
-from pipetrain.commands import Subparsers
-from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selected_checkpoint
+from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.errors import ConfigError, ExitCode
 
 _DESCRIPTION = """\

@@ -1,22 +1,23 @@
-"""The standard streams of the command: what reads them may go away, and they may be closed from the beginning."""
+"""The standard streams of the command: their readers may go away, and they may be closed from the beginning."""
 
 import errno
 import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
-_NOBODY_READS = {errno.EPIPE, errno.EIO, errno.EBADF}
+_NO_READER = {errno.EPIPE, errno.EIO, errno.EBADF}
 """A pipe without a reader, a terminal that was hung up, a descriptor that was closed."""
 
 
 class LenientStream(TextIOWrapper):
-    """A stream whose reader may go away, as `head -1` does: what comes after is dropped, and nothing fails.
+    """A stream whose reader may go away, as `head -1` does: further output is dropped, and nothing fails.
 
     Attributes:
-        lost: the error for which output was dropped that has a reader, as on a full disk; None if there is none.
+        lost: the error that dropped output although it has a reader, as on a full disk; None if there is none.
     """
 
     lost: OSError | None = None
@@ -37,8 +38,8 @@ class LenientStream(TextIOWrapper):
             self._drop(error)
 
     def _drop(self, error: OSError) -> None:
-        """Sends this stream, and what is still in its buffer, to nowhere."""
-        if error.errno not in _NOBODY_READS:
+        """Redirects this stream, with its buffer, to the null device."""
+        if error.errno not in _NO_READER:
             self.lost = error
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
@@ -51,22 +52,21 @@ def make_lenient() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if type(stream) is TextIOWrapper:
-            encoding, errors, by_line, at_once = (
-                stream.encoding, stream.errors, stream.line_buffering, stream.write_through
-            )  # fmt: skip
-            lenient = LenientStream(stream.detach(), encoding, errors, line_buffering=by_line, write_through=at_once)
-            setattr(sys, name, lenient)
+            options: dict[str, Any] = {
+                option: getattr(stream, option) for option in ("encoding", "errors", "line_buffering", "write_through")
+            }
+            setattr(sys, name, LenientStream(stream.detach(), **options))
 
 
 def lost_output() -> str | None:
-    """Message about output that could not be written; None if all of it was."""
+    """Message about output that could not be written; None if there is none."""
     sys.stdout.flush()
     error = getattr(sys.stdout, "lost", None)
     return None if error is None else f"standard output: {error.strerror.lower()}; the rest of it is lost"
 
 
 def _open_closed() -> None:
-    """Opens descriptors that were closed (`1>&-`) to nowhere: the next file would get that number, and all output."""
+    """Opens closed descriptors (`1>&-`) to the null device: the next file would get that number, and all output."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -4,15 +4,11 @@ import argparse
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers, add_config_dir
+from pipetrain.commands import Subparsers, add_settings_parser
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking.files import new_folder
-
-if TYPE_CHECKING:
-    from pipetrain.report.timeline.from_settings import GivenTimes
 
 _DESCRIPTION = """\
 With settings of `pipetrain run`: draws the operation lists that such a run would execute, one panel per phase, and per
@@ -25,20 +21,15 @@ For example: pipetrain timeline method=gpipe,pipeoptim partition.stages=4 train.
              pipetrain timeline method=pipedream partition.stages=4 --backward-time 2 --link-time 0.5
              pipetrain timeline outputs/DATE/TIME --from 8"""
 _CHECKED = 12
-"""More members of a sweep than these fit in no figure."""
+"""Members of a sweep that are checked; no figure has room for more."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `timeline`."""
-    text = "draw when each stage does what, for settings or for a run"
-    parser = subparsers.add_parser(
-        "timeline",
-        help=text,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("words", nargs="*", metavar="SETTING | RUN", help="such as method=pipedream partition.stages=4")
+    parser = add_settings_parser(
+        subparsers, "timeline", "method=pipedream partition.stages=4", "SETTING | RUN",
+        help="draw when each stage does what, for settings or for a run", description=_DESCRIPTION, epilog=_EPILOG,
+    )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, help="output directory; default RUN/timeline, or timeline, timeline-2, ..."
     )
@@ -49,18 +40,12 @@ def add_parser(subparsers: Subparsers) -> None:
         help="how many to draw; default: enough to fill the pipeline twice, or 6 of RUN",
     )
     parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
-    add_config_dir(parser)
     parser.add_argument(
         "--from", type=int, dest="first", metavar="K", help="the first minibatch of RUN to draw, counted from 0"
     )
     parser.add_argument(
         "--trust", action="store_true", help="call schedules and methods that RUN names and pipetrain does not bring"
     )
-    _add_given_times(parser)
-    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
-
-
-def _add_given_times(parser: argparse.ArgumentParser) -> None:
     given = parser.add_argument_group("given times, in any unit: one number, or one per stage or link, such as 1,1,2")
     given.add_argument("--forward-time", type=_numbers, default=[1.0], metavar="T", help="per microbatch; default 1")
     given.add_argument("--backward-time", type=_numbers, default=[2.0], metavar="T", help="per microbatch; default 2")
@@ -72,6 +57,7 @@ def _add_given_times(parser: argparse.ArgumentParser) -> None:
     )
     given.add_argument("--link-bandwidth", type=_numbers, metavar="B", help="bytes per unit of time")
     given.add_argument("--seconds", action="store_true", help="times are in seconds: also print samples per second")
+    parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
@@ -80,41 +66,40 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting or option cannot work, or the directory is of no traced run.
     """
+    from pipetrain.config.composition import combinations, composed, with_choices_of
+    from pipetrain.tracking.run_directory import RunDirectory, check_own
+
     run = _run_of(options.words)
-    output: Path = options.output or (Path("timeline") if run is None else _own_folder(run))
+    output: Path = options.output or (Path("timeline") if run is None else RunDirectory(run).timeline)
+    if run is not None and options.output is None:
+        check_own(output)  # in an untrusted directory it may lead elsewhere
     check_writable(f"-o {output}", output)
     if options.minibatches is not None and options.minibatches < 1:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")
     if run is None and options.first is not None:
         raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
-    words = _composing(options.words, options.config_dir) if run is None else []
+    if run is None:
+        words = with_choices_of(options.config_dir, options.words)
+        for combination in islice(combinations(words), _CHECKED):
+            composed(combination)
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.timeline.drawing import write_timeline
     from pipetrain.report.timeline.from_run import timeline_of_run
-    from pipetrain.report.timeline.from_settings import timeline_of_settings
+    from pipetrain.report.timeline.from_settings import GivenTimes, timeline_of_settings
 
     if run is not None:
         panels, lines = timeline_of_run(run, options.first, options.minibatches, trust=options.trust)
     else:
-        panels, lines = timeline_of_settings(words, options.minibatches, _given(options))
+        times = GivenTimes(
+            options.forward_time, options.backward_time, options.recompute_time, options.update_time,
+            options.link_time, options.message_bytes, options.link_bandwidth, options.seconds,
+        )  # fmt: skip
+        panels, lines = timeline_of_settings(words, options.minibatches, times)
     if options.output is None and run is None:
         output = new_folder(output)
     names = write_timeline(output, panels, as_svg=options.svg)
     print(*lines, f"written to {output}: {', '.join(names)}", sep="\n")
     return ExitCode.COMPLETED
-
-
-def _own_folder(run: Path) -> Path:
-    """The folder of a run directory that the figures go to.
-
-    Raises:
-        ConfigError: it leads elsewhere, as it may in an untrusted directory.
-    """
-    from pipetrain.tracking.run_directory import RunDirectory, check_own
-
-    folder = RunDirectory(run).timeline
-    check_own(folder)
-    return folder
 
 
 def _run_of(words: Sequence[str]) -> Path | None:
@@ -126,25 +111,6 @@ def _run_of(words: Sequence[str]) -> Path | None:
         other = next(word for word in words if word != runs[0])
         raise ConfigError(f"{runs[0]} {other}: a run directory alone, whose settings are its own, or settings alone")
     return Path(runs[0])
-
-
-def _composing(words: Sequence[str], folder: Path | None) -> list[str]:
-    """The words with the user's folder of choices among them, once Hydra has composed what they choose."""
-    from pipetrain.config.composition import combinations, composed, with_choices_of
-
-    chosen = with_choices_of(folder, words)
-    for combination in islice(combinations(chosen), _CHECKED):
-        composed(combination)
-    return chosen
-
-
-def _given(options: argparse.Namespace) -> "GivenTimes":
-    from pipetrain.report.timeline.from_settings import GivenTimes
-
-    return GivenTimes(
-        options.forward_time, options.backward_time, options.recompute_time, options.update_time,
-        options.link_time, options.message_bytes, options.link_bandwidth, options.seconds,
-    )  # fmt: skip
 
 
 def _numbers(text: str) -> list[float]:

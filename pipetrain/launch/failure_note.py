@@ -27,7 +27,6 @@ class FailureNote:
     """Why a worker failed.
 
     Attributes:
-        kind: what became of it.
         reason: in one line, such as `KeyError: 'label' (data.py:7)` or `8 s in F3.0`.
         traceback: in full, of an exception.
     """
@@ -53,25 +52,22 @@ class FailureNote:
 
 def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
     """The existing notes, by process; notes truncated by a full disk are left out."""
-    found = {process: _read(run, process) for process in run.failed_processes()}
-    return {process: note for process, note in found.items() if note is not None}
+    notes = {}
+    for process in run.failed_processes():
+        file = run.failure_traceback(process)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            note = strict_json.loads(run.failure_note(process).read_text(encoding="utf-8"))
+            traceback = file.read_text(encoding="utf-8") if file.is_file() else ""
+            notes[process] = FailureNote(FailureKind(note["kind"]), str(note["reason"]), traceback)
+    return notes
 
 
 def named_failure(run: RunDirectory, name: Callable[[int], str]) -> str | None:
     """The failed worker and its failure, such as `stage 1 hung: 8 s in F3.0`; None if no note blames a worker.
 
     Args:
-        run: where the notes are.
-        name: what a process is called.
+        run: the run directory.
+        name: returns the name of a process.
     """
     notes = failure_notes(run).items()
     return next((f"{name(process)} {note.line}" for process, note in notes if note.kind is not FailureKind.LOST), None)
-
-
-def _read(run: RunDirectory, process: int) -> FailureNote | None:
-    file = run.failure_traceback(process)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        note = strict_json.loads(run.failure_note(process).read_text(encoding="utf-8"))
-        traceback = file.read_text(encoding="utf-8") if file.is_file() else ""
-        return FailureNote(FailureKind(note["kind"]), str(note["reason"]), traceback)
-    return None

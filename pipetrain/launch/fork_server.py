@@ -2,8 +2,8 @@
 
 The launcher is the parent of the fork server, and the fork server is the parent of the workers. The system kills the
 fork server when the launcher dies, and the workers when the fork server does; `multiprocessing.parent_process()` is the
-launcher in a worker, too. What must not be there when a process forks is not there: the fork server starts no thread,
-has no pool of OpenMP's, and does not touch CUDA. Each worker sets its own number of threads and its own device.
+launcher in a worker, too. A process that forks must not have threads: the fork server starts none, has no
+pool of OpenMP's, and does not touch CUDA. Each worker sets its own number of threads and its own device.
 """
 
 import contextlib
@@ -32,12 +32,14 @@ def start(*targets: str) -> None:
     """Starts the fork server, unless it is running. Its imports continue after this returns.
 
     Args:
-        targets: what workers will call. Modules of pipetrain's own are imported before they are forked; a user's may
-            start threads, or touch CUDA.
+        targets: dotted paths that workers will call. The fork server imports pipetrain's modules; a user's may start
+            threads, or touch CUDA.
     """
-    from unittest import mock  # not for those who start none: it takes a while to import
+    from unittest import mock  # which takes a while to import
 
-    _forget_foreign_method()
+    # a process of joblib's has a start method that its children do not know, and would inherit
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
+        multiprocessing.set_start_method(None, force=True)
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
     with blocked():  # the fork server needs it; its start unblocks some signals, so it needs a separate block
         resource_tracker.ensure_running()
@@ -45,12 +47,6 @@ def start(*targets: str) -> None:
     modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}
     with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1", MODULES: " ".join(sorted(modules))}), blocked():
         forkserver.ensure_running()
-
-
-def _forget_foreign_method() -> None:
-    """A process of joblib's has a way of starting others that those do not know; Python hands it on to them."""
-    if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
-        multiprocessing.set_start_method(None, force=True)
 
 
 def has_ended(within: float = 1.0) -> bool:

@@ -1,4 +1,4 @@
-"""The graceful stop of a run: a signal lets it finish the minibatches on their way and save a checkpoint."""
+"""The graceful stop of a run: on a signal it finishes the minibatches in flight and saves a checkpoint."""
 
 import contextlib
 import json
@@ -19,20 +19,19 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 
-_STOPPING = tuple(number for number in ENDING if number != signal.SIGQUIT)  # which is for those in a hurry
+_STOPPING = tuple(number for number in ENDING if number != signal.SIGQUIT)  # which always ends immediately
 _NO_SIGNAL = 0
-
 _STOP = "pipetrain/break-off"
 _REPORTS = "pipetrain/stop"
 
 
 @contextlib.contextmanager
 def drain_on_signal(stop: Callable[[], bool], seconds: float, interruption: Interruption) -> Iterator[None]:
-    """Around training in this process, or in those that it has started.
+    """Around training in this process, or in processes that it has started.
 
     Args:
         stop: called for the first signal; returns True if the run will end on its own, with its checkpoint.
-        seconds: how long that may take; what then ends the run is the signal once more. 0: signals end it immediately.
+        seconds: for that; then the signal is sent again, which ends the run. 0: signals end it immediately.
         interruption: takes note of every signal, so that one which a run survives still ends its sweep.
     """
     if threading.current_thread() is not threading.main_thread() or not seconds:
@@ -41,59 +40,52 @@ def drain_on_signal(stop: Callable[[], bool], seconds: float, interruption: Inte
 
     def handle(number: int, frame: FrameType | None) -> None:
         interruption.note(number)
-        if patience.is_tried or not stop():
+        if grace.has_begun or not stop():
             interruption.handle(number, frame)
-        patience.try_with(number)
-        _announce(seconds)
+        grace.begin(number)
+        # not by print: the signal may have come in the middle of one
+        line = (
+            "\ninterrupted: the steps on their way are finished and saved, for up to "
+            f"launch.stop_timeout={seconds:g} s; once more ends the run at once\n"
+        )
+        with contextlib.suppress(OSError):
+            os.write(1, line.encode())
 
-    with contextlib.closing(_GracePeriod(seconds)) as patience, handled_by(handle, _STOPPING):
+    with contextlib.closing(_GracePeriod(seconds)) as grace, handled_by(handle, _STOPPING):
         yield
 
 
 class _GracePeriod:
-    """Sends this process a signal once more when it has run out.
+    """Sends this process a signal again once the period is over.
 
-    It is tried from a signal's handler, which may have interrupted anything: the thread is there before, and what
-    wakes it takes no lock.
-
-    Attributes:
-        is_tried: True if the seconds run.
+    It begins in a signal's handler, which may have interrupted anything: the thread exists before, and waking it takes
+    no lock.
     """
 
     def __init__(self, seconds: float) -> None:
-        self.is_tried = False
+        self.has_begun = False
         self._seconds = seconds
-        self._tried, self._try = os.pipe()
-        self._thread = threading.Thread(target=self._wait, name="patience", daemon=True)
+        self._read, self._write = os.pipe()
+        self._thread = threading.Thread(target=self._wait, name="grace period", daemon=True)
         self._thread.start()
 
-    def try_with(self, number: int) -> None:
-        """Starts the seconds, after which the signal is sent."""
-        self.is_tried = True
-        os.write(self._try, bytes([number]))
+    def begin(self, number: int) -> None:
+        """Begins the period, after which the signal is sent."""
+        self.has_begun = True
+        os.write(self._write, bytes([number]))
 
     def close(self) -> None:
-        """Sends nothing any more."""
-        os.write(self._try, bytes([_NO_SIGNAL]))
+        """Cancels the signal."""
+        os.write(self._write, bytes([_NO_SIGNAL]))
         self._thread.join()
-        os.close(self._tried)
-        os.close(self._try)
+        os.close(self._read)
+        os.close(self._write)
 
     def _wait(self) -> None:
-        (number,) = os.read(self._tried, 1)
-        closed = number == _NO_SIGNAL or select.select([self._tried], [], [], self._seconds)[0]
+        (number,) = os.read(self._read, 1)
+        closed = number == _NO_SIGNAL or select.select([self._read], [], [], self._seconds)[0]
         if not closed:
             os.kill(os.getpid(), number)
-
-
-def _announce(seconds: float) -> None:
-    # not by print: the signal may have come in the middle of one
-    line = (
-        f"\ninterrupted: the steps on their way are finished and saved, for up to launch.stop_timeout={seconds:g} s; "
-        "once more ends the run at once\n"
-    )
-    with contextlib.suppress(OSError):
-        os.write(1, line.encode())
 
 
 def order_stop(store: "Store") -> None:
@@ -108,7 +100,7 @@ class DrainConsensus:
 
     1. The worker that wants a drain publishes it.
     2. Each worker holds its gate, and publishes how many minibatches it has begun.
-    3. All shut their gates after the largest of these numbers. A gate that is opened again begins another round.
+    3. All shut their gates after the largest of these numbers. A gate that is opened again is part of the next drain.
 
     Args:
         process, num_processes: number of this worker, and of all.
@@ -119,29 +111,22 @@ class DrainConsensus:
         self._process = process
         self._num_processes = num_processes
         self._gate = gate
-        self._round = 0
-        self._told = False
-        self._agreed = False
-
-    def ask(self) -> None:
-        """Asks for a drain that ends the run."""
-        self._gate.end()
+        self._held_drain = self._shut_drain = -1
 
     def proceed(self, store: "Store") -> None:
         """Takes the next step, if the other processes are ready for it; to be called regularly."""
-        if self._round != self._gate.openings:
-            self._round, self._told, self._agreed = self._gate.openings, False, False
         self.share_end(store)
-        if self._agreed:
+        drain = self._gate.openings  # the number of this drain
+        if self._shut_drain == drain:
             return
-        asked = f"pipetrain/drain/{self._round}"
-        if not self._told and (self._gate.wanted or store.check([asked])):
-            self._told = True
-            store.set(self._begun(self._process), str(self._gate.hold()))
-            store.set(asked, "1")
-        keys = [self._begun(p) for p in range(self._num_processes)]
-        if self._told and store.check(keys):
-            self._agreed = True
+        requested = f"pipetrain/drain/{drain}"
+        keys = [f"pipetrain/begun/{drain}/{process}" for process in range(self._num_processes)]
+        if self._held_drain != drain and (self._gate.wanted or store.check([requested])):
+            self._held_drain = drain
+            store.set(keys[self._process], str(self._gate.hold()))
+            store.set(requested, "1")
+        if self._held_drain == drain and store.check(keys):
+            self._shut_drain = drain
             self._gate.shut(max(int(store.get(key)) for key in keys))
 
     def share_end(self, store: "Store") -> None:
@@ -151,12 +136,9 @@ class DrainConsensus:
         elif store.check([_STOP]):
             self._gate.end()
 
-    def _begun(self, process: int) -> str:
-        return f"pipetrain/begun/{self._round}/{process}"
-
 
 class ReportExchange:
-    """Collects what the workers of a run that stops early have measured; the last stage's worker writes it.
+    """Collects the measurements of the workers of a run that stops early; the last stage's worker writes them.
 
     Args:
         process, num_processes: number of this worker, and of all.
@@ -174,16 +156,12 @@ class ReportExchange:
     def ask(self, store: "Store", seconds: float) -> list[Any]:
         """Asks all workers for their reports; None for a worker that sends none within `seconds`."""
         store.set(_REPORTS, "1")
+        self.answer(store)
         deadline = time.monotonic() + seconds
-        others = [p for p in range(self._num_processes) if p != self._process]
-        while time.monotonic() < deadline and others and not store.check([_key(p) for p in others]):
+        keys = [_key(process) for process in range(self._num_processes)]
+        while time.monotonic() < deadline and not store.check(keys):
             time.sleep(0.05)
-        reports: list[Any] = [None] * self._num_processes
-        reports[self._process] = self.own()
-        for p in others:
-            if store.check([_key(p)]):
-                reports[p] = json.loads(store.get(_key(p)))
-        return reports
+        return [json.loads(store.get(key)) if store.check([key]) else None for key in keys]
 
     def answer(self, store: "Store") -> None:
         """Sends this worker's report once it is asked for; to be called regularly."""

@@ -1,11 +1,12 @@
-"""Starts a run's worker processes, waits for them, and explains how they ended."""
+"""Starts a run's worker processes, waits for them, explains how they ended, and restarts a run whose worker failed."""
 
-import contextlib
+import logging
 import multiprocessing
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -22,8 +23,12 @@ from pipetrain.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
 from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.rendezvous import START, loopback_store, monitoring_store
 from pipetrain.launch.signals import ENDING_A_WORKER, Interruption
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.tracking import summary
+from pipetrain.tracking import records, run_disk, summary
+
+log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _END_SECONDS = 10.0
@@ -34,7 +39,7 @@ class WorkerError(RunError):
     """A process failed; names its stage and its log file.
 
     Attributes:
-        reason: which one and how, such as `stage 1 failed: killed by SIGKILL`.
+        reason: such as `stage 1 failed: killed by SIGKILL`.
     """
 
     def __init__(self, reason: str, where: str) -> None:
@@ -42,19 +47,64 @@ class WorkerError(RunError):
         self.reason = reason
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM; every process is ended."""
+def with_restarts(
+    job: Job,
+    attempt: Callable[[Job], dict[str, Any]],
+    interruption: Interruption,
+    report: Callable[[str, int], None],
+) -> dict[str, Any]:
+    """Runs a job, restarting it up to `launch.max_restarts` times if a worker dies or hangs; returns its summary.
+
+    Each start has the checkpoint's bits and drains where the configuration says, so the numbers are those of a run in
+    which nothing failed.
+
+    Args:
+        job: the run.
+        attempt: carries it out once, and returns its summary.
+        interruption: of the run; a run that a signal ends is not restarted.
+        report: receives a line about the failure, and the step from which the run resumes.
+
+    Raises:
+        WorkerError: a worker failed once more, or the run directory takes no more files.
+    """
+    most = job.settings.launch.max_restarts
+    for restart in range(1, most + 1):
+        try:
+            return attempt(job)
+        except WorkerError as error:
+            interruption.check()
+            if run_disk.is_removed(job.run) or run_disk.shortage(job.run, error):
+                raise
+            job = _resumed(job)
+            step = store.step_of(job.resume) if job.resume else 0
+            where = f"from the checkpoint of step {step}" if job.resume else "from the beginning"
+            line = f"{error.reason}; restart {restart} of {most}, {where}; logs in {job.run.archive_logs()}"
+            log.warning(line)
+            report(line, step)
+    return attempt(job)
+
+
+def _resumed(job: Job) -> Job:
+    """The job, resumed from the newest complete checkpoint; records of later steps are removed from its directory."""
+    run, source = job.run, job.resume
+    remove_leftovers(run.path)
+    own, _ = store.newest_whole(run.path)
+    run.archive_checkpoints_after(own)
+    if own or (source and source.parent == run.checkpoints.resolve()):
+        source = own  # else the checkpoint of another run, if this run began with one
+    records.copy_records_until(run, run, store.step_of(source) if source else 0)
+    return replace(job, resume=source)
 
 
 def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
-    """Runs the job's stages to their end; the summary that the last stage wrote.
+    """Runs the job's stages to their end; returns the summary that the last stage wrote.
 
     Args:
-        job: what to run.
+        job: the run.
         interruption: of the run; takes note of every signal, even of one that comes too late for it.
 
     Raises:
-        Interrupted: a signal came.
+        KeyboardInterrupt: a signal came; every process is ended.
         WorkerError: a worker failed; the first one, not a neighbor that noticed.
     """
     run = job.run
@@ -62,10 +112,20 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run.logs.mkdir(parents=True, exist_ok=True)
     set_environment(job.device)  # the fork server imports torch, which reads some of it then
     fork_server.start()
-    store, start = loopback_store(), uuid.uuid4().hex
-    environment = _environment(job, start, store.port)
+    host, start, size = loopback_store(), uuid.uuid4().hex, str(job.placement.num_processes)
+    environment = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        **os.environ,
+        "OMP_NUM_THREADS": str(job.threads),
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": str(host.port),
+        master.LAUNCHER_HOSTS: "True",
+        START: start,
+    }
     with (
-        LauncherMonitor(job, monitoring_store(start, store)) as monitor,
+        LauncherMonitor(job, monitoring_store(start, host)) as monitor,
         drain_on_signal(monitor.break_off, job.settings.launch.stop_timeout, interruption),
     ):
         try:
@@ -73,11 +133,11 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         except WorkerError:
             if summary.read(run) is None:
                 raise
-        except KeyboardInterrupt as error:
+        except KeyboardInterrupt:
             for worker in multiprocessing.active_children():  # a second signal came before they had all ended
                 worker.kill()
             if summary.read(run) is None:
-                raise Interrupted(*error.args) from None
+                raise
         result = summary.read(run)
         if result is None:
             raise WorkerError("the workers ended without a summary", f"logs in {run.logs}")
@@ -85,80 +145,46 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         return result
 
 
-def _environment(job: Job, start: str, port: int) -> dict[str, str]:
-    """The environment of every worker, but for its rank."""
-    size = str(job.placement.num_processes)
-    return {
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        **os.environ,
-        "OMP_NUM_THREADS": str(job.threads),
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "MASTER_ADDR": ADDRESS,
-        "MASTER_PORT": str(port),
-        master.LAUNCHER_HOSTS: "True",
-        START: start,
-    }
-
-
 def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor) -> None:
-    """Runs the workers until all have finished their parts.
+    """Runs the workers until all have finished their parts; leaves no process.
 
     Raises:
-        WorkerError: one has not.
+        WorkerError: a worker failed.
     """
     logs = job.run.logs / environment[START]
-    with _workers(job, environment, logs) as workers:
-        try:
-            running = dict(enumerate(workers))
-            while running:
-                connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
-                monitor.check()
-                exits = {rank: code for rank, worker in running.items() if (code := worker.exitcode) is not None}
-                if failures := {rank: code for rank, code in exits.items() if code}:
-                    raise _explained(job, failures, logs)
-                for rank in exits:
-                    monitor.check_finished(rank)
-                    del running[rank]
-        except UnreportedWorkerFailure as error:
-            raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {job.run.logs}") from None
-
-
-@contextlib.contextmanager
-def _workers(job: Job, environment: dict[str, str], logs: Path) -> Iterator[list[ForkServerProcess]]:
-    """Starts the workers; at the end of the context, none is left."""
-    started: list[ForkServerProcess] = []
+    workers: list[ForkServerProcess] = []
     try:
         for rank in range(job.placement.num_processes):
-            own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            started.append(_start(job, own, logs / str(rank)))
-        yield started
+            own, folder = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, logs / str(rank)
+            folder.mkdir(parents=True)
+            worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, own, folder))
+            worker.start()
+            workers.append(worker)
+        running = dict(enumerate(workers))
+        while running:
+            connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
+            monitor.check()
+            exits = {rank: code for rank, worker in running.items() if (code := worker.exitcode) is not None}
+            if failures := {rank: code for rank, code in exits.items() if code}:
+                raise _explained(job, failures, logs)
+            for rank in exits:
+                monitor.check_finished(rank)
+                del running[rank]
+    except UnreportedWorkerFailure as error:
+        raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {job.run.logs}") from None
     except (ConnectionError, EOFError) as error:
         if not fork_server.has_ended():
             raise
         raise _without_fork_server(job) from error
     finally:
-        for worker in started:
+        for worker in workers:
             worker.kill()
-        for worker in started:
+        for worker in workers:
             worker.join(_END_SECONDS)
 
 
-def _start(job: Job, environment: dict[str, str], logs: Path) -> ForkServerProcess:
-    logs.mkdir(parents=True)
-    worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, environment, logs))
-    worker.start()
-    return worker
-
-
 def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
-    """Runs the stages of this process, which was forked.
-
-    Args:
-        job: what to run.
-        environment: the launcher's, with the rank of this worker.
-        logs: folder of its output.
-    """
+    """Runs the stages of this process, which was forked, with its output in the folder `logs`."""
     for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
         with (logs / name).open("wb") as file:
             os.dup2(file.fileno(), stream)
@@ -172,13 +198,7 @@ def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
 
 
 def _explained(job: Job, exit_codes: dict[int, int], logs: Path) -> WorkerError:
-    """The error of the worker that failed first.
-
-    Args:
-        job: what was run.
-        exit_codes: exit codes other than 0, by rank.
-        logs: folder of the workers' output.
-    """
+    """The error of the worker that failed first, from the exit codes other than 0, by rank."""
     notes, where = failure_notes(job.run), f"logs in {job.run.logs}"
     hung = [rank for rank, note in notes.items() if note.kind is FailureKind.HUNG]
     if hung:
@@ -203,7 +223,7 @@ def _without_fork_server(job: Job) -> WorkerError:
 
 
 def _reason(exit_code: int, log: Path) -> str:
-    """Why a worker failed that left no note."""
+    """Reason of a worker's failure without a note."""
     if exit_code - 128 in ENDING_A_WORKER:
         return f"ended by {signal.Signals(exit_code - 128).name}"
     if exit_code >= 0:

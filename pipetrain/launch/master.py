@@ -16,28 +16,31 @@ _PAUSE_SECONDS = 0.5
 
 
 def wait_for_master(who: str) -> None:
-    """Waits until the master answers; reports the wait if it takes long.
+    """Waits until the master answers; reports a long wait.
 
-    A master that still prepares the run refuses connections. It is waited for until `launch.start_timeout` ends that.
+    A master that still prepares the run refuses connections; `launch.start_timeout` limits that wait.
 
     Args:
-        who: what messages call this process.
+        who: name of this process in messages.
 
     Raises:
         RunError: the name is unknown, there is no route to the address, or nothing answers.
     """
     if os.environ["RANK"] == "0" and not is_torchruns():
         return
-    began, told = time.monotonic(), False
+    began, is_reported = time.monotonic(), False
     while (error := connection_error()) is not None:
         if time.monotonic() - began > PATIENCE_SECONDS:
+            host, port = address()
+            line = (
+                f"{who}, on {socket.gethostname()}, has not reached MASTER_ADDR={host}, MASTER_PORT={port} in "
+                f"{PATIENCE_SECONDS:.0f} s: {one_line(error.strerror or error)}"
+            )
             if not isinstance(error, ConnectionRefusedError):
-                raise RunError(
-                    f"{_told(who, error)}; is that the first machine, and does a firewall let the port through?"
-                )
-            if not told:
-                print(f"pipetrain: {_told(who, error)}; waiting for its first process", file=sys.stderr, flush=True)
-            told = True
+                raise RunError(f"{line}; is that the first machine, and does a firewall let the port through?")
+            if not is_reported:
+                print(f"pipetrain: {line}; waiting for its first process", file=sys.stderr, flush=True)
+            is_reported = True
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -52,7 +55,7 @@ def address() -> tuple[str, int]:
 
 
 def connection_error() -> OSError | None:
-    """Why a connection to the master cannot be made; None if it answers."""
+    """The error of a connection to the master; None if it answers."""
     try:
         socket.create_connection(address(), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
@@ -68,11 +71,3 @@ def local_address() -> str | None:
             return str(nothing_is_sent.getsockname()[0])
     except OSError:
         return None
-
-
-def _told(who: str, error: OSError) -> str:
-    host, port = address()
-    return (
-        f"{who}, on {socket.gethostname()}, has not reached MASTER_ADDR={host}, MASTER_PORT={port} in "
-        f"{PATIENCE_SECONDS:.0f} s: {one_line(error.strerror or error)}"
-    )

@@ -1,4 +1,4 @@
-"""The monitor of a run's workers: a heartbeat of each in the store where they meet, and what follows from its absence.
+"""The monitor of a run's workers: reads their heartbeats from the store, and ends or reports workers that give none.
 
 Our launcher monitors the workers that it started (`LauncherMonitor`). Under an outer launcher, such as torchrun, each
 worker monitors the others (`PeerMonitor`).
@@ -49,15 +49,11 @@ class UnreportedWorkerFailure(Exception):  # noqa: N818  (it is the worker that 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A sign of life of a worker.
+    """A sign of life of a worker: its activity, and the number of this heartbeat.
 
     Attributes:
         process: number of the worker.
-        pid, host: where its process is.
-        number: counts its heartbeats.
-        what: what its main thread does.
-        waiting, starting, finished, changes: as in its `Activity`.
-        told: True if a signal has told it to end.
+        what, waiting, starting, finished, signaled, changes: as in its `Activity`.
     """
 
     process: int
@@ -68,8 +64,8 @@ class Heartbeat:
     waiting: bool = False
     starting: bool = True
     finished: bool = False
+    signaled: bool = False
     changes: int = 0
-    told: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -86,6 +82,11 @@ class Heartbeat:
         except (ProcessLookupError, PermissionError):  # the number is unused, or another user's process has it by now
             return True
         return False
+
+    def kill(self) -> None:
+        """Kills the worker, which is on this machine."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
     def publish(self, store: Store) -> None:
         """Writes this heartbeat to the store."""
@@ -125,69 +126,50 @@ class Monitor:
         hang_timeout: seconds.
 
     Attributes:
-        seconds: since the beginning, without the time in which this process was stopped.
-        unreachable: True if a worker on another machine gives no sign of life any more.
+        unreachable: True if a worker on another machine gives no heartbeat any more.
     """
 
     def __init__(self, store: Store, run: RunDirectory, processes: Iterable[int], hang_timeout: float) -> None:
-        self.seconds = 0.0
         self.unreachable = False
         self._store = store
         self._run = run
         self._processes = [*processes]
         self._hang_timeout = hang_timeout
         self._clock = SuspendAwareClock()
+        self._seconds = 0.0
         self._latest: dict[int, Heartbeat] = {}
         self._heard_at: dict[int, float] = {}
         self._changed_at: dict[int, float] = {}
         self._ended: set[int] = set()
 
-    def latest(self, process: int) -> Heartbeat | None:
-        """The newest heartbeat of a worker; None before the first."""
-        return self._latest.get(process)
-
-    def silence(self, process: int) -> float:
-        """Seconds since the newest heartbeat."""
-        return self.seconds - self._heard_at[process]
-
-    def idleness(self, process: int) -> float:
-        """Seconds since a heartbeat with a change in what the worker does."""
-        return self.seconds - self._changed_at[process]
-
     def look(self) -> None:
         """Reads all heartbeats, and ends silent workers; to be called about every `BEAT_SECONDS`."""
-        self.seconds = self._clock.look()
+        self._seconds = self._clock.look()
         self._read()
         for process in self._processes:
-            self._end_if_silent(process)
+            beat = self._latest.get(process)
+            if beat is None or self._seconds - self._heard_at[process] <= self._hang_timeout:
+                continue
+            if beat.finished or process in self._ended or beat.is_gone:
+                continue
+            # a process that is stopped, or never releases the interpreter's lock, cannot end itself
+            self._ended.add(process)
+            FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
+            if beat.is_local:
+                beat.kill()
+            else:
+                self.unreachable = True
 
     def _read(self) -> None:
         for process in self._processes:
-            if self._store.check([_key(process)]):
-                self._note(Heartbeat(**json.loads(self._store.get(_key(process)))))
-
-    def _note(self, beat: Heartbeat) -> None:
-        last = self.latest(beat.process)
-        if last is not None and last.number == beat.number:
-            return
-        self._latest[beat.process] = beat
-        self._heard_at[beat.process] = self.seconds
-        if last is None or last.changes != beat.changes:
-            self._changed_at[beat.process] = self.seconds
-
-    def _end_if_silent(self, process: int) -> None:
-        """A process that is stopped, or never releases the interpreter's lock, cannot end itself."""
-        beat = self.latest(process)
-        if beat is None or beat.finished or process in self._ended or self.silence(process) <= self._hang_timeout:
-            return
-        if beat.is_gone:
-            return
-        self._ended.add(process)
-        FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
-        if beat.is_local:
-            _kill(beat)
-        else:
-            self.unreachable = True
+            if not self._store.check([_key(process)]):
+                continue
+            beat, last = Heartbeat(**json.loads(self._store.get(_key(process)))), self._latest.get(process)
+            if last is None or last.changes != beat.changes:
+                self._changed_at[process] = self._seconds
+            if last is None or last.number != beat.number:
+                self._heard_at[process] = self._seconds
+            self._latest[process] = beat
 
 
 class LauncherMonitor(Monitor):
@@ -195,18 +177,13 @@ class LauncherMonitor(Monitor):
 
     A worker's own watchdog reports what its main thread does. It cannot report that the whole process is stopped,
     holds the interpreter's lock or never began, or that all workers wait for each other.
-
-    Args:
-        job: what they run.
-        store: as of `Monitor`.
     """
 
     def __init__(self, job: Job, store: Store) -> None:
         self._limits = job.settings.launch
         super().__init__(store, job.run, range(job.placement.num_processes), self._limits.hang_timeout)
-        self._complete: float | None = None
-        self._missing: UnreportedWorkerFailure | None = None
-        self._failed: Exception | None = None
+        self._complete_at: float | None = None
+        self._failure: Exception | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
 
@@ -225,31 +202,32 @@ class LauncherMonitor(Monitor):
             False, and nothing happens, if a worker does not train yet.
         """
         self._read()
-        if not all(beat is not None and not beat.starting for beat in map(self.latest, self._processes)):
+        if not all(beat is not None and not beat.starting for beat in map(self._latest.get, self._processes)):
             return False
         order_stop(self._store)
         return True
 
     def check(self) -> None:
-        """Raises what the monitor has found.
+        """Raises the failure that the monitor has found, if any.
 
         Raises:
-            WorkerMissing: a worker failed without an exit code.
+            UnreportedWorkerFailure: a worker failed without an exit code.
             RunError: the monitor itself failed, and a worker could hang unseen.
         """
-        if self._missing is not None:
-            raise self._missing
-        if self._failed is not None:
-            raise RunError(f"the thread that monitors the workers failed: {described(self._failed)}") from self._failed
+        if isinstance(self._failure, UnreportedWorkerFailure):
+            raise self._failure
+        if self._failure is not None:
+            text = f"the thread that monitors the workers failed: {described(self._failure)}"
+            raise RunError(text) from self._failure
 
     def check_finished(self, process: int) -> None:
         """To be called when a worker has ended with exit code 0.
 
         Raises:
-            WorkerMissing: the worker had not finished its part of the run.
+            UnreportedWorkerFailure: the worker had not finished its part of the run.
         """
         self._read()
-        beat = self.latest(process)
+        beat = self._latest.get(process)
         if beat is None or not beat.finished:
             raise UnreportedWorkerFailure(process, "failed: it ended with exit code 0 before the run did")
 
@@ -258,49 +236,53 @@ class LauncherMonitor(Monitor):
             while not self._closed.wait(BEAT_SECONDS):
                 fork_server.go_on()
                 self.look()
-                self._look_for_late_starts()
-                self._look_for_deadlock()
-                self._look_at_the_end()
+                self._check_starts()
+                self._check_deadlock()
+                self._check_end()
         except Exception as error:
-            self._failed = error
+            self._failure = self._failure or error
 
-    def _look_for_late_starts(self) -> None:
+    def _check_starts(self) -> None:
         limit = self._limits.start_timeout
         for process in self._processes:
-            if self.latest(process) is None and self.seconds > limit:
-                self._miss(process, f"did not start within launch.start_timeout={limit:g} seconds")
+            if self._latest.get(process) is None and self._seconds > limit:
+                self._report(process, f"did not start within launch.start_timeout={limit:g} seconds")
 
-    def _look_for_deadlock(self) -> None:
-        """All wait, and nothing has changed for long: no worker is to blame, and none would report it."""
-        beats = [beat for beat in map(self.latest, self._processes) if beat is None or not beat.finished]
-        stuck = [beat for beat in beats if beat is not None and self._waits_for_ever(beat)]
+    def _check_deadlock(self) -> None:
+        """If all wait and nothing has changed for long, no worker is to blame, and none would report it."""
+        beats = [beat for beat in map(self._latest.get, self._processes) if beat is None or not beat.finished]
+        stuck = [
+            beat for beat in beats
+            if beat is not None and beat.waiting
+            and self._seconds - self._heard_at[beat.process] < 4 * BEAT_SECONDS
+            and self._seconds - self._changed_at[beat.process] > self._hang_timeout
+        ]  # fmt: skip
         if stuck and len(stuck) == len(beats):
             others = "; ".join(f"process {beat.process} in {beat.what}" for beat in stuck[1:])
             where = f"{stuck[0].what}, and every other stage waits as well: {others}" if others else stuck[0].what
-            self._miss(stuck[0].process, f"hung: {self._hang_timeout:.0f} s in {where}")
+            self._report(stuck[0].process, f"hung: {self._hang_timeout:.0f} s in {where}")
 
-    def _waits_for_ever(self, beat: Heartbeat) -> bool:
-        is_alive = self.silence(beat.process) < 4 * BEAT_SECONDS
-        return beat.waiting and is_alive and self.idleness(beat.process) > self._hang_timeout
-
-    def _look_at_the_end(self) -> None:
-        """Ends what stays of a complete run, such as a process that is stopped or waits for a thread."""
-        beats = [beat for beat in map(self.latest, self._processes) if beat is not None and beat.finished]
+    def _check_end(self) -> None:
+        """Ends the processes of a complete run that do not end, such as one that is stopped or waits for a thread."""
+        beats = [beat for beat in map(self._latest.get, self._processes) if beat is not None and beat.finished]
         if len(beats) < len(self._processes):
             return
-        if self._complete is None:
-            self._complete = self.seconds
-        if self.seconds - self._complete > _ENDING_SECONDS:
+        if self._complete_at is None:
+            self._complete_at = self._seconds
+        if self._seconds - self._complete_at > _ENDING_SECONDS:
             for beat in beats:
                 if not beat.is_gone:
-                    _kill(beat)
+                    beat.kill()
 
-    def _miss(self, process: int, how: str) -> None:
-        self._missing = self._missing or UnreportedWorkerFailure(process, how)
+    def _report(self, process: int, how: str) -> None:
+        self._failure = self._failure or UnreportedWorkerFailure(process, how)
 
 
 class PeerMonitor(Monitor):
-    """Monitors the other workers of a run from one of them, where an outer launcher started them.
+    """Monitors the other workers of a run from one of them, under an outer launcher.
+
+    It also ends this worker if the store has not answered for `launch.hang_timeout`. A request over a link that was cut
+    may wait for a quarter of an hour, and the thread that made it with it. So another thread looks at the time.
 
     Args:
         process, num_processes: number of this worker, and of all.
@@ -309,33 +291,48 @@ class PeerMonitor(Monitor):
 
     def __init__(self, process: int, num_processes: int, store: Store, run: RunDirectory, hang_timeout: float) -> None:
         super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout)
-        self._reach = StoreTimeout(process, run, hang_timeout)
+        self._process = process
+        self._store_seconds = self._answered_at = 0.0
+        self._closed = threading.Event()
 
     def meet(self, own: Heartbeat) -> None:
-        """Waits for the first heartbeat of every other worker, so that none is lost unheard of."""
+        """Waits for the first heartbeat of every other worker, so that the loss of each is noticed."""
         own.publish(self._store)
         while not self._store.check([_key(p) for p in self._processes]):
             time.sleep(_POLL_SECONDS)  # a blocking request would keep the watching thread from the connection
         self._read()
-        self._reach.start()
+        threading.Thread(target=self._watch_store, name="store timeout", daemon=True).start()
 
     def exchange(self, own: Heartbeat) -> None:
         """Publishes this worker's heartbeat, and checks the heartbeats of the other workers."""
         own.publish(self._store)
         self.look()
-        self._reach.note_answer()
+        self._answered_at = self._store_seconds
         if own.finished:
             self.close()
 
     def close(self) -> None:
         """Stops watching the connection to the store."""
-        self._reach.close()
+        self._closed.set()
+
+    def _watch_store(self) -> None:
+        clock = SuspendAwareClock()
+        while not self._closed.wait(BEAT_SECONDS):
+            self._store_seconds = clock.look()
+            if self._store_seconds - self._answered_at > self._hang_timeout:
+                reason = (
+                    f"process {self._process} has not reached the machine of the first process for "
+                    f"{self._hang_timeout:g} s (launch.hang_timeout)"
+                )
+                FailureNote(FailureKind.LOST, reason).leave(self._run, self._process)
+                print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
+                process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
 
     def failure(self, name: Callable[[int], str]) -> str | None:
         """The failed worker and its failure, as far as known here; None if the run was merely asked to end.
 
         Args:
-            name: what messages call a process.
+            name: returns what messages call a process.
         """
         if failure := named_failure(self._run, name):
             return failure
@@ -344,11 +341,10 @@ class PeerMonitor(Monitor):
 
     def lost(self) -> list[int]:
         """Processes of this machine that ended before their part of the run was done, without a signal to them."""
-        gone = [beat for beat in self._latest.values() if beat.is_gone]
+        gone = [beat.process for beat in self._latest.values() if beat.is_gone]
         with contextlib.suppress(RuntimeError):  # the store may be gone as well
-            self._read()  # their last word
-        last = [self._latest[beat.process] for beat in gone]
-        return sorted(beat.process for beat in last if not (beat.finished or beat.told))
+            self._read()  # their last heartbeats
+        return sorted(p for p in gone if not (self._latest[p].finished or self._latest[p].signaled))
 
     def is_first(self) -> bool:
         """True if this process is the first of all to ask."""
@@ -356,60 +352,6 @@ class PeerMonitor(Monitor):
             return self._store.add("pipetrain/first", 1) == 1
         except RuntimeError:
             return True  # unknown
-
-
-class StoreTimeout:
-    """Ends a worker whose store has not answered for `launch.hang_timeout`.
-
-    A request over a link that was cut may wait for a quarter of an hour, and the thread that made it with it. So
-    another thread looks at the time.
-
-    Args:
-        process: number of the worker.
-        run: the run directory.
-        hang_timeout: seconds.
-    """
-
-    def __init__(self, process: int, run: RunDirectory, hang_timeout: float) -> None:
-        self._process = process
-        self._run = run
-        self._hang_timeout = hang_timeout
-        self._seconds = self._answered_at = 0.0
-        self._closed = threading.Event()
-
-    def start(self) -> None:
-        """Starts the thread that counts the seconds."""
-        threading.Thread(target=self._watch, name="store timeout", daemon=True).start()
-
-    def note_answer(self) -> None:
-        """The store has answered."""
-        self._answered_at = self._seconds
-
-    def close(self) -> None:
-        """Stops counting: no more requests are made."""
-        self._closed.set()
-
-    def _watch(self) -> None:
-        clock = SuspendAwareClock()
-        while not self._closed.wait(BEAT_SECONDS):
-            self._seconds = clock.look()
-            if self._seconds - self._answered_at > self._hang_timeout:
-                self._leave()
-                return
-
-    def _leave(self) -> None:
-        reason = (
-            f"process {self._process} has not reached the machine of the first process for {self._hang_timeout:g} s "
-            "(launch.hang_timeout)"
-        )
-        FailureNote(FailureKind.LOST, reason).leave(self._run, self._process)
-        print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
-        process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
-
-
-def _kill(beat: Heartbeat) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(beat.pid, signal.SIGKILL)
 
 
 def _key(process: int) -> str:

@@ -1,8 +1,8 @@
 """Exit of a process: with the process that started the run, or immediately.
 
-That a launcher died is learned from the system, and not from the store of the heartbeats: the store may belong to
-another process, a store that does not answer may merely be busy, and a worker that is stopped reads nothing. This
-module imports little, to be at work before torch is.
+The system reports the death of a launcher, not the store of the heartbeats: the store may belong to another process, a
+store that does not answer may merely be busy, and a stopped worker reads nothing. This module imports little, so that
+it works before torch is imported.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ _LAST_SECONDS = 3.0
 
 
 def exit_with_launcher() -> None:
-    """Ends this process when the launcher that started it does, whatever parent it has got in between."""
+    """Ends this process when the launcher that started it ends, whatever its present parent is."""
     launcher = multiprocessing.parent_process()
     if launcher is not None:
         die_with_parent(signal.SIGKILL)  # even if it is stopped, or holds the interpreter's lock
-        _start(lambda: wait([launcher.sentinel]))
+        _exit_after(lambda: wait([launcher.sentinel]))
 
 
 def exit_with_parent() -> None:
@@ -51,7 +51,7 @@ def exit_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)  # the process's watcher records how the run ended
         time.sleep(_LAST_SECONDS)
 
-    _start(until_gone)
+    _exit_after(until_gone)
 
 
 def kill_tree_and_exit(code: int) -> NoReturn:
@@ -64,9 +64,9 @@ def kill_tree_and_exit(code: int) -> NoReturn:
 
 
 def exit_now(code: int) -> NoReturn:
-    """Ends this process from its main thread, without the interpreter's last rites.
+    """Ends this process from its main thread, without the interpreter's finalization.
 
-    It would wait for threads and processes of the user's own, and a thread that still reads or sends would abort it.
+    That would wait for the user's threads and processes, and a thread that still reads or sends would abort it.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def exit_now(code: int) -> NoReturn:
 
 
 def exit_despite_user_threads(code: int) -> None:
-    """Leaves, if threads of the user's own would keep the process from ending for long."""
+    """Ends this process if the user's threads would keep it from ending for long."""
     deadline = time.monotonic() + _LAST_SECONDS
     others = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
     for thread in others:
@@ -84,7 +84,7 @@ def exit_despite_user_threads(code: int) -> None:
         exit_now(code)
 
 
-def _start(until_gone: Callable[[], object]) -> None:
+def _exit_after(until_gone: Callable[[], object]) -> None:
     def follow() -> None:
         until_gone()
         kill_tree_and_exit(EXIT_LOST)

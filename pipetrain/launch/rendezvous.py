@@ -28,32 +28,32 @@ def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
     """Unique name of this start of the processes, chosen by rank 0; waits for the other processes.
 
     torchrun starts all processes again when one has failed, and leaves them the store of before, with the addresses of
-    those that are gone. Its count of restarts differs between machines. So every other rank publishes its own key,
-    and only accepts an answer to that key.
+    those that are gone. Its count of restarts differs between machines. So every other rank publishes a key of its
+    own, and only accepts an answer to that key.
 
     Args:
-        store: where they meet; may hold what earlier starts have left.
+        store: where they meet; may contain entries of earlier starts.
         rank: of this process.
-        num_processes: how many there are.
+        num_processes: number of all.
     """
     own = uuid.uuid4().hex
     if rank == 0:
-        _give(store, own, range(1, num_processes))
+        _answer_calls(store, own, range(1, num_processes))
         return own
-    store.set(_call(rank), own)
-    while not (answer := _value(store, _answer(rank))).startswith(own):
+    store.set(f"pipetrain/call/{rank}", own)
+    while not (answer := _value(store, f"pipetrain/answer/{rank}")).startswith(own):
         time.sleep(_PAUSE_SECONDS)
     name = answer.removeprefix(own)
-    store.set(_taken(name, rank), "1")
+    store.set(f"pipetrain/taken/{name}/{rank}", "1")
     return name
 
 
-def _give(store: Store, name: str, ranks: Collection[int]) -> None:
-    """Answers all calls, those of processes that are gone as well, until every process has taken the name."""
-    while not store.check([_taken(name, rank) for rank in ranks]):
+def _answer_calls(store: Store, name: str, ranks: Collection[int]) -> None:
+    """Answers all calls, even those of processes that are gone, until every process has taken the name."""
+    while not store.check([f"pipetrain/taken/{name}/{rank}" for rank in ranks]):
         for rank in ranks:
-            if call := _value(store, _call(rank)):
-                store.set(_answer(rank), call + name)
+            if call := _value(store, f"pipetrain/call/{rank}"):
+                store.set(f"pipetrain/answer/{rank}", call + name)
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -61,27 +61,14 @@ def _value(store: Store, key: str) -> str:
     return store.get(key).decode() if store.check([key]) else ""
 
 
-def _call(rank: int) -> str:
-    return f"pipetrain/call/{rank}"
-
-
-def _answer(rank: int) -> str:
-    return f"pipetrain/answer/{rank}"
-
-
-def _taken(name: str, rank: int) -> str:
-    return f"pipetrain/taken/{name}/{rank}"
-
-
 @dataclass(frozen=True)
 class ProcessEnvironment:
     """Place of a worker process in the run.
 
     Attributes:
-        rank: its number.
-        start: what all processes call this start of them.
+        start: name of this start of the processes.
         transport: of tensors between the processes.
-        placement: which process has which stages.
+        placement: of the stages on the processes.
     """
 
     rank: int
@@ -94,14 +81,9 @@ class ProcessEnvironment:
         """The stages of this process."""
         return tuple(self.placement.stages_of[self.rank])
 
-    @property
-    def has_last_stage(self) -> bool:
-        """True if this process has the last stage, and so records the run."""
-        return self.rank == self.placement.of_last_stage
-
 
 def join(job: Job) -> tuple[ProcessEnvironment, Job]:
-    """Joins the process group of a run that a launcher started; the job as all processes agree on it.
+    """Joins the process group of a run; returns the job with the run directory of rank 0, too.
 
     Raises:
         RunError: the first process cannot be reached.
@@ -119,22 +101,19 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     size = job.placement.num_processes
     start = os.environ.get(START) or negotiate_start_name(store, rank, size)
     dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
-    job = _agreed_job(job)
+    # workers that an outer launcher started have each named a run directory
+    found = [str(job.run), str(job.resume or ""), job.finished]
+    run, resume, finished = control.all_gather_json(found)[0]
+    job = replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)
     return ProcessEnvironment(rank, start, agreed_transport(device), job.placement), job
 
 
-def connect_monitoring_store(start: str) -> Store:
-    """Another connection to the store, for the watching thread: a request on one connection blocks the next.
+def monitoring_store(start: str, store: Store | None = None) -> Store:
+    """The part of a store in which the processes of a start, and their launcher, monitor each other.
 
-    Args:
-        start: what all processes call this start of them.
+    Workers have another connection for their watching thread: a request on one connection blocks the next.
     """
-    return monitoring_store(start, _connect())
-
-
-def monitoring_store(start: str, store: Store) -> Store:
-    """The part of a store in which the processes of a start, and their launcher, monitor each other."""
-    return dist.PrefixStore(f"pipetrain/{start}", store)
+    return dist.PrefixStore(f"pipetrain/{start}", _connect() if store is None else store)
 
 
 def loopback_store() -> dist.TCPStore:
@@ -154,10 +133,3 @@ def restarted() -> bool:
 def _connect(*, hosts: bool = False) -> Store:
     host, port = master.address()
     return dist.TCPStore(host, port, is_master=hosts, timeout=NEVER, wait_for_workers=False, multi_tenant=True)
-
-
-def _agreed_job(job: Job) -> Job:
-    """The job with rank 0's run directory: workers that an outer launcher started have each named one."""
-    found = [str(job.run), str(job.resume or ""), job.finished]
-    run, resume, finished = control.all_gather_json(found)[0]
-    return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)

@@ -15,10 +15,10 @@ from pipetrain.libraries.processes import ENDING
 _PREEMPTING = ("SIGTERM", "SIGUSR1")
 
 ENDING_A_WORKER = (signal.SIGTERM, signal.SIGINT)
-"""Others are the library's or the user's own, such as SIGCHLD of a data set's workers."""
+"""Signals that end a worker; other signals belong to libraries or the user, such as SIGCHLD of a data set's workers."""
 
 WARNING = signal.SIGUSR1
-"""A batch system is about to end the run. A user's own code may have another use for it."""
+"""Warning that a batch system is about to end the run; the user's own code may have another use for it."""
 _NOTED = (*ENDING_A_WORKER, WARNING)
 
 _pipes: set[int] = set()
@@ -30,14 +30,14 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class Interruption:
-    """The first signal that came to end a command."""
+    """The first signal that was to end a command."""
 
     def __init__(self) -> None:
         self._name: str | None = None
         self._settled = False
 
     def note(self, number: int) -> None:
-        """Takes note of a signal that ends the command later, if at all."""
+        """Notes a signal that ends the command later, if at all."""
         self._name = self._name or signal.Signals(number).name
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
@@ -48,15 +48,15 @@ class Interruption:
 
     @property
     def preempts(self) -> bool:
-        """True if the signal is one by which a batch system preempts a run and starts it again later."""
+        """True if the signal is one with which a batch system preempts a run that it starts again later."""
         return self._name in _PREEMPTING
 
     def settle(self) -> None:
-        """Settles how the run or the command ends: later signals do not change that, and are only noted."""
+        """Makes the end of the run or command final: later signals are only noted."""
         self._settled = True
 
     def begin(self) -> None:
-        """Before a run, which signals are to end; the one before it may have been settled.
+        """Lets signals end the next run, after one that may have been settled.
 
         Raises:
             KeyboardInterrupt: a signal has come.
@@ -65,7 +65,7 @@ class Interruption:
         self.check()
 
     def check(self) -> None:
-        """Raises what a signal asked for and did not get, such as an exception that got lost in a library's import.
+        """Raises KeyboardInterrupt again if it was lost, such as in a library's import.
 
         Raises:
             KeyboardInterrupt: a signal has come.
@@ -79,30 +79,33 @@ _of_command: Interruption | None = None
 
 
 def handle_from_now_on() -> Interruption:
-    """Lets signals end the command until the process ends; call `ignored_from_now_on` when that is near."""
+    """Lets signals end the command until the process ends; call `ignore_from_now_on` when that is near."""
     global _of_command
     _of_command = Interruption()
-    _handle(_of_command.handle)
+    _set_handler(_of_command.handle)
     return _of_command
 
 
 def ignore_from_now_on() -> None:
-    """Leaves the exit code as it is: the interpreter takes a moment to end, and forgets handlers first."""
-    _handle(signal.SIG_IGN)
+    """Preserves the exit code: the interpreter takes a moment to end, and removes handlers first."""
+    _set_handler(signal.SIG_IGN)
 
 
-def _handle(handler: "Handler | signal.Handlers") -> None:
-    for number in _changeable(ENDING):
+def _set_handler(handler: "Handler | signal.Handlers", numbers: Collection[int] = ENDING) -> dict[int, Any]:
+    """Sets a handler, except where a signal is ignored or its handler is not Python's; returns the former handlers."""
+    former = {number: signal.getsignal(number) for number in numbers}
+    former = {number: each for number, each in former.items() if each not in (signal.SIG_IGN, None)}
+    for number in former:
         signal.signal(number, handler)
+    return former
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards signals do what they did before.
+    """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards the former handlers are back.
 
     Raises:
-        PreemptedError: in place of a KeyboardInterrupt, where the signal was a batch system's, and no command of ours
-            is there to know.
+        PreemptedError: instead of KeyboardInterrupt, if a batch system sent the signal and this is not our command.
     """
     interruption = _of_command or Interruption()
     with handled_by(interruption.handle):
@@ -117,7 +120,7 @@ def interruptible() -> Iterator[Interruption]:
 
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
-    """Around the start of processes that are not to answer a Ctrl-C at the terminal: they inherit the mask."""
+    """Around the start of processes that should ignore a Ctrl-C at the terminal: they inherit the mask."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, set(ENDING) - {signal.SIGTERM})
     try:
         yield
@@ -127,27 +130,19 @@ def blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handled_by(handler: Handler | signal.Handlers, numbers: Collection[int] = ENDING) -> Iterator[None]:
-    """Around what signals mean something else for; afterwards they do what they did before.
+    """Around code for which signals have another handler.
 
-    Signals that are ignored stay ignored, as nohup asks for; so do those whose handler is not Python's.
+    Signals that are ignored stay ignored, as nohup requires; so do signals whose handler is not Python's.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread has handlers
         return
-    changed = _changeable(numbers)
-    for number in changed:
-        signal.signal(number, handler)
+    former = _set_handler(handler, numbers)
     try:
         yield
     finally:
-        for number, was in changed.items():
-            signal.signal(number, was)
-
-
-def _changeable(numbers: Collection[int]) -> dict[int, Any]:
-    """The handlers of signals that are not ignored, and whose handler is Python's."""
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+        for number, each in former.items():
+            signal.signal(number, each)
 
 
 class SignalPipe:
@@ -162,7 +157,7 @@ class SignalPipe:
         _pipes.add(self._read)
 
     def wait(self, seconds: float) -> bytes:
-        """The numbers of the signals that came, after waiting at most so many seconds for one."""
+        """Numbers of the signals that have arrived; waits at most `seconds` for one."""
         signals = os.read(self._read, 4096) if select.select([self._read], [], [], seconds)[0] else b""
         return signals if signal.getsignal(WARNING) is _note else signals.replace(bytes([WARNING]), b"")
 
@@ -190,18 +185,18 @@ def _note(*_: object) -> None:
     """Python has written the number by now."""
 
 
-def _hold() -> None:
-    """Before a fork: what reaches the new process before it has forgotten the pipe would be read as the worker's."""
+def _before_fork() -> None:
+    """Before a fork: a signal to the new process while it has its parent's pipe would be read as the worker's."""
     if _pipes:
         _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
 
 
-def _let_go() -> None:
+def _after_fork() -> None:
     if _pipes:
         signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
-def _forget() -> None:
+def _after_fork_in_child() -> None:
     """In a process that a worker has forked: its signals are not the worker's."""
     if _pipes:
         signal.set_wakeup_fd(-1)
@@ -209,8 +204,8 @@ def _forget() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the worker
         if signal.getsignal(WARNING) is _note:
             signal.signal(WARNING, signal.SIG_IGN)
-    _let_go()
+    _after_fork()
     _pipes.clear()
 
 
-os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-"""The thread that watches a worker: its signals, whether it hangs, its heartbeats, and drains that are asked for."""
+"""The thread that watches a worker: reads its signals, detects hangs, sends heartbeats, and takes part in drains."""
 
 import contextlib
 import os
@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from pipetrain.config.schema import LaunchConfig
 from pipetrain.errors import ExitCode
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.launch import process_exit
@@ -35,7 +36,7 @@ _POLL_SECONDS = 0.05
 _LAST_BEAT_SECONDS = 5.0
 
 PublishHeartbeat = Callable[[Heartbeat], None]
-"""Passes on a sign of life; must not wait."""
+"""Publishes a heartbeat; must not wait."""
 
 
 @dataclass
@@ -46,7 +47,8 @@ class Activity:
         what: description of the activity.
         waiting: True if it waits for another process: the worker does not hang, the other one may.
         starting: True until the run begins.
-        finished: True if all that this process had to do for the run is done.
+        finished: True if this process has done its part of the run.
+        signaled: True if a signal ends it.
         changes: number of activities begun or ended.
     """
 
@@ -54,20 +56,21 @@ class Activity:
     waiting: bool = False
     starting: bool = True
     finished: bool = False
+    signaled: bool = False
     changes: int = 0
 
     def now(self, what: str) -> None:
-        """The main thread starts something else."""
+        """Sets the description of a new activity."""
         self.what = what
         self.changes += 1
 
     def begin(self) -> None:
-        """All is built and connected; the run begins."""
+        """Marks the beginning of the run: all is built and connected."""
         self.starting = False
         self.changes += 1
 
     def finish(self) -> None:
-        """The process has nothing left to do but to end."""
+        """Marks the end of all activities."""
         self.what, self.waiting, self.finished = "ending", False, True
         self.changes += 1
 
@@ -91,69 +94,55 @@ class Activity:
             self.changes += 1
 
 
-@dataclass(frozen=True)
-class WatchdogConfig:
-    """A worker that is watched.
-
-    Attributes:
-        process, num_processes: its number, and how many there are.
-        run: the run directory; None of a process of an outer launcher that has yet to hear of it from the first one.
-        hang_timeout: seconds that it may take for one thing.
-        start_timeout: seconds that it may take until the run begins.
-        stop_timeout: seconds that it may take to end, with a checkpoint, when a signal asks for that; 0: none.
-    """
-
-    process: int
-    num_processes: int
-    run: RunDirectory | None
-    hang_timeout: float
-    start_timeout: float
-    stop_timeout: float = 0.0
-
-
 class Watchdog:
-    """Watches a worker from its first line to its last; as a context manager, only for so long.
+    """Watches a worker until its process ends; as a context manager, until the context ends.
 
     A Python signal handler does not run while the main thread waits inside Gloo, so this thread reads the signals and
     ends the process itself.
 
     Args:
-        watched: the worker.
-        tell: publishes its heartbeats for our launcher; None under an outer launcher, whose workers monitor each other.
-        on_signal: called with the signal's number before it ends the process; with 0 where this worker hangs, or
-            another was lost.
+        process, num_processes: number of this worker, and of all.
+        run: the run directory; None until an outer launcher's process has received it from rank 0.
+        limits: seconds that an activity, the start and a graceful stop may take.
+        publish: publishes its heartbeats for our launcher; None under an outer launcher, until the workers have met.
+        on_signal: called with the signal's number before it ends the process; with 0 if this worker hangs, or another
+            was lost.
 
     Attributes:
         activity: kept up to date by the main thread.
-        gate: where the main thread breaks the run off.
-        peers: the other workers, where no launcher of ours looks at them.
-        interruption: takes note of a signal from an outer launcher that breaks the run off.
-        reports: what the workers have measured, for that of the last stage to write when the run stops early.
+        gate: where the main thread stops for a drain.
+        peers: monitors the other workers under an outer launcher.
+        interruption: takes note of a signal from an outer launcher that stops the run.
+        reports: measurements of the workers, for the last stage to write when the run stops early.
     """
 
     def __init__(
         self,
-        watched: WatchdogConfig,
-        tell: PublishHeartbeat | None = None,
+        process: int,
+        num_processes: int,
+        run: RunDirectory | None,
+        limits: LaunchConfig,
+        publish: PublishHeartbeat | None = None,
         on_signal: Callable[[int], None] = lambda _number: None,
     ) -> None:
-        self.watched = watched
+        self.process = process
+        self.run = run
         self.activity = Activity()
-        self.tell = tell
+        self.publish = publish
         self.gate = AdmissionGate()
         self.interruption = Interruption()
-        self.reports = ReportExchange(watched.process, watched.num_processes)
-        self._agreement = DrainConsensus(watched.process, watched.num_processes, self.gate)
+        self.reports = ReportExchange(process, num_processes)
+        self._consensus = DrainConsensus(process, num_processes, self.gate)
         self.peers: PeerMonitor | None = None
+        self._limits = limits
         self._on_signal = on_signal
-        self._has_launcher = tell is not None
+        self._has_launcher = publish is not None
         self._deadline: tuple[float, int] | None = None
         self._store: Store | None = None
         self._clock = SuspendAwareClock()
         self._changes = -1
         self._changed_at = 0.0
         self._beats = 0
-        self._told = False
         self._last_beat = threading.Event()
         self._closed = threading.Event()
         self._pipe = SignalPipe()
@@ -161,7 +150,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Starts the thread that watches the worker."""
-        self._give_sign()  # a start may take less time than the first heartbeat, and end in a lock held forever
+        self._send_heartbeat()  # a start may take less time than the first heartbeat, and end in a lock held forever
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -193,43 +182,41 @@ class Watchdog:
         self._last_beat.wait(_LAST_BEAT_SECONDS)
 
     def meet(self, store: "Store", run: RunDirectory) -> None:
-        """Takes a connection of this thread's own to the others' store, and the run directory that all agree on."""
-        self.watched = replace(self.watched, run=run)
+        """Sets a connection to the store for this thread alone, and the run directory that all agree on."""
+        self.run = run
         self._store = store
 
     def stop_others(self, seconds: float = 5.0) -> list[Any]:
-        """Tells every worker that the run stops.
-
-        Returns:
-            Each worker's report; None for one that sent none within `seconds`.
-        """
-        assert self._store is not None, "not met the others yet"
+        """Stops every worker; returns their reports, with None for a worker that sent none within `seconds`."""
+        assert self._store is not None, "not met the other workers yet"
         return self.reports.ask(self._store, seconds)
 
     def _watch(self) -> None:
         # The order of a round matters:
         # 1. Signals wake this thread. They come first, so that the end that they ask for is in this round's requests.
-        # 2. A worker that hangs ends here, before a heartbeat could keep up the impression that all is well.
-        # 3. The heartbeat, with which a worker under an outer launcher looks at the others, may end it as well.
-        # 4. Drains and reports need the whole run, and wait for nothing: what is not there yet is there in a later
-        #    round. The store ends with the process that hosts it, which is for the launcher to deal with.
+        # 2. A worker that hangs ends here, before a heartbeat makes it look alive.
+        # 3. The heartbeat, with which a worker under an outer launcher checks the others, may end it as well.
+        # 4. Drains and reports need the whole run, and wait for nothing: a later round finds what is missing in this
+        #    one. The store ends with the process that hosts it, which the launcher handles.
         while not self._closed.is_set():
             signals = self._pipe.wait(BEAT_SECONDS)
             if self._closed.is_set():
                 return
             self._handle_signals(signals)
-            self._look_at_self()
-            self._give_sign()
-            with contextlib.suppress(RuntimeError):
-                self._answer()
+            self._check_progress()
+            self._send_heartbeat()
+            if self._store is not None:
+                with contextlib.suppress(RuntimeError):
+                    self._consensus.proceed(self._store)
+                    self.reports.answer(self._store)
 
     def _handle_signals(self, signals: bytes) -> None:
         # our launcher, which is warned as well, answers a warning
         numbers = ENDING_A_WORKER if self._has_launcher else (*ENDING_A_WORKER, WARNING)
         ending = next((number for number in numbers if number in signals), None)
         if ending is not None and not (self._has_launcher and self._is_ordered()):
-            self._told = True
-            self._give_sign()
+            self.activity.signaled = True
+            self._send_heartbeat()
             if not self._begin_graceful_stop(ending):
                 self._end_by(ending)
         if self._deadline is not None and self._clock.look() > self._deadline[0]:
@@ -246,7 +233,7 @@ class Watchdog:
         while not self.gate.ends and time.monotonic() < until:
             with contextlib.suppress(RuntimeError):
                 if self._store is not None:
-                    self._agreement.share_end(self._store)
+                    self._consensus.share_end(self._store)
             time.sleep(_POLL_SECONDS)
         return self.gate.ends
 
@@ -254,13 +241,13 @@ class Watchdog:
         """Begins to drain on a signal from an outer launcher; False if the worker is to end immediately."""
         if self._has_launcher or self.activity.starting or self._store is None:
             return False
-        if self._deadline is not None or not self.watched.stop_timeout:
+        if self._deadline is not None or not self._limits.stop_timeout:
             return False
         if process_exit.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
             return False  # no process is left to drain the pipeline with
-        self._deadline = self._clock.look() + self.watched.stop_timeout, number
+        self._deadline = self._clock.look() + self._limits.stop_timeout, number
         self.interruption.note(number)
-        self._agreement.ask()
+        self.gate.end()
         return True
 
     def lose(self) -> NoReturn:
@@ -284,52 +271,37 @@ class Watchdog:
         finally:  # even if how the run ended cannot be reported, as on a full disk
             process_exit.kill_tree_and_exit(code)
 
-    def _look_at_self(self) -> None:
+    def _check_progress(self) -> None:
         now, activity = self._clock.look(), self.activity
         if activity.changes != self._changes:
             self._changes, self._changed_at = activity.changes, now
-        if activity.finished:
-            return
-        if activity.starting:
-            self._look_at_start(now)
-        elif not activity.waiting and now - self._changed_at > self.watched.hang_timeout:
+        if activity.starting and not activity.finished:
+            # a start may take long, but not forever; a waiting process lets the process it waits for report first
+            limit = self._limits.start_timeout
+            if now > (2 * limit if activity.waiting else limit):
+                self._hang(f"not started after launch.start_timeout={limit:g} s; it was {activity.what}")
+        elif not activity.finished and not activity.waiting and now - self._changed_at > self._limits.hang_timeout:
             self._hang(f"{now - self._changed_at:.0f} s in {activity.what}")
-
-    def _look_at_start(self, seconds: float) -> None:
-        """A start may take long, but not forever; a waiting process lets the process it waits for report first."""
-        limit = self.watched.start_timeout
-        if seconds > (2 * limit if self.activity.waiting else limit):
-            self._hang(f"not started after launch.start_timeout={limit:g} s; it was {self.activity.what}")
 
     def _hang(self, reason: str) -> None:
         note = FailureNote(FailureKind.HUNG, reason)
-        if self.watched.run is None:
-            print(f"pipetrain: error: process {self.watched.process} {note.line}", file=sys.stderr, flush=True)
+        if self.run is None:
+            print(f"pipetrain: error: process {self.process} {note.line}", file=sys.stderr, flush=True)
         else:
-            note.leave(self.watched.run, self.watched.process)
+            note.leave(self.run, self.process)
         self._end(EXIT_HUNG)
 
     def heartbeat(self) -> Heartbeat:
         """Current heartbeat of this worker."""
-        activity = self.activity
-        return Heartbeat(
-            self.watched.process, os.getpid(), socket.gethostname(), self._beats, activity.what,
-            activity.waiting, activity.starting, activity.finished, activity.changes, self._told,
-        )  # fmt: skip
+        return Heartbeat(self.process, os.getpid(), socket.gethostname(), self._beats, **asdict(self.activity))
 
-    def _give_sign(self) -> None:
+    def _send_heartbeat(self) -> None:
         self._beats += 1
-        if self.tell is not None:
+        if self.publish is not None:
             beat = self.heartbeat()
             with contextlib.suppress(RuntimeError):  # the store is gone
-                self.tell(beat)
+                self.publish(beat)
             if beat.finished:
                 self._last_beat.set()
         if self.peers is not None and self.peers.unreachable:
             self._end(process_exit.EXIT_LOST)  # it cannot end a worker of another machine
-
-    def _answer(self) -> None:
-        if self._store is None:
-            return
-        self._agreement.proceed(self._store)
-        self.reports.answer(self._store)

@@ -19,9 +19,9 @@ from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
-from pipetrain.launch.rendezvous import START, ProcessEnvironment, connect_monitoring_store, join
+from pipetrain.launch.rendezvous import START, ProcessEnvironment, join, monitoring_store
 from pipetrain.launch.signals import Interruption
-from pipetrain.launch.watchdog import Watchdog, WatchdogConfig
+from pipetrain.launch.watchdog import Watchdog
 from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import reports_by_stage
@@ -68,8 +68,9 @@ def _switched(job: Job) -> AbstractContextManager[None]:
 def run_spawned(job: Job) -> None:
     """The life of a process that our launcher started."""
     process_exit.exit_with_launcher()
-    store = connect_monitoring_store(os.environ[START])
-    watchdog = Watchdog(watched(job), lambda beat: beat.publish(store))
+    store = monitoring_store(os.environ[START])
+    rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
+    watchdog = Watchdog(rank, size, job.run, limits, lambda beat: beat.publish(store))
     watchdog.start()
     try:
         result = main(job, watchdog)
@@ -77,7 +78,7 @@ def run_spawned(job: Job) -> None:
         print(error, file=sys.stderr)
         process_exit.exit_now(ExitCode.FAILED)
     except BaseException as error:
-        _leave_note(job.run, watchdog.watched.process, error)
+        _leave_note(job.run, watchdog.process, error)
         raise
     if result is not None and result["status"] == "diverged":
         process_exit.exit_now(ExitCode.DIVERGED)  # other processes wait for messages until the launcher ends them
@@ -101,13 +102,14 @@ def run_under_torchrun(
     """
 
     def on_signal(_number: int) -> None:
-        run, peers, name = watchdog.watched.run, watchdog.peers, job.placement.name
+        run, peers, name = watchdog.run, watchdog.peers, job.placement.name
         if peers is None or not peers.is_first():
             time.sleep(_PRECEDENCE_SECONDS)
         if run is not None:
             on_end(replace(job, run=run), peers.failure(name) if peers else named_failure(run, name))
 
-    watchdog = Watchdog(watched(job, agreed=os.environ["RANK"] == "0"), on_signal=on_signal)
+    rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
+    watchdog = Watchdog(rank, size, None if rank else job.run, limits, on_signal=on_signal)
     watchdog.interruption = interruption
     watchdog.start()
     result = main(job, watchdog, show)
@@ -117,13 +119,6 @@ def run_under_torchrun(
     if result is None and watchdog.gate.ended_after is not None:
         raise KeyboardInterrupt("interrupted")
     return result
-
-
-def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
-    """Configuration of this worker's watchdog; `agreed` is True if all processes have the run directory of the job."""
-    rank, limits, run = int(os.environ["RANK"]), job.settings.launch, job.run if agreed else None
-    timeouts = limits.hang_timeout, limits.start_timeout, limits.stop_timeout
-    return WatchdogConfig(rank, job.placement.num_processes, run, *timeouts)
 
 
 def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
@@ -140,20 +135,20 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         with activity.wait("the other processes"):
             process, job = join(job)
     except LostStageError as error:
-        if watchdog.watched.run is not None:
-            _leave_note(watchdog.watched.run, watchdog.watched.process, error)
+        if watchdog.run is not None:
+            _leave_note(watchdog.run, watchdog.process, error)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
         return None
-    store = connect_monitoring_store(process.start)
+    store = monitoring_store(process.start)
     watchdog.meet(store, job.run)
-    if watchdog.tell is None:
+    if watchdog.publish is None:
         limit = job.settings.launch.hang_timeout
         peers = PeerMonitor(process.rank, job.placement.num_processes, store, job.run, limit)
         with activity.wait("the other processes"):
             peers.meet(watchdog.heartbeat())
-        watchdog.peers, watchdog.tell = peers, peers.exchange
+        watchdog.peers, watchdog.publish = peers, peers.exchange
     try:
         with _switched(job):
             return _run_stages(job, process, show, watchdog)

@@ -1,7 +1,6 @@
 """What `pipetrain doctor --gpu` reports where there is no GPU, of steps that fail or hang, and on emulated GPUs."""
 
 import json
-import sys
 import time
 
 import pytest
@@ -10,17 +9,7 @@ from support.cli import pipetrain as command
 from pipetrain import cli
 from pipetrain.commands import gpu_check
 from pipetrain.commands.gpu_check import steps
-from pipetrain.commands.gpu_check.runs import (
-    TINY,
-    CheckError,
-    Child,
-    Machine,
-    Section,
-    agree,
-    as_simulated,
-    finish,
-    sweep,
-)
+from pipetrain.commands.gpu_check.runs import CheckError, Machine, attempt, compare_with_simulation, differences, sweep
 from pipetrain.commands.gpu_check.steps import STEPS, Step
 
 COMPLETED = {"status": "completed", "loss_sha256": "a", "weights_sha256": "b", "final": {"loss": 1.0}}
@@ -31,15 +20,15 @@ def report(capsys, *words, code=0):
     return {each["title"]: each for each in json.loads(capsys.readouterr().out)}
 
 
-def section_of(monkeypatch, capsys, carry_out, code):
-    """How a step is reported that is the only one, on a machine of one GPU."""
-    monkeypatch.setattr(gpu_check, "environment", lambda _machine: (1, Section()))
-    monkeypatch.setattr(gpu_check, "STEPS", [Step("mine", carry_out)])
-    return report(capsys, code=code)["mine"]
+def use(monkeypatch, gpus, *checks):
+    """Replaces the steps, and the number of GPUs that the environment has."""
+    monkeypatch.setattr(Machine, "call", lambda *_, **__: [{"gpus": gpus, "lines": []}])
+    monkeypatch.setattr(gpu_check, "STEPS", [Step("mine", each) for each in checks])
 
 
-def python(folder, code):
-    return Child([sys.executable, "-c", code], folder / "printed.log", {})
+def module(folder, name, code):
+    (folder / f"{name}.py").write_text(code)
+    return [name]
 
 
 def test_machine_without_gpu_fails_no_check_and_verifies_none(capsys, monkeypatch):
@@ -51,12 +40,16 @@ def test_machine_without_gpu_fails_no_check_and_verifies_none(capsys, monkeypatc
 
 
 def test_step_that_fails_is_reported_and_the_next_part_goes_on(monkeypatch, capsys):
-    def carry_out(_machine, section):
-        section.attempt("first", lambda: section.expect(2 + 2 == 5, "two and two"))
-        section.attempt("second", lambda: 1 / 0)
-        section.attempt("third", lambda: section.note("ok: done"))
+    def second():
+        yield str(1 / 0)
 
-    found = section_of(monkeypatch, capsys, carry_out, code=1)
+    def checks(_machine):
+        yield from attempt("first", ["FAILED: two and two"])
+        yield from attempt("second", second())
+        yield from attempt("third", ["ok: done"])
+
+    use(monkeypatch, 1, checks)
+    found = report(capsys, code=1)["mine"]
     assert found["state"] == "failed"
     assert found["lines"][0] == "FAILED: two and two"
     assert "second, after 0.0 s: ZeroDivisionError" in found["lines"][1]
@@ -64,35 +57,30 @@ def test_step_that_fails_is_reported_and_the_next_part_goes_on(monkeypatch, caps
 
 
 def test_hanging_child_tree_is_killed_and_its_output_shown(tmp_path):
-    child = python(
-        tmp_path, "import os, time; print('begun', flush=True); print(os.fork(), flush=True); time.sleep(60)"
-    )
+    code = "import os, time; print('begun', flush=True); print(os.fork(), flush=True); time.sleep(60)"
     began = time.monotonic()
-    with pytest.raises(CheckError, match=r"did not end within 1.5 s and was killed.*said: begun"):
-        finish([child], 1.5)
+    with pytest.raises(CheckError, match=r"did not end within 1.5 s and was killed(?s:.*)begun"):
+        Machine(tmp_path).execute(tmp_path, module(tmp_path, "hanging", code), seconds=1.5)
     assert time.monotonic() - began < 10
-    assert child.process.returncode == -9
 
 
 def test_child_that_fails_ends_those_beside_it(tmp_path):
-    (tmp_path / "other").mkdir()
-    other = python(tmp_path / "other", "import time; time.sleep(60)")
+    other = module(tmp_path, "other", "import time; time.sleep(60)")
+    broken = module(tmp_path, "broken", "raise ValueError('broken')")
+    began = time.monotonic()
     with pytest.raises(CheckError, match=r"(?s)exit code 1: .*ValueError: broken"):
-        finish([other, python(tmp_path, "raise ValueError('broken')")], 30)
-    assert other.process.returncode == -9
+        Machine(tmp_path).execute(tmp_path, other, broken, seconds=30)
+    assert time.monotonic() - began < 20
 
 
 def test_runs_with_other_bits_or_another_end_differ():
-    section = Section()
-    assert agree(section, "same", COMPLETED, COMPLETED, bits=True)
-    assert not agree(section, "bits", COMPLETED, COMPLETED | {"weights_sha256": "c"}, bits=True)
-    assert not agree(section, "loss", COMPLETED, COMPLETED | {"final": {"loss": 1.1}}, bits=False)
+    assert not differences("same", COMPLETED, COMPLETED, bits=True)
+    assert differences("bits", COMPLETED, COMPLETED | {"weights_sha256": "c"}, bits=True) == [
+        "FAILED: bits: weights_sha256 differ; final losses 1.0 and 1.0"
+    ]
+    assert differences("loss", COMPLETED, COMPLETED | {"final": {"loss": 1.1}}, bits=False)
     failed = {"status": "failed", "reason": "stage 1 failed", "folder": "/nowhere"}
-    assert not agree(section, "end", COMPLETED, failed, bits=True)
-    assert (section.failures, section.lines[0]) == (
-        3,
-        "FAILED: bits: weights_sha256 differ; final losses 1.0 and 1.0",
-    )
+    assert "stage 1 failed" in differences("end", COMPLETED, failed, bits=True)[0]
 
 
 def test_nondeterministic_operation_is_compared_by_loss(monkeypatch, tmp_path):
@@ -103,20 +91,16 @@ def test_nondeterministic_operation_is_compared_by_loss(monkeypatch, tmp_path):
         return {(executor, "gpipe"): each for executor in ("simulated", "distributed")}
 
     monkeypatch.setattr("pipetrain.commands.gpu_check.runs.sweep", swept)
-    section = Section()
-    as_simulated(Machine(tmp_path), section, [], {"method": ["gpipe"]}, seconds=1)
-    assert section.failures == 0
-    assert "max_pool has none" in section.lines[0]
-    assert section.lines[1].startswith("ok: losses of the simulation")
+    lines = [*compare_with_simulation(Machine(tmp_path), [], {"method": ["gpipe"]}, seconds=1)]
+    assert "max_pool has none" in lines[0]
+    assert lines[1].startswith("ok: losses of the simulation")
 
 
 def test_no_step_begins_once_the_time_is_over(monkeypatch, tmp_path):
     begun = []
-    step = steps.Step("slow", lambda _machine, _section: begun.append(1))
-    monkeypatch.setattr(gpu_check, "environment", lambda _machine: (2, Section()))
-    monkeypatch.setattr(gpu_check, "STEPS", (step, step))
+    use(monkeypatch, 2, *[lambda _machine: begun.append(1)] * 2)
     monkeypatch.setattr(gpu_check, "_SECONDS", 0.0)
-    results = gpu_check._results(Machine(tmp_path), aloud=False)
+    results = [*gpu_check.examine(Machine(tmp_path))]
     assert [(each.state, each.why) for each in results[1:]] == [("not tested", "0 s have passed")] * 2
     assert not begun
 
@@ -144,14 +128,14 @@ def test_runs_of_a_sweep_are_found_by_what_they_differ_in(tmp_path, monkeypatch)
 def test_settings_of_the_steps_are_what_runs_take(tmp_path, monkeypatch):
     """On the CPU, which has the results of the CPU; the waits of the host are CUDA's."""
     monkeypatch.setattr(Machine, "device", "cpu")
-    monkeypatch.setattr(steps, "_waits", lambda _machine, _section: None)
-    monkeypatch.setattr(steps, "_BUSY", [*TINY, "partition.stages=2", "train.microbatches=4"])
-    for few, names in {"_DISTINCT": "gpipe pipedream", "_FAMILIES": "pipeoptim", "_OPTIMIZERS": "sgd lars"}.items():
+    monkeypatch.setattr(steps, "_waits", lambda _machine: [])
+    monkeypatch.setattr(steps, "_BUSY", [*steps._TINY, "train.microbatches=4"])
+    for few, names in {"_METHODS": "gpipe pipedream", "_FAMILIES": "pipeoptim", "_OPTIMIZERS": "sgd lars"}.items():
         monkeypatch.setattr(steps, few, names.split())
-    machine, section = Machine(tmp_path, gpus=2), Section()
-    for step in (steps._one_gpu, steps._shared, steps._schedules, steps._speed):
-        step(machine, section)
-    assert section.failures == 0, "\n".join(section.lines)
+    machine = Machine(tmp_path, gpus=2)
+    checks = (steps._one_gpu, steps._shared, steps._schedules, steps._speed)
+    lines = [line for each in checks for line in each(machine)]
+    assert not [line for line in lines if line.startswith("FAILED")], "\n".join(lines)
 
 
 @pytest.mark.slow

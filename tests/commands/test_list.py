@@ -64,7 +64,7 @@ def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
 
 
 def test_sizes_follow_summary_and_model_rows(capsys, monkeypatch):
-    monkeypatch.setattr("pipetrain.commands.list._Sizes", lambda: lambda _model: {"parameters": 61_706, "layers": 7})
+    monkeypatch.setattr("pipetrain.commands.list._sizes", lambda *_: {"parameters": 61_706, "layers": 7})
     assert cli.carry_out(["list", "models", "--sizes"]) == 0
     assert "linear layers (Krizhevsky 2014)  [7 layers, 61,706 parameters]" in capsys.readouterr().out
     assert all((row["parameters"], row["layers"]) == (61_706, 7) for row in listed(capsys, "models"))

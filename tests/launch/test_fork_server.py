@@ -51,5 +51,7 @@ def test_unknown_start_method_is_dropped(monkeypatch):
         _name = "loky"
 
     monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", Loky())
-    fork_server._forget_foreign_method()
+    for module in (fork_server.forkserver, fork_server.resource_tracker):
+        monkeypatch.setattr(module, "ensure_running", lambda: None)
+    fork_server.start()
     assert multiprocessing.get_start_method(allow_none=True) is None

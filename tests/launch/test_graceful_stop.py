@@ -90,7 +90,7 @@ def test_workers_shut_gates_behind_furthest_minibatch():
         each.proceed(store)
     assert all(gate.admits() for gate in gates), "nobody has asked yet"
 
-    agreements[2].ask()  # one is enough
+    gates[2].end()  # one is enough
     for each in (*reversed(agreements), *agreements):
         each.proceed(store)
     allowed = [sum(gate.admits() for _ in range(6)) for gate in gates]
@@ -118,7 +118,7 @@ def test_workers_pause_and_go_on_and_learn_of_an_end_meanwhile():
     assert [gate.ends for gate in gates] == [False, False]
     gates[0].pause()
     agree()
-    agreements[1].ask()
+    gates[1].end()
     agree()
     assert [gate.ends for gate in gates] == [True, True]
     assert [gate.admits() for gate in gates] == [False, False]

@@ -1,5 +1,6 @@
 """How the end of the worker processes is explained."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from support.worker_pool import job
 from pipetrain.errors import ExitCode
 from pipetrain.launch import fork_server, launcher
 from pipetrain.launch.failure_note import FailureKind, FailureNote
-from pipetrain.launch.launcher import Interrupted, WorkerError, launch
+from pipetrain.launch.launcher import WorkerError, launch
 from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import EXIT_HUNG
@@ -97,7 +98,7 @@ def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, has_ended,
         raise EOFError
 
     monkeypatch.setattr(fork_server, "start", lambda: None)
-    monkeypatch.setattr(launcher, "_start", start)
+    monkeypatch.setattr(multiprocessing.context.ForkServerProcess, "start", start)
     monkeypatch.setattr(fork_server, "has_ended", lambda: has_ended)
     with pytest.raises(error):
         launch(made, Interruption())
@@ -167,7 +168,7 @@ def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
         os.kill(os.getpid(), number)
 
     ending(monkeypatch, workers)
-    with pytest.raises(Interrupted, match=signal.Signals(number).name):
+    with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name):
         launch(made, Interruption())
 
 

@@ -50,12 +50,11 @@ def publish(watching, *beats):
 
 def test_silence_and_idleness_count_from_newest_heartbeat(tmp_path, monkeypatch):
     watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 60.0)
-    assert watching.latest(1) is None
     for seconds, number, changes in ((1.0, 7, 5), (2.0, 7, 5), (3.0, 8, 6), (4.0, 9, 6)):
         look_at(monkeypatch, watching, seconds, beat_of(1, os.getpid(), number, changes=changes))
-    assert watching.latest(1).number == 9
     look_at(monkeypatch, watching, 6.0)
-    assert (watching.silence(1), watching.idleness(1)) == (2.0, 3.0)
+    assert watching._latest[1].number == 9
+    assert (watching._heard_at[1], watching._changed_at[1]) == (4.0, 3.0)
 
 
 def test_local_worker_is_gone_when_its_process_has_ended():
@@ -234,11 +233,11 @@ def test_last_word_of_gone_worker_counts_if_read_late(tmp_path):
     with sleeper() as process:
         other.exchange(beat_of(1, process.pid, number=1))
         one.exchange(beat_of(0, os.getpid()))
-        other.exchange(beat_of(1, process.pid, number=2, told=True))
+        other.exchange(beat_of(1, process.pid, number=2, signaled=True))
     assert one.failure(named) is None
 
 
-@pytest.mark.parametrize(("activity", "lost"), [({}, [1]), ({"finished": True}, []), ({"told": True}, [])])
+@pytest.mark.parametrize(("activity", "lost"), [({}, [1]), ({"finished": True}, []), ({"signaled": True}, [])])
 def test_only_worker_that_ended_unasked_is_lost(tmp_path, activity, lost):
     store = HashStore()
     one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
@@ -265,19 +264,21 @@ def ended(monkeypatch):
 
 def test_worker_without_answers_after_cut_link_ends(tmp_path, ended, capsys):
     codes, told = ended
-    monitor.StoreTimeout(1, RunDirectory(tmp_path), hang_timeout=0.1).start()
+    watching = PeerMonitor(0, 1, HashStore(), RunDirectory(tmp_path), 0.1)
+    watching.meet(beat_of(0, os.getpid()))
     assert told.wait(20)
+    watching.close()
     assert codes == [process_exit.EXIT_LOST]
-    assert "process 1 has not reached the machine of the first process for 0.1 s" in capsys.readouterr().err
-    assert failure_notes(RunDirectory(tmp_path))[1].kind is FailureKind.LOST
+    assert "process 0 has not reached the machine of the first process for 0.1 s" in capsys.readouterr().err
+    assert failure_notes(RunDirectory(tmp_path))[0].kind is FailureKind.LOST
 
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_worker_that_gets_answers_or_has_finished_goes_on(tmp_path, ended, finished):
     _, told = ended
-    timeout = monitor.StoreTimeout(1, RunDirectory(tmp_path), hang_timeout=0.8)
-    timeout.start()
+    watching = PeerMonitor(0, 1, HashStore(), RunDirectory(tmp_path), 0.8)
+    watching.meet(beat_of(0, os.getpid()))
     for _ in range(8):
-        timeout.close() if finished else timeout.note_answer()
+        watching.exchange(beat_of(0, os.getpid(), finished=finished))
         assert not told.wait(0.2)
-    timeout.close()
+    watching.close()

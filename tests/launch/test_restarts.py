@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from support.worker_pool import job
 
-from pipetrain.launch.launcher import WorkerError
-from pipetrain.launch.restarts import with_restarts
+from pipetrain.launch.launcher import WorkerError, with_restarts
 from pipetrain.launch.signals import Interruption
 from pipetrain.tracking.run_lock import locked
 

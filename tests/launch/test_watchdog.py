@@ -12,11 +12,12 @@ import pytest
 from support.waiting import eventually
 from torch.distributed import HashStore
 
+from pipetrain.config.schema import LaunchConfig
 from pipetrain.errors import ExitCode
 from pipetrain.launch import watchdog
 from pipetrain.launch.failure_note import failure_notes
 from pipetrain.launch.graceful_stop import order_stop
-from pipetrain.launch.watchdog import Activity, Watchdog, WatchdogConfig
+from pipetrain.launch.watchdog import Activity, Watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -62,12 +63,15 @@ def test_finished_worker_neither_starts_nor_waits():
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are read from a pipe")
 
 
-def watched(run, process=0, hang_timeout=60.0, start_timeout=60.0):
-    return WatchdogConfig(process, 2, RunDirectory(run), hang_timeout, start_timeout)
+LIMITS = LaunchConfig(60.0, 60.0, 0.0)
+
+
+def watching(run, process=0, publish=None):
+    return Watchdog(process, 2, RunDirectory(run), LIMITS, publish)
 
 
 def watch(run, store, process=0):
-    watchdog = Watchdog(watched(run, process))
+    watchdog = watching(run, process)
     watchdog.meet(store, RunDirectory(run))
     return watchdog
 
@@ -97,6 +101,7 @@ def test_reports_of_stopping_workers_are_collected(tmp_path):
 SIGNALED = """
 import os, signal, sys, time
 from torch.distributed import HashStore
+from pipetrain.config.schema import LaunchConfig
 from pipetrain.launch import watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
@@ -104,8 +109,7 @@ from pathlib import Path
 number = getattr(signal, sys.argv[2])
 seen = []
 signal.signal(number, lambda *_: seen.append(number))
-watched = watchdog.WatchdogConfig(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0)
-with watchdog.Watchdog(watched):
+with watchdog.Watchdog(0, 1, RunDirectory(Path(sys.argv[1])), LaunchConfig(60.0, 60.0, 0.0)):
     os.kill(os.getpid(), number)
     time.sleep(1.0)  # longer than the watchdog's own look
 assert seen == [number]
@@ -122,7 +126,7 @@ def test_signal_with_other_handler_reaches_it(tmp_path, name):
 def test_worker_tells_at_once_that_it_has_begun(tmp_path, monkeypatch):
     monkeypatch.setattr(watchdog, "BEAT_SECONDS", 600.0)
     beats = queue.SimpleQueue()
-    with Watchdog(watched(tmp_path), beats.put) as watch:
+    with watching(tmp_path, publish=beats.put) as watch:
         assert beats.get(timeout=10).starting
         watch.begin()
         assert not beats.get(timeout=10).starting
@@ -130,13 +134,14 @@ def test_worker_tells_at_once_that_it_has_begun(tmp_path, monkeypatch):
 
 HANGING = """
 import contextlib, sys, time
+from pipetrain.config.schema import LaunchConfig
 from pipetrain.launch import watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
 run = None if "unknown" in sys.argv else RunDirectory(Path(sys.argv[1]))
-watched = watchdog.WatchdogConfig(0, 1, run, 0.3, 1.5)
-with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
+limits = LaunchConfig(0.3, 1.5, 0.0)
+with watchdog.Watchdog(0, 1, run, limits, on_signal=lambda number: print("told", number, flush=True)) as watch:
     if "starts" not in sys.argv:
         watch.activity.begin()
     watch.activity.now("F3.0")
@@ -247,13 +252,13 @@ def test_signal_to_forked_child_does_not_end_worker(tmp_path):
 
 def test_worker_is_heard_of_before_its_first_line(tmp_path):
     heard = []
-    with Watchdog(watched(tmp_path, process=1), heard.append):
+    with watching(tmp_path, 1, heard.append):
         assert [(beat.process, beat.pid, beat.starting) for beat in heard] == [(1, os.getpid(), True)]
 
 
 def test_watchdog_tells_what_the_worker_does(tmp_path):
     heard = []
-    with Watchdog(watched(tmp_path, process=1), heard.append) as watchdog:
+    with watching(tmp_path, 1, heard.append) as watchdog:
         watchdog.activity.begin()
         watchdog.activity.now("F3.0")
         eventually(lambda: heard and heard[-1].what == "F3.0")
@@ -265,7 +270,7 @@ def test_watchdog_tells_what_the_worker_does(tmp_path):
 
 def test_launcher_order_holds_gate_and_shuts_it_on_agreement(tmp_path):
     store = HashStore()
-    watchdog = Watchdog(watched(tmp_path), lambda _beat: None)
+    watchdog = watching(tmp_path, publish=lambda _beat: None)
     watchdog.meet(store, RunDirectory(tmp_path))
     with watchdog:
         assert watchdog.gate.admits()
@@ -279,12 +284,13 @@ ORDERED = """
 import os, signal, sys, time
 from pathlib import Path
 from torch.distributed import HashStore
+from pipetrain.config.schema import LaunchConfig
 from pipetrain.launch import graceful_stop, watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 
 signal.signal(signal.SIGUSR1, lambda *_: None)
 run, store = RunDirectory(Path(sys.argv[1])), HashStore()
-watch = watchdog.Watchdog(watchdog.WatchdogConfig(0, 1, run, 60.0, 60.0), lambda _beat: None)
+watch = watchdog.Watchdog(0, 1, run, LaunchConfig(60.0, 60.0, 0.0), lambda _beat: None)
 watch.meet(store, run)
 with watch:
     for number in (signal.SIGINT, signal.SIGUSR1):
@@ -304,7 +310,7 @@ def test_signal_ends_worker_unless_launcher_stops_the_run(tmp_path, launcher, co
 
 def test_worker_that_finishes_is_heard_of_once_more(tmp_path):
     heard = []
-    with Watchdog(watched(tmp_path), heard.append) as watchdog:
+    with watching(tmp_path, publish=heard.append) as watchdog:
         watchdog.finish()
         assert heard[-1].finished
 
@@ -313,12 +319,13 @@ LEFT_TO_STOP = """
 import sys, time
 from pathlib import Path
 from torch.distributed import HashStore
+from pipetrain.config.schema import LaunchConfig
 from pipetrain.launch import watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 
 run = RunDirectory(Path(sys.argv[1]))
-watched = watchdog.WatchdogConfig(0, 1, run, 60.0, 60.0, float(sys.argv[2]))
-with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
+limits = LaunchConfig(60.0, 60.0, float(sys.argv[2]))
+with watchdog.Watchdog(0, 1, run, limits, on_signal=lambda number: print("told", number, flush=True)) as watch:
     watch.meet(HashStore(), run)
     watch.activity.begin()
     print("ready", flush=True)

@@ -20,7 +20,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.launch import fork_server
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
-from pipetrain.launch.worker import main, run_simulated, watched
+from pipetrain.launch.worker import main, run_simulated
 from pipetrain.planner.run_plan import Plan, StagePlan
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.pipeline import replicated
@@ -176,5 +176,5 @@ def run_jobs(rank: int, jobs: list[Job], ports: list[int]) -> None:
             TORCHELASTIC_USE_AGENT_STORE="True",
             TORCHELASTIC_RESTART_COUNT="0",
         )
-        with Watchdog(watched(each), lambda _beat: None) as watchdog:
+        with Watchdog(rank, num_processes(each), each.run, each.settings.launch, lambda _beat: None) as watchdog:
             main(each, watchdog)

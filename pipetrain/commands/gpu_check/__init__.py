@@ -1,19 +1,20 @@
-"""`pipetrain doctor --gpu`: whether pipetrain's ways with GPUs work on this machine, as one text to paste."""
+"""`pipetrain doctor --gpu`: checks on the GPUs of this machine that pipetrain works, as one report to paste."""
 
 import datetime
 import json
 import platform
-import shutil
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
 import pipetrain
-from pipetrain.commands.gpu_check.runs import Machine, Section
-from pipetrain.commands.gpu_check.steps import STEPS, Step, environment
+from pipetrain.commands.gpu_check.runs import FAILED, Machine, attempt
+from pipetrain.commands.gpu_check.steps import NO_GPU, STEPS
 from pipetrain.errors import ConfigError, ExitCode
 
 _EMULATION = """\
@@ -22,7 +23,7 @@ messages, deadlocks and missing waits. It cannot show hardware queues, multiproc
 of CUDA's compute."""
 _EMULATED_GPUS = 3
 _SECONDS = 180.0
-"""After which no further step begins, but where threads stand for devices."""
+"""Seconds after which no further step begins on real GPUs."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Result:
 
     Attributes:
         state: ok, failed, or not tested.
-        why: it was not tested.
+        why: reason for which it was not tested, or empty.
     """
 
     number: int
@@ -48,28 +49,28 @@ class Result:
 
 
 def carry_out(*, emulated: bool, as_json: bool) -> ExitCode:
-    """Prints the report, each step as it ends; fails where a step does.
+    """Prints the report, each step as it ends; fails if a step does.
 
     Raises:
-        ConfigError: the emulation is not there.
+        ConfigError: `emulated`, and this is not a checkout.
     """
-    folder = Path(tempfile.mkdtemp(prefix="pipetrain-doctor-"))
-    try:
-        machine = _emulated(folder) if emulated else Machine(folder)
+    results = []
+    with tempfile.TemporaryDirectory(prefix="pipetrain-doctor-", ignore_cleanup_errors=True) as folder:
+        machine = _emulated(Path(folder)) if emulated else Machine(Path(folder))
         if not as_json:
-            print(_head(emulated=emulated), flush=True)
-        results = _results(machine, aloud=not as_json)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if as_json:
-        print(json.dumps([asdict(result) for result in results], indent=2))
-    else:
-        print(_verdict(results, emulated=emulated))
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            versions = f"pipetrain {pipetrain.__version__}, Python {platform.python_version()}"
+            print(f"pipetrain doctor --gpu: {versions}, {now}", *[_EMULATION] * emulated, sep="\n", flush=True)
+        for result in examine(machine):
+            results.append(result)
+            if not as_json:
+                print(result, flush=True)
+    print(json.dumps([asdict(each) for each in results], indent=2) if as_json else _verdict(results, emulated=emulated))
     return ExitCode.FAILED if any(result.state == "failed" for result in results) else ExitCode.COMPLETED
 
 
 def _emulated(folder: Path) -> Machine:
-    """A machine of emulated devices, which the tests of a checkout bring."""
+    """A machine with the devices that the tests of a checkout emulate."""
     tests = Path(pipetrain.__file__).parents[1] / "tests"
     if not (tests / "support" / "emulated_cli.py").exists():
         raise ConfigError("--emulated: the emulation is part of the tests, which a checkout of pipetrain alone has")
@@ -80,42 +81,37 @@ def _emulated(folder: Path) -> Machine:
     )  # fmt: skip
 
 
-def _results(machine: Machine, *, aloud: bool) -> list[Result]:
+def examine(machine: Machine) -> Iterator[Result]:
+    """Results of the steps, each as it ends; the first describes the environment and counts the GPUs."""
     began = time.monotonic()
-    gpus, section = environment(machine)
-    machine = machine if machine.emulated else replace(machine, gpus=gpus)
-    why = "" if machine.gpus or section.failures else "torch finds no CUDA device"
-    results = [_told(_result(1, "environment", section, time.monotonic() - began, why), aloud=aloud)]
+    found: dict[str, Any] = {"gpus": 0}
+
+    def environment() -> Iterator[str]:
+        found.update(machine.call("environment", [machine.kind], seconds=60)[0])
+        yield from found["lines"]
+
+    first = _result(1, "environment", environment())
+    machine = machine if machine.emulated else replace(machine, gpus=found["gpus"])
+    if first.state == "ok" and not machine.gpus:
+        first = replace(first, state="not tested", why=NO_GPU)
+    yield first
     for number, step in enumerate(STEPS, start=2):
-        late = not machine.emulated and time.monotonic() - began > _SECONDS
-        unknown = "step 1 failed" if section.failures else f"{_SECONDS:g} s have passed" if late else ""
-        results.append(_told(_carried_out(number, step, machine, unknown), aloud=aloud))
-    return results
+        why = step.obstacle(machine)
+        if first.state == "failed":
+            why = "step 1 failed"
+        elif not machine.emulated and time.monotonic() - began > _SECONDS:
+            why = f"{_SECONDS:g} s have passed"
+        if why:
+            yield Result(number, step.title, "not tested", 0.0, why, [])
+        else:
+            yield _result(number, step.title, step.checks(machine))
 
 
-def _carried_out(number: int, step: Step, machine: Machine, unknown: str) -> Result:
-    began, section = time.monotonic(), Section()
-    why = unknown or step.not_tested(machine) or ""
-    if not why:
-        section.attempt(step.title, lambda: step.carry_out(machine, section))
-    return _result(number, step.title, section, time.monotonic() - began, why)
-
-
-def _result(number: int, title: str, section: Section, seconds: float, why: str) -> Result:
-    state = "not tested" if why else "failed" if section.failures else "ok"
-    return Result(number, title, state, round(seconds, 1), why, section.lines)
-
-
-def _told(result: Result, *, aloud: bool) -> Result:
-    if aloud:
-        print(result, flush=True)
-    return result
-
-
-def _head(*, emulated: bool) -> str:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    head = f"pipetrain doctor --gpu: pipetrain {pipetrain.__version__}, Python {platform.python_version()}, {now}"
-    return f"{head}\n{_EMULATION}" if emulated else head
+def _result(number: int, title: str, checks: Iterable[str]) -> Result:
+    began = time.monotonic()
+    lines = [line for text in attempt(title, checks) for line in text.splitlines()]
+    state = "failed" if any(line.startswith(FAILED) for line in lines) else "ok"
+    return Result(number, title, state, round(time.monotonic() - began, 1), "", lines)
 
 
 def _verdict(results: list[Result], *, emulated: bool) -> str:

@@ -1,16 +1,15 @@
-"""`pipetrain run`: Hydra composes the configuration of each job, and each is carried out in turn."""
+"""`pipetrain run`: Hydra composes the configuration of each job, which is then carried out."""
 
 import argparse
 import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers, add_config_dir
-from pipetrain.commands.output_folder import not_made
+from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run.batch_size import with_batch_size
 from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
 from pipetrain.failure import described
@@ -27,7 +26,7 @@ pipetrain run method=pipemare --help                                also show th
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds `run`; its settings and flags may stand in any order."""
+    """Adds `run`; its settings and flags may be in any order."""
     parser = subparsers.add_parser(
         "run",
         add_help=False,
@@ -55,20 +54,26 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Hands the words to Hydra, which calls back for each job; the first exit code other than 0.
+    """Passes the words to Hydra, which calls back for each job; returns the first exit code other than 0.
 
     Raises:
-        ConfigError: a value has no name, a flag stands without its partner, or the run directory cannot be made.
+        ConfigError: a value has no name, a flag lacks its partner, or the run directory cannot be made.
     """
     if options.help:
-        return _help(options)
+        from pipetrain.report.settings_help import settings_help
+
+        print(options.parser.format_help())
+        print(*settings_help(options.words, options.config_dir), "", "Examples:", _EXAMPLES, sep="\n")
+        return ExitCode.COMPLETED
     if "RANK" in os.environ:
         exit_with_parent()
     _check(options)
     words = options.words if options.cfg or options.info else with_batch_size(options.words)
+    if os.environ.get("RANK", "0") != "0":  # rank 0 alone has the run directory and its logs
+        words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]
     import hydra
 
-    from pipetrain.commands.run import sweep_ends, sweep_report
+    from pipetrain.commands.run import sweep
     from pipetrain.config.schema import config_dir
 
     begun: list[Path] = []
@@ -81,35 +86,33 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     made: list[Path] = []
     _prepare_hydra(made)
-    sys.argv = [sys.argv[0], *_as_worker(words), *_flags(options)]
+    sys.argv = [sys.argv[0], *words, *_flags(options)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
-        # a launcher may have carried out the runs of a sweep in other processes, which have other lists
-        return sweep_ends.exit_code() if sweep_ends.sweep() else next(iter(codes), ExitCode.COMPLETED)
-    except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
+        # a launcher may have carried out the runs of a sweep in other processes
+        return sweep.exit_code(running) if (running := sweep.current()) else [*codes, ExitCode.COMPLETED][0]
+    except SystemExit as end:  # --cfg with an unknown --package, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except KeyboardInterrupt:
-        sweep_report.show()  # Hydra has no callback here
-        if not begun and sweep_ends.sweep() is None:  # a run, and the lock of a sweep, clean up for themselves
-            _never_began(made)
+        sweep.show()  # Hydra has no callback here
+        if not begun and sweep.current() is None:  # a run, and the lock of a sweep, clean up for themselves
+            from pipetrain.commands.run.ending import never_began
+            from pipetrain.tracking.run_directory import RunDirectory
+
+            never_began(map(RunDirectory, made))
         raise
     except Exception as error:
         return _failed(error)
     finally:
-        _end_processes_of_joblib()
-        sweep_ends.forget()
-        sweep_ends.release()
+        if "hydra_plugins.hydra_joblib_launcher._core" in sys.modules:  # a sweep of this command has used it
+            from joblib.externals.loky import get_reusable_executor
 
-
-def _never_began(made: Sequence[Path]) -> None:
-    from pipetrain.commands.run.ending import never_began
-    from pipetrain.tracking.run_directory import RunDirectory
-
-    never_began(map(RunDirectory, made))
+            get_reusable_executor().shutdown()  # else its processes outlive the command and hold its pipes
+        sweep.end()
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Checks the words and flags, as far as Hydra would not, or not in one line."""
+    """Checks that Hydra does not make, or reports in several lines."""
     if nameless := [word for word in options.words if word.startswith("=")]:
         raise ConfigError(f"{nameless[0]}: a value without a name; settings are NAME=VALUE, choices GROUP=CHOICE")
     if not options.cfg and (options.resolve or options.package):
@@ -128,15 +131,10 @@ def _check(options: argparse.Namespace) -> None:
             f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN continues a run, and its "
             "settings are in RUN/.hydra/overrides.yaml"
         )
-    _check_names(options.words)
-
-
-def _check_names(words: Sequence[str]) -> None:
-    """Rejects the omission of a required group, and reports a setting that is given twice."""
     from pipetrain.config.reference import groups
 
     given: dict[str, str] = {}
-    for word in words:
+    for word in options.words:
         name = word.lstrip("+~").partition("=")[0]
         if word.startswith("~") and name in groups() and name != "experiment":
             raise ConfigError(f"{word}: every run needs a choice of {name}: {name}=NAME")
@@ -146,38 +144,30 @@ def _check_names(words: Sequence[str]) -> None:
 
 
 def _failed(error: Exception) -> ExitCode:
-    """Reports an error of Hydra or of a third-party sweeper; raises the error again if its own text says enough."""
+    """Reports an error of Hydra or of a third-party sweeper; raises it again if its message is clear."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from pipetrain.commands.run import sweep_ends
+    from pipetrain.commands.run import sweep
     from pipetrain.report.error_line import report_error
 
     if isinstance(error, HydraException | ConfigError | DataError):
         raise error
-    if isinstance(error, OSError | OmegaConfBaseException) and (refused := not_made(error)):
+    if isinstance(error, OSError | OmegaConfBaseException) and (refused := directory_error(error)):
         raise refused from error
-    sweep = sweep_ends.sweep()
-    if sweep is None or sweep.objective is None or isinstance(error, OmegaConfBaseException):
+    running = sweep.current()
+    if running is None or running.objective is None or isinstance(error, OmegaConfBaseException):
         raise error
-    code = ExitCode.FAILED if sweep_ends.ends(sweep.folder) else ExitCode.WRONG_USAGE
+    code = ExitCode.FAILED if sweep.ends(running.folder) else ExitCode.WRONG_USAGE
     return report_error(RunError(f"hydra/sweeper: {described(error)}"), code)
 
 
-def _end_processes_of_joblib() -> None:
-    """Ends the processes that joblib keeps for its next call; they would outlive the command and hold its pipes."""
-    if "hydra_plugins.hydra_joblib_launcher._core" in sys.modules:  # a sweep of this command has used it
-        from joblib.externals.loky import get_reusable_executor
-
-        get_reusable_executor().shutdown()
-
-
 def _prepare_hydra(made: list[Path]) -> None:
-    """Tells Hydra what pipetrain adds to it; the folders that it then has made for runs are added to `made`."""
+    """Registers pipetrain's schema and resolvers; folders that Hydra makes for runs are added to `made`."""
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
-    from pipetrain.commands.run.sweep_report import folder_name
+    from pipetrain.commands.run.sweep import folder_name
     from pipetrain.config.schema import register_schema
     from pipetrain.tracking.files import new_folder
 
@@ -196,14 +186,6 @@ def _prepare_hydra(made: list[Path]) -> None:
     OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
 
 
-def _help(options: argparse.Namespace) -> ExitCode:
-    from pipetrain.report.settings_help import settings_help
-
-    print(options.parser.format_help())
-    print(*settings_help(options.words, options.config_dir), "", "Examples:", _EXAMPLES, sep="\n")
-    return ExitCode.COMPLETED
-
-
 def _flags(options: argparse.Namespace) -> list[str]:
     """The flags as Hydra takes them: after the settings."""
     given = vars(options)
@@ -213,17 +195,17 @@ def _flags(options: argparse.Namespace) -> list[str]:
 
 
 def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float | None]:
-    """Carries out one run; its exit code, and of a member of a sweep the value of its objective.
+    """Exit code of a run that this carries out, and the value of its objective in a sweep.
 
     Args:
         config: of the run.
-        begun: its directory is added; from then on the run itself reports how it was interrupted.
+        begun: its directory is added; from then on the run itself reports an interruption.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from pipetrain.commands.run import sweep_ends
+    from pipetrain.commands.run import sweep
     from pipetrain.commands.run.objective import objective_of
     from pipetrain.commands.run.one_run import run
     from pipetrain.config.composition import choices_made
@@ -235,12 +217,5 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     code = run(config, choices, folder, OmegaConf.structured(settings))
     if settings.mode is not RunMode.MULTIRUN:
         return code, None
-    sweep_ends.add(settings, config, code)
+    sweep.add(settings, config, code)
     return code, objective_of(config, folder, code)
-
-
-def _as_worker(words: Sequence[str]) -> Sequence[str]:
-    """The words; those of a worker other than rank 0 leave the run directory and its logs to rank 0."""
-    if os.environ.get("RANK", "0") == "0":
-        return words
-    return [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]

@@ -4,54 +4,21 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from pipetrain.errors import ConfigError, ExitCode
 
 AUTO = "train.batch_size=auto"
-_STEPS = "train.max_steps"
 _QUIET = ("eval.every_epochs=0", "checkpoint.every_epochs=0", "log.progress_seconds=0", "resume=null", "trace=false")
 
 
-class TrialEnd(NamedTuple):
-    """End of a trial run.
-
-    Attributes:
-        code: its exit code.
-        said: what it wrote.
-    """
-
-    code: int
-    said: str
-
-    @property
-    def fits(self) -> bool:
-        """True if the memory was enough."""
-        return self.code == ExitCode.COMPLETED
-
-    @property
-    def out_of_memory(self) -> bool:
-        """True if the memory was not enough."""
-        return "out of memory" in self.said.lower()
-
-    @property
-    def reason(self) -> str:
-        """The last line that it wrote."""
-        return (self.said.strip() or f"exit code {self.code}").splitlines()[-1]
-
-
-Trial = Callable[[int], TrialEnd]
-"""Samples of a minibatch -> how a run with them ends."""
-
-
 def with_batch_size(words: Sequence[str]) -> list[str]:
-    """The words of a run with the number in place of `auto`, where that is among them.
+    """The words of a run, with a number instead of `auto` if that is among them.
 
     Raises:
-        ConfigError: the run computes on no CUDA device, or is a sweep, or no minibatch fits.
+        ConfigError: the run does not use CUDA devices, has phases, is a sweep, or no minibatch fits.
     """
     if AUTO not in words:
         return list(words)
@@ -75,26 +42,25 @@ def with_batch_size(words: Sequence[str]) -> list[str]:
         )
     stages = settings.partition.options.get("stages")
     steps = 2 * (stages if isinstance(stages, int) else 8) + 2
-    found = probed([*others, f"{_STEPS}={steps}"], settings.train.microbatches, MOST_SAMPLES)
+    found = _largest_fitting([*others, f"train.max_steps={steps}"], settings.train.microbatches, MOST_SAMPLES)
     print(f"{AUTO}: train.batch_size={found} is the largest that fits")
     return [*others, f"train.batch_size={found}"]
 
 
-def probed(words: Sequence[str], step: int, most: int, trial: Trial | None = None) -> int:
-    """The largest multiple of `step` with which a run of these words ends well, to a sixteenth.
+def _largest_fitting(words: Sequence[str], step: int, most: int) -> int:
+    """The largest multiple of `step` with which a run of these words completes, to a sixteenth.
 
     Raises:
         ConfigError: a run of `step` samples fails, too.
     """
     from pipetrain.planner.max_batch import largest_batch
 
-    trial = trial or (lambda samples: _trial_run(words, samples))
-
     def fits(samples: int) -> bool:
-        end = trial(samples)
-        if not end.fits and not end.out_of_memory and samples == step:
-            raise ConfigError(f"{AUTO}: a trial with {samples} fails: {end.reason}")
-        return end.fits
+        code, output = trial(words, samples)
+        if code != ExitCode.COMPLETED and samples == step and "out of memory" not in output.lower():
+            reason = (output.strip() or f"exit code {code}").splitlines()[-1]
+            raise ConfigError(f"{AUTO}: a trial with {samples} fails: {reason}")
+        return code == ExitCode.COMPLETED
 
     found = largest_batch(fits, step, most, share=1 / 16)
     if not found:
@@ -102,11 +68,11 @@ def probed(words: Sequence[str], step: int, most: int, trial: Trial | None = Non
     return found
 
 
-def _trial_run(words: Sequence[str], samples: int) -> TrialEnd:
-    """A run in a separate process, which frees all its memory at the end."""
+def trial(words: Sequence[str], samples: int) -> tuple[int, str]:
+    """Exit code and output of a run in a separate process, which frees all its memory at the end."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         chosen = [*words, *_QUIET, f"train.batch_size={samples}", f"hydra.run.dir={run}"]
         done = subprocess.run([sys.executable, "-m", "pipetrain", "run", *chosen], capture_output=True, text=True)
         logs = "".join(log.read_text(errors="replace") for log in run.glob("**/*.log"))
-        return TrialEnd(done.returncode, logs + done.stdout + done.stderr)
+        return done.returncode, logs + done.stdout + done.stderr

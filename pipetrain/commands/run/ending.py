@@ -24,16 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_EXIT_CODES = {
-    "completed": ExitCode.COMPLETED,
-    "failed": ExitCode.FAILED,
-    "diverged": ExitCode.DIVERGED,
-    "interrupted": ExitCode.INTERRUPTED,
-}
-
 
 def log_thread(died: threading.ExceptHookArgs) -> None:
-    """Tells the log, and not the terminal, what a thread died of, such as TensorBoard's on a full disk."""
+    """Logs the exception of a thread, such as TensorBoard's on a full disk, and keeps it from the terminal."""
     with contextlib.suppress(OSError):
         log.error("a thread died", exc_info=died.exc_value)
 
@@ -49,7 +42,7 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
     if summary["status"] == "interrupted":
         print(how_to_continue(job, hydra), flush=True)
         raise InterruptedRunError(summary["reason"])
-    return _EXIT_CODES[summary["status"]]
+    return ExitCode[summary["status"].upper()]
 
 
 def remove_empty_run(run: RunDirectory) -> None:
@@ -78,12 +71,7 @@ def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> Exi
 
 
 def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode:
-    """Reports the exception that ended a run, unless the summary existed already and shows how the run ended.
-
-    Args:
-        job: the run.
-        error: the exception.
-        hydra: Hydra's own settings of the run.
+    """Reports the exception that ended a run, unless an existing summary shows another end.
 
     Raises:
         InterruptedRunError: the run was interrupted.
@@ -93,7 +81,7 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
 
     interrupted = isinstance(error, KeyboardInterrupt)
     if not interrupted and not isinstance(error, ConfigError):
-        error = _blamed_on_disk(job, error, hydra)
+        error = _disk_error(job, error, hydra)
     left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
     if left["status"] == "completed":
         print(*summary_lines(left), sep="\n", flush=True)
@@ -104,15 +92,13 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
     return failed_early(error, job.run, debug=job.settings.debug)
 
 
-def _blamed_on_disk(job: "Job", error: BaseException, hydra: DictConfig) -> BaseException:
-    """The error, or one that says what is wrong with the run directory or its disk."""
+def _disk_error(job: "Job", error: BaseException, hydra: DictConfig) -> BaseException:
+    """The error, or one that names what is wrong with the run directory or its disk."""
     if run_disk.is_removed(job.run):
         return RunError(f"{job.run}: the run directory was removed or renamed while the run was writing to it")
     shortage = run_disk.shortage(job.run, error)
-    return error if shortage is None else _no_space(job, hydra, shortage)
-
-
-def _no_space(job: "Job", hydra: DictConfig, shortage: str) -> RunError:
+    if shortage is None:
+        return error
     from pipetrain.run.checkpoint.writer import remove_leftovers
 
     remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
@@ -140,25 +126,18 @@ def _newest_step(job: "Job") -> int | None:
     return store.step_of(newest) if newest else None
 
 
-_REPLACED = ("resume=", "+resume=")
 _PLAIN = re.compile(r"[\w/.:@%~+-]+")
-"""Values that Hydra takes without quotes."""
+"""Values that Hydra accepts without quotes."""
 
 
 def command_to_continue(run: RunDirectory, hydra: DictConfig) -> str:
-    """Command that continues a run: its overrides, its directory, and `resume=auto`.
-
-    Args:
-        run: the run directory.
-        hydra: Hydra's own settings of the run.
-    """
-    overrides = [word for word in hydra.overrides.task if not word.startswith(_REPLACED)]
+    """Command that continues a run: its overrides, its directory, and `resume=auto`."""
+    overrides = [word for word in hydra.overrides.task if not word.startswith(("resume=", "+resume="))]
     sources = hydra.runtime.get("config_sources", [])
     flags = [f"--config-dir={each.path}" for each in sources if each.provider == "command-line"]
-    words = [*flags, *overrides, f"hydra.run.dir={_value(relative_to_cwd(run.path))}", "resume=auto"]
+    folder = relative_to_cwd(run.path)
+    if not _PLAIN.fullmatch(folder):
+        folder = "'" + folder.replace("'", "\\'") + "'"
+    words = [*flags, *overrides, f"hydra.run.dir={folder}", "resume=auto"]
     program = "torchrun ... -m pipetrain" if "RANK" in os.environ else "pipetrain"
     return f"{program} run {shlex.join(words)}"
-
-
-def _value(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "\\'") + "'"

@@ -1,4 +1,4 @@
-"""Objective of a run for a searching sweeper, such as Optuna's: one number, infinitely bad if there is none."""
+"""Objective of the runs of a searching sweeper, such as Optuna's."""
 
 import math
 from pathlib import Path
@@ -22,10 +22,10 @@ def searches(config: DictConfig) -> bool:
 
 
 def check_search(config: DictConfig) -> None:
-    """Checks, before the first run of a search, that it has an objective and that Optuna can work with it.
+    """Checks, before the first run of a search, that it has an objective that Optuna can optimize.
 
     Raises:
-        ConfigError: it has none, or Optuna has the other direction, or cannot read a word.
+        ConfigError: it has none, or Optuna has the opposite direction, or cannot read a word.
     """
     metric = metric_of(config)
     if config.eval.every_epochs == 0:
@@ -46,13 +46,7 @@ def check_search(config: DictConfig) -> None:
 
 
 def objective_of(config: DictConfig, folder: Path, code: ExitCode) -> float:
-    """The value of a run; of one that did not complete, or was not evaluated, infinity in the wrong direction.
-
-    Args:
-        config: of the run.
-        folder: its directory.
-        code: its exit code.
-    """
+    """The objective's value of a run; infinitely bad if the run did not complete, or was not evaluated."""
     metric = metric_of(config)
     if code is ExitCode.COMPLETED:
         from pipetrain.tracking import summary
@@ -70,7 +64,7 @@ def metric_of(config: DictConfig) -> str:
 
 
 def column_of(config: DictConfig) -> str:
-    """The column that has the objective where runs are compared."""
+    """The objective's column in comparisons of runs."""
     return f"best_{metric_of(config)}" if config.sweep.best else metric_of(config)
 
 

@@ -33,17 +33,17 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 
 if TYPE_CHECKING:
-    from pipetrain.commands.run.reporting import Reporting
     from pipetrain.config.settings import Settings
     from pipetrain.run.job import Job
+    from pipetrain.tracking.progress import ProgressBar
 
 
 def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
-    """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep continues.
+    """Carries out one run in its directory; returns its exit code. Errors are shown, so that a sweep continues.
 
     Args:
         config: as composed.
-        choices: what was chosen of each group.
+        choices: choice of each group.
         folder: the run directory.
         hydra: Hydra's own settings, kept next to the run's.
 
@@ -60,8 +60,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                 lock.enter_context(locked(directory.path))
                 directory.check_own()
                 finish_archiving(directory.path)
-                settings = _going_on(settings, directory)
-            else:  # and finds the checkpoint to resume for all
+                settings = _with_restart(settings, directory)
+            else:  # rank 0 finds the checkpoint to resume
                 settings = replace(settings, resume=None)
             if not settings.executor.simulated and "RANK" not in os.environ:
                 fork_server.start(settings.model.target.path, settings.dataset.target.path)
@@ -91,53 +91,52 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
         return code
 
 
-def _going_on(settings: "Settings", directory: RunDirectory) -> "Settings":
+def _with_restart(settings: "Settings", directory: RunDirectory) -> "Settings":
     """The settings; a run that torchrun has restarted resumes from its own checkpoints."""
     if not is_torchruns():
         return settings
     from pipetrain.launch.rendezvous import restarted
 
-    anew = restarted() and (settings.resume is None or any(directory.checkpoints.glob("*")))
-    return replace(settings, resume="auto") if anew else settings
+    again = restarted() and (settings.resume is None or any(directory.checkpoints.glob("*")))
+    return replace(settings, resume="auto") if again else settings
 
 
 def _lead(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
-    """Runs the stages from this process, which starts the others or simulates them and alone writes to the terminal."""
+    """Runs the stages from this process, which starts the workers or simulates them."""
     from pipetrain.commands.run.reporting import reporting
 
     if job.finished:
-        _say_finished(job)
+        _report_finished(job)
         return ExitCode.COMPLETED
     try:
-        with reporting(job, hydra) as shown:
-            shown.summary = _carry_out(job, shown, interruption)
+        with reporting(job, hydra) as report:
+            if job.settings.executor.simulated:
+                from pipetrain.launch.worker import run_simulated
+
+                report.summary = run_simulated(job, report.bar.update, interruption)
+            else:
+                report.summary = _launch(job, report.bar, interruption)
             interruption.settle()
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         interruption.settle()
         return ended_early(job, error, hydra)
-    return ended_as(job, shown.summary, hydra)
+    return ended_as(job, report.summary, hydra)
 
 
-def _say_finished(job: "Job") -> None:
-    steps = job.start_step
-    print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
-
-
-def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> dict[str, Any]:
+def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[str, Any]:
+    from pipetrain.launch.launcher import launch, with_restarts
     from pipetrain.tracking.progress import MetricsTail
 
-    if job.settings.executor.simulated:
-        from pipetrain.launch.worker import run_simulated
-
-        return run_simulated(job, shown.bar.update, interruption)
-    from pipetrain.launch.launcher import launch
-    from pipetrain.launch.restarts import with_restarts
-
     def attempt(job: "Job") -> dict[str, Any]:
-        with contextlib.closing(MetricsTail(job.run, shown.bar, shown.bar.begun_at)):
+        with contextlib.closing(MetricsTail(job.run, bar, bar.begun_at)):
             return launch(job, interruption)
 
-    return with_restarts(job, attempt, interruption, shown.bar.begin_again)
+    return with_restarts(job, attempt, interruption, bar.begin_again)
+
+
+def _report_finished(job: "Job") -> None:
+    steps = job.start_step
+    print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
 
 
 def _join(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
@@ -152,15 +151,15 @@ def _join(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode
     except ConfigError as error:
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     if job.finished:
-        _say_finished(job)
+        _report_finished(job)
     writes = rank == 0 and not job.finished
 
     if writes:
         job.run.forget_failures()
     try:
-        with reporting(job, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-            shown.summary = run_under_torchrun(job, shown.bar.update, _tell_end, interruption)
-        interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
+        with reporting(job, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as report:
+            report.summary = run_under_torchrun(job, report.bar.update, _report_end, interruption)
+        interrupted = report.summary is not None and report.summary["status"] == "interrupted"
     except KeyboardInterrupt:
         interrupted = True
     except Exception as error:
@@ -171,19 +170,19 @@ def _join(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode
         if writes:
             print(how_to_continue(job, hydra), flush=True)
         exit_now(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
-    if shown.summary is not None and shown.summary["status"] == "diverged":
-        exit_now(ended_as(job, shown.summary, hydra))
+    if report.summary is not None and report.summary["status"] == "diverged":
+        exit_now(ended_as(job, report.summary, hydra))
     return ExitCode.COMPLETED
 
 
-def _tell_end(job: "Job", failure: str | None) -> None:
-    """Tells how a run ended that has no launcher of ours to say so; in any process, as rank 0 may be what failed."""
+def _report_end(job: "Job", failure: str | None) -> None:
+    """Writes and prints how a run without our launcher ended; any process may, as rank 0 may have failed."""
     from pipetrain.run.outcome import ensure_summary
     from pipetrain.tracking import summary
 
-    told = summary.read(job.run)
+    is_known = summary.read(job.run) is not None
     ensure_summary(job, "failed" if failure else "interrupted", failure or "a signal")
-    if failure and told is None:
+    if failure and not is_known:
         os.write(2, f"pipetrain: error: {failure}; logs in {job.run.logs}\n".encode())
 
 

@@ -33,7 +33,7 @@ class Reporting:
 
 @contextlib.contextmanager
 def reporting(job: Job, hydra: DictConfig, *, writes: bool = True, shows: bool = True) -> Iterator[Reporting]:
-    """Around a run: what is known before it, its progress, and what it came to.
+    """Around a run: prints its plan, then its progress, and at the end its summary.
 
     Args:
         job: of the run.
@@ -43,33 +43,27 @@ def reporting(job: Job, hydra: DictConfig, *, writes: bool = True, shows: bool =
     """
     if writes:
         _begin(job, hydra)
+    starting = "the simulation"
+    if not job.settings.executor.simulated:
+        starting = counted(job.placement.num_processes, "process", "processes")
     bar = ProgressBar(
         RunLength(job.timetable.total_steps, job.timetable.steps_per_epoch, job.timetable.evaluations),
-        _starting(job),
+        f"starting {starting}",
         job.start_step,
         line_seconds=job.settings.log.progress_seconds,
         hidden=not shows,
     )
-    shown = Reporting(bar)
-    try:
-        yield shown
-    finally:
-        bar.close()
-    if shows and shown.summary is not None:
-        print(*summary_lines(shown.summary), sep="\n", flush=True)
-        if shown.summary["status"] == "completed" and hydra.mode is not RunMode.MULTIRUN and sys.stdout.isatty():
+    report = Reporting(bar)
+    with contextlib.closing(bar):
+        yield report
+    if shows and report.summary is not None:
+        print(*summary_lines(report.summary), sep="\n", flush=True)
+        if report.summary["status"] == "completed" and hydra.mode is not RunMode.MULTIRUN and sys.stdout.isatty():
             print(next_steps(job.run.path, traced=job.settings.trace), flush=True)
 
 
-def _starting(job: Job) -> str:
-    """Status line of a run before its first step."""
-    if job.settings.executor.simulated:
-        return "starting the simulation"
-    return f"starting {counted(job.placement.num_processes, 'process', 'processes')}"
-
-
 def _begin(job: Job, hydra: DictConfig) -> None:
-    """Shows the partition, and writes what is known before the run."""
+    """Prints the plan, and writes the settings and the plan."""
     run = job.run
     print(*plan_table(job.plan, stage_devices(job)), sep="\n")
     for note in job.notes:
@@ -85,7 +79,15 @@ def _begin(job: Job, hydra: DictConfig) -> None:
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {run}", flush=True)
     remove_leftovers(run.path)
-    _set_aside(job)
+    # archives an earlier run, or its checkpoints after the resumed one
+    resume = job.resume
+    if resume is not None and resume.parent == run.checkpoints.resolve():
+        if aside := run.archive_checkpoints_after(resume):
+            print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
+    elif aside := run.archive_previous_run():
+        print(f"an earlier run's files are now in {aside}", flush=True)
+    if resume is not None:
+        records.copy_records_until(RunDirectory(resume.parent.parent), run, job.start_step)
     run.summary.unlink(missing_ok=True)
     run.hydra.mkdir(exist_ok=True)
     stored = OmegaConf.to_yaml(OmegaConf.create(dict(job.settings.stored)))
@@ -94,15 +96,3 @@ def _begin(job: Job, hydra: DictConfig) -> None:
     write_whole(run.hydra / "hydra.yaml", OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})))
     write_whole(run.hydra / "overrides.yaml", OmegaConf.to_yaml(hydra.overrides.task))
     write_whole(run.plan, json.dumps(job.plan.to_json(), indent=2) + "\n")
-
-
-def _set_aside(job: Job) -> None:
-    """Clears the directory of an earlier run, or of checkpoints after the one that this run resumes from."""
-    run, resume = job.run, job.resume
-    if resume is not None and resume.parent == run.checkpoints.resolve():
-        if aside := run.archive_checkpoints_after(resume):
-            print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
-    elif aside := run.archive_previous_run():
-        print(f"an earlier run's files are now in {aside}", flush=True)
-    if resume is not None:
-        records.copy_records_until(RunDirectory(resume.parent.parent), run, job.start_step)

@@ -3,36 +3,46 @@
 import pytest
 
 from pipetrain import cli
-from pipetrain.commands.run.batch_size import TrialEnd, probed
+from pipetrain.commands.run import batch_size
 from pipetrain.errors import ConfigError
 
 
-def limited(samples, *, limit):
-    return TrialEnd(0, "") if samples <= limit else TrialEnd(1, "stage 0 failed: OutOfMemoryError: CUDA out of memory")
+@pytest.fixture
+def found(monkeypatch):
+    """The batch that is found in multiples of a step, if trials end so: number of samples -> exit code, output."""
+
+    def find(step, trial):
+        monkeypatch.setattr(batch_size, "trial", lambda _words, samples: trial(samples))
+        return batch_size._largest_fitting([], step, 1 << 20)
+
+    return find
+
+
+def limited(limit):
+    out_of_memory = "stage 0 failed: OutOfMemoryError: CUDA out of memory"
+    return lambda samples: (0, "") if samples <= limit else (1, out_of_memory)
 
 
 @pytest.mark.parametrize(("limit", "step"), [(100, 1), (100, 8), (8, 8)])
-def test_largest_fitting_batch_is_found_to_a_sixteenth(limit, step):
-    found = probed([], step, 1 << 20, lambda samples: limited(samples, limit=limit))
-    assert found % step == 0
-    assert limit * 15 / 16 - step < found <= limit
+def test_largest_fitting_batch_is_found_to_a_sixteenth(found, limit, step):
+    samples = found(step, limited(limit))
+    assert samples % step == 0
+    assert limit * 15 / 16 - step < samples <= limit
 
 
-def test_batch_that_is_larger_than_an_epoch_is_none():
-    def trial(samples):
-        return TrialEnd(0, "") if samples <= 50 else TrialEnd(2, "more than the 50 samples of an epoch")
-
-    assert 46 <= probed([], 1, 1 << 20, trial) <= 50
+def test_batch_that_is_larger_than_an_epoch_is_none(found):
+    too_many = (2, "more than the 50 samples of an epoch")
+    assert 46 <= found(1, lambda samples: (0, "") if samples <= 50 else too_many) <= 50
 
 
-def test_device_too_small_for_one_microbatch_each_is_told():
+def test_device_too_small_for_one_microbatch_each_is_told(found):
     with pytest.raises(ConfigError, match="not even 4 samples fit"):
-        probed([], 4, 1 << 20, lambda samples: limited(samples, limit=3))
+        found(4, limited(3))
 
 
-def test_run_that_fails_for_another_reason_is_told_with_it():
+def test_run_that_fails_for_another_reason_is_told_with_it(found):
     with pytest.raises(ConfigError, match="no such file"):
-        probed([], 1, 1 << 20, lambda _: TrialEnd(2, "pipetrain: error: dataset: no such file\n"))
+        found(1, lambda _samples: (2, "pipetrain: error: dataset: no such file\n"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 from support.cli import TINY, pipetrain
 
-from pipetrain.commands.run import sweep_ends
+from pipetrain.commands.run import sweep
 from pipetrain.commands.run.objective import check_search, objective_of, searches
 from pipetrain.errors import ConfigError, ExitCode
 
@@ -99,15 +99,11 @@ def test_search_goes_the_way_that_the_metric_gets_better():
     [("loss", (0, 3), 0), (None, (0, 3), 3), ("loss", (3, 3), 3), ("loss", (3, 2, 0), 2), ("loss", (0, 1, 3), 1)],
 )
 def test_run_that_diverges_is_a_result_of_a_search(tmp_path, objective, codes, code):
-    sweep_ends.begin(tmp_path, objective)
-    try:
-        (tmp_path / ".ends").mkdir()
-        for number, each in enumerate(codes):
-            end = {"path": "x", "code": each, "settings": {}, "asked": []}
-            (tmp_path / ".ends" / f"{number}.json").write_text(json.dumps(end))
-        assert sweep_ends.exit_code() == code
-    finally:
-        sweep_ends.forget()
+    (tmp_path / ".ends").mkdir()
+    for number, each in enumerate(codes):
+        end = {"path": "x", "code": each, "settings": {}, "asked": []}
+        (tmp_path / ".ends" / f"{number}.json").write_text(json.dumps(end))
+    assert sweep.exit_code(sweep.Sweep(tmp_path, objective)) == code
 
 
 @pytest.mark.slow

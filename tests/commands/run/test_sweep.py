@@ -1,4 +1,4 @@
-"""How a sweep ends: by the exit codes of its runs, wherever they ran, with a table of those that there are."""
+"""How a sweep ends, with what exit code and table, and what its runs are called."""
 
 import os
 import re
@@ -8,7 +8,8 @@ from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.utils import JobReturn, JobStatus
 
 from pipetrain import cli
-from pipetrain.commands.run import one_run, sweep_ends
+from pipetrain.commands.run import one_run, sweep
+from pipetrain.commands.run.sweep import constant, folder_name, number_of_runs
 from pipetrain.errors import ExitCode
 
 WORDS = ["run", "--multirun", "hydra.sweep.dir=sweep", "train.epochs=0,-1"]
@@ -84,7 +85,7 @@ def test_sweep_that_ctrl_c_ends_shows_the_runs_that_there_are(folder, monkeypatc
     assert re.search(r" 1 refused$", out, re.MULTILINE)
     assert "next: " not in out, "no run has left anything to look at"
     assert not (folder / ".ends").exists()
-    assert sweep_ends.sweep() is None
+    assert sweep.current() is None
 
 
 def test_sweep_interrupted_before_first_run_has_no_table(monkeypatch, capfd):
@@ -101,3 +102,42 @@ def test_killed_sweep_outcomes_do_not_reach_the_next(folder):
     (folder / ".ends").mkdir(parents=True)
     (folder / ".ends" / "-1.json").write_text('{"path": "x", "code": 1, "settings": {}, "asked": []}')
     assert cli.carry_out(WORDS) is ExitCode.WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    ("differing", "name"),
+    [
+        ("method=pipedream optimizer.lr=0.1 seed=0", "3_pipedream_lr=0.1_seed=0"),
+        ("executor=simulated method=gpipe", "3_gpipe_executor=simulated"),
+        ("partition.ppv=[1,2] +model.width=32", "3_ppv=-1-2-_width=32"),
+        ("dataset.root=/data/a", "3_root=-data-a"),
+        ("", "3"),
+        ("method._target_=mylib.Nesterov seed=0", "3_Nesterov_seed=0"),
+        ("dataset.root=" + "a/very/long/path" * 8, "3"),
+    ],
+)
+def test_run_folder_is_named_by_differences_in_safe_characters(differing, name):
+    assert folder_name(3, differing) == name
+
+
+def test_settings_equal_in_all_runs_are_not_in_names():
+    words = ["method=gpipe,pipedream", "model=lenet5", "+model.width=32", "optimizer.lr=choice(0.1,0.2)", "seed=7"]
+    assert constant(words, {}) == ["model", "model.width", "seed"]
+    assert constant(["method=gpipe"], {"method": "gpipe,lwp", "seed": "0,1", "train.epochs": 3}) == [
+        "method",
+        "train.epochs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "swept", "count"),
+    [
+        (["method=gpipe,lwp", "seed=0,1,2", "model=lenet5"], {}, 6),
+        (["seed=5"], {"method": "gpipe,lwp", "seed": "0,1,2"}, 2),
+        (["seed=range(0,4)"], {}, 4),
+        (["executor=glob(*)", "seed=0,1"], {}, 4),
+        (["optimizer.lr=interval(0,1)"], {}, None),
+    ],
+)
+def test_runs_of_a_sweep_are_counted(words, swept, count):
+    assert number_of_runs(words, swept) == count

@@ -1,0 +1,265 @@
+"""A sweep around its runs: the lock of its folder, a name for each run, their ends, and a comparison of them.
+
+Launchers may carry out the runs in other processes, so each writes its end to a file.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from hydra.conf import HydraConf
+from hydra.experimental.callback import Callback
+from hydra.types import TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+from typing_extensions import override
+
+from pipetrain.commands.output_folder import directory_error
+from pipetrain.commands.run import objective
+from pipetrain.config.choices import with_own_names
+from pipetrain.config.composition import choices_made, overrides_of
+from pipetrain.config.schema import TARGET
+from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.error_line import report_error
+from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.run_directory import RunDirectory, check_own, runs_in
+from pipetrain.tracking.run_lock import locked
+from pipetrain.tracking.stored_settings import values_set
+
+_ENDS = ".ends"
+_HYDRAS = "multirun.yaml"
+_LONGEST_NAME = 80
+_UNSAFE = re.compile(r"[^\w.=+-]+")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The sweep that this process carries out.
+
+    Attributes:
+        folder: of all its runs.
+        objective: the optimized metric, such as `top1` or `best_top1`; None if the sweeper runs every combination.
+    """
+
+    folder: Path
+    objective: str | None
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """End of one run of a sweep.
+
+    Attributes:
+        path: its directory, which a refused run does not have.
+        code: its exit code.
+        settings: values that were set, by their names on the command line.
+        asked: names that were given on the command line.
+    """
+
+    path: str
+    code: int
+    settings: Mapping[str, Any]
+    asked: Sequence[str]
+
+
+# not in the callback, which launchers copy to their processes
+_sweep: Sweep | None = None
+_lock = ExitStack()
+
+
+def begin(folder: Path, objective: str | None) -> None:
+    """Locks the folder of a sweep and begins the sweep in this process.
+
+    Raises:
+        ConfigError: another process has locked the folder, or files of ours lead out of it.
+    """
+    global _sweep
+    _lock.callback(_remove_empty_sweep, folder)
+    _lock.enter_context(locked(folder))
+    for name in (_HYDRAS, _ENDS):
+        check_own(folder / name)
+    _lock.callback(shutil.rmtree, folder / _ENDS, ignore_errors=True)
+    shutil.rmtree(folder / _ENDS, ignore_errors=True)  # of a sweep that was killed
+    _sweep = Sweep(folder, objective)
+
+
+def end() -> None:
+    """Ends the sweep of this process, if there is one: frees the lock, and removes the files and an empty folder."""
+    global _sweep
+    _sweep = None
+    _lock.close()
+
+
+def _remove_empty_sweep(folder: Path) -> None:
+    with suppress(OSError):
+        if {each.name for each in folder.iterdir()} <= {_HYDRAS}:
+            (folder / _HYDRAS).unlink(missing_ok=True)
+            RunDirectory(folder).remove_if_empty()
+
+
+def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
+    """Adds the end of a run to its sweep; the run may be in another process than the sweep.
+
+    Args:
+        hydra: Hydra's own settings of the run.
+        config: settings of the run.
+        code: its exit code.
+    """
+    try:
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException:  # its value cannot be resolved
+        plain = {}
+    settings = values_set(plain, with_own_names(choices_made(hydra.runtime.choices), plain))
+    asked = [word.lstrip("+").partition("=")[0] for word in hydra.overrides.task]
+    folder = Path(hydra.sweep.dir) / _ENDS
+    folder.mkdir(parents=True, exist_ok=True)
+    end = RunEnd(hydra.runtime.output_dir, code, settings, asked)
+    write_whole(folder / f"{hydra.job.num}.json", json.dumps(asdict(end)))
+
+
+def current() -> Sweep | None:
+    """The sweep that this process carries out, if any."""
+    return _sweep
+
+
+def ends(folder: Path) -> list[RunEnd]:
+    """Ends of a sweep's runs so far, in the order of their numbers."""
+    files = sorted((folder / _ENDS).glob("*.json"), key=lambda file: int(file.stem))
+    return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def exit_code(sweep: Sweep) -> ExitCode:
+    """The first exit code of the sweep's runs that is not 0.
+
+    A search treats a diverged run as an ordinary result, as long as one run completed.
+    """
+    codes = [ExitCode(end.code) for end in ends(sweep.folder)]
+    if sweep.objective and ExitCode.COMPLETED in codes:
+        codes = [code for code in codes if code is not ExitCode.DIVERGED]
+    return next((code for code in codes if code), ExitCode.COMPLETED)
+
+
+class SweepReport(Callback):
+    """Begins the sweep, names its runs, prints which one begins, and compares them after the sweep."""
+
+    def __init__(self) -> None:
+        self._total: int | None = None
+
+    @override
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        words, params = list(config.hydra.overrides.task), config.hydra.sweeper.get("params")
+        # not every sweeper varies settings itself
+        swept = {str(name): value for name, value in params.items()} if isinstance(params, DictConfig) else {}
+        try:
+            self._begin(config, words, swept)
+        except (ConfigError, OSError, OmegaConfBaseException) as error:
+            refused = error if isinstance(error, ConfigError) else directory_error(error)
+            if refused is None:
+                raise
+            # Hydra turns another exception of a callback into a warning and continues
+            raise SystemExit(report_error(refused, ExitCode.WRONG_USAGE)) from error
+        same = ",".join(f"'{name}'" for name in constant(words, swept))
+        with read_write(config), open_dict(config):
+            config.hydra.overrides.hydra.append(f"hydra.job.config.override_dirname.exclude_keys=[{same}]")
+
+    def _begin(self, config: DictConfig, words: Sequence[str], swept: Mapping[str, object]) -> None:
+        searches = objective.searches(config)
+        begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
+        if not searches:
+            self._total = number_of_runs(words, swept)
+        else:
+            objective.check_search(config)
+            # a grid may have fewer runs than requested
+            is_grid = "grid" in str(config.hydra.sweeper.get("sampler")).lower()
+            self._total = None if is_grid else config.hydra.sweeper.get("n_trials")
+        if self._total == 0:
+            raise ConfigError(f"--multirun {' '.join(words)}: no run; a glob or range in it has no values")
+
+    @override
+    def on_job_start(self, config: DictConfig, *, task_function: TaskFunction, **kwargs: Any) -> None:
+        job = config.hydra.job
+        if "num" not in job or os.environ.get("RANK", "0") != "0":
+            return
+        total = f" of {self._total}" if self._total else ""
+        print(f"\nrun {job.num + 1}{total}: {job.override_dirname}", flush=True)
+
+    @override
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        show()
+
+
+def show() -> None:
+    """Shows the runs of this process's sweep side by side, if there are any."""
+    sweep = current()
+    if sweep is None:
+        return
+    # from here on torch is needed, which takes seconds to import
+    from pipetrain.report.sweep import comparison, sweep_tables
+    from pipetrain.report.sweep.compared_run import ComparedRun
+    from pipetrain.report.sweep.groups import collect
+
+    folder = sweep.folder
+    refused = [
+        ComparedRun(Path(end.path), "refused", "before its start, as was said above", end.settings, end.asked)
+        for end in ends(folder)
+        if not RunDirectory(Path(end.path)).config.exists()
+    ]
+    if os.environ.get("RANK", "0") != "0" or not (refused or runs_in(folder)):
+        return
+    found = collect([folder], {}, refused)
+    known = any(sweep.objective in run.values for group in found.groups for run in group.runs)
+    groups, metric = comparison.ranked(found.groups, sweep.objective if known else None)
+    print(f"\n{sweep_tables.text(groups, metric, found.skipped)}\n")
+    if runs_in(folder):
+        print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
+
+
+def folder_name(number: int, differing: str) -> str:
+    """The folder of a run of a sweep, such as `3_pipedream_lr=0.1_seed=0`; its number alone if that gets too long.
+
+    Args:
+        number: of the run.
+        differing: the settings that differ, such as `method=pipedream optimizer.lr=0.1 seed=0`.
+    """
+    # nearly every sweep varies `method=`, whose value says enough
+    words = sorted(differing.split(" "), key=lambda word: not word.startswith("method="))
+    short = [word.removeprefix("method=").lstrip("+") for word in words if word]
+    name = "_".join([str(number), *(_UNSAFE.sub("-", _without_section(word)) for word in short)])
+    return name if len(name) <= _LONGEST_NAME else str(number)
+
+
+def _without_section(word: str) -> str:
+    setting, equals, value = word.partition("=")
+    last = setting.rpartition(".")[2]
+    if last == TARGET:
+        return value.rpartition(".")[2]
+    return f"{last}={value}" if equals else word
+
+
+def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:
+    """The given settings that are the same in all runs.
+
+    Args:
+        words: the overrides of the sweep.
+        swept: settings that the sweeper itself varies, by name.
+    """
+    given = overrides_of(words)
+    names = {each.key_or_group for each in given}
+    given += overrides_of([f"{name}={value}" for name, value in swept.items() if name not in names])
+    return [each.key_or_group for each in given if not each.is_sweep_override()]
+
+
+def number_of_runs(words: Sequence[str], swept: Mapping[str, object]) -> int | None:
+    """Number of runs of Hydra's own sweeper; None if a word needs another sweeper."""
+    parsed = overrides_of([*(f"{name}={value}" for name, value in swept.items()), *words])
+    last = {each.key_or_group: each for each in parsed}
+    if any(each.is_sweep_override() and not each.is_discrete_sweep() for each in last.values()):
+        return None
+    return prod(len(list(each.sweep_string_iterator())) for each in last.values() if each.is_sweep_override())
