@@ -13,6 +13,7 @@ from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.run_plan import make_plan
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_chain
+from pipetrain.tracking.run_directory import RunDirectory
 
 NAMES = [name for name in library_models.MODELS if find_spec(name.split("/")[0])]
 
@@ -29,7 +30,7 @@ def test_library_models_have_equal_bits_on_two_stages(tmp_path, capsys):
         rows.append([name, method, layers - 1, difference])
     ran = distributed(jobs)
     for row, made, theirs in zip(rows, jobs, ran, strict=True):
-        ours = simulated(replace(made, run=replace(made.run, path=made.run.path / "simulated")))
+        ours = simulated(replace(made, run=RunDirectory(made.run.path / "simulated")))
         row.append(all(ours[bits] == theirs[bits] for bits in ("weights_sha256", "loss_sha256")))
     with capsys.disabled():
         print(f"\n{'model':50} {'method':16} {'cuts':>4}  {'difference':>10}  equal bits")
