@@ -146,12 +146,11 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def exchange(self, value: Any) -> list[Any]:
-        """Values of all processes by rank, in every process. All call it with a value that JSON can hold, and wait."""
+    def exchange(self, value: Any, *, background: bool = False) -> list[Any]:
+        """Values of all processes by rank, in every process. All call it with a value that JSON can hold, and wait.
 
-    @abstractmethod
-    def exchange_in_background(self, value: Any) -> list[Any]:
-        """Same as `exchange` over separate connections, for one other thread of each process during training."""
+        `background` takes separate connections, for one other thread of each process during training.
+        """
 
     @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
@@ -180,11 +179,7 @@ class OneProcess(Executor):
         return {name: dense(tensor.detach()) for name, tensor in self.own_state().items()}
 
     @override
-    def exchange(self, value: Any) -> list[Any]:
-        return [value]
-
-    @override
-    def exchange_in_background(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, *, background: bool = False) -> list[Any]:
         return [value]
 
     @override
@@ -201,20 +196,18 @@ class ManyProcesses(Executor):
         self.transport: Transport = transport
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage
-        self._aside = transport.control_group()
+        self._background = transport.control_group()
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
         return collect_tensors(self.own_state(), self.last_rank, self.hooks.waiting)
 
     @override
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, *, background: bool = False) -> list[Any]:
+        if background:
+            return control.all_gather_json(value, self._background)
         with self.hooks.waiting("all processes"):
             return control.all_gather_json(value)
-
-    @override
-    def exchange_in_background(self, value: Any) -> list[Any]:
-        return control.all_gather_json(value, self._aside)
 
     @override
     def gather(self, values: Sequence[Any]) -> list[Any]:

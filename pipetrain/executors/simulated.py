@@ -68,16 +68,10 @@ class _Mailbox(Ports):
         box.messages[kind, microbatch] = tuple(map(dense_copy, tensors))
 
     @override
-    def offer_norm(self, this: Round, norm: Tensor) -> None:
-        self._interval.norms[this.first][self._stage] = norm  # the same from each replica
-
-    @override
-    def norms_ready(self, this: Round) -> bool:
-        return len(self._interval.norms[this.first]) == len(self._interval.replicas.counts)
-
-    @override
-    def norms(self, this: Round) -> list[Tensor]:
-        return [norm for _, norm in sorted(self._interval.norms[this.first].items())]
+    def norms(self, this: Round, norm: Tensor) -> list[Tensor] | None:
+        interval, norms = self._interval, self._interval.norms[this.first]
+        norms[self._stage] = norm  # the same from each replica
+        return [norms[stage] for stage in sorted(norms)] if len(norms) == len(interval.replicas.counts) else None
 
 
 class SimulatedExecutor(OneProcess):

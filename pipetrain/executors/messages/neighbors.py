@@ -62,7 +62,6 @@ class Neighbors(Ports):
         self._kept: dict[Kind, int] = {}
         self._keys: dict[BackwardId, Key] = {}
         self._start = 0
-        self._own_norm = torch.zeros(())
         self.tied = TiedMessages([stage], lambda r: r, links)
         self.replica_groups = ReplicaGroups.of(replicas, worker, transport)
         self.averaging: OverlappedAveraging | None = None
@@ -118,20 +117,13 @@ class Neighbors(Ports):
         outbox.settle(self._kept[kind])
 
     @override
-    def offer_norm(self, _this: Round, norm: Tensor) -> None:
+    def norms(self, _this: Round, norm: Tensor) -> list[Tensor]:
         self._links.catch_up()  # what the device waits for is another process's to send
         with self._waiting("its device"):
-            self._own_norm = norm.cpu()
-
-    @override
-    def norms_ready(self, _this: Round) -> bool:
-        return True  # `norms` waits
-
-    @override
-    def norms(self, _this: Round) -> list[Tensor]:
-        norms = [torch.empty_like(self._own_norm) for _ in self._replicas.places]
+            own = norm.cpu()
+        norms = [torch.empty_like(own) for _ in self._replicas.places]
         with self._waiting("the gradient norms of all stages"), control.lost_stage_on_error():
-            dist.all_gather(norms, self._own_norm)
+            dist.all_gather(norms, own)
         return [norm for norm, (_, replica) in zip(norms, self._replicas.places, strict=True) if replica == 0]
 
 

@@ -226,10 +226,6 @@ class OverlappedAveraging(Averaging):
             self.put(name, gradient)
 
     @override
-    def ready(self, this: Round) -> bool:
-        return True  # `take` waits
-
-    @override
     def take(self, this: Round) -> RoundGradients:
         """Averages over all replicas; waits until all have reached the end of the round.
 
