@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +19,17 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.device_queue import Event, SideStream, event
+from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import Around
 from pipetrain.executors.messages.control import lost_stage_on_error
-from pipetrain.executors.messages.slow_link import SlowLink, Transfer, given_bytes_per_s
 from pipetrain.executors.messages.transport import Transport
+from pipetrain.number_range import POSITIVE
 from pipetrain.tensors import Tensors, flat
 
 _TAGS = 2**30
+_LINK_SPEED = "PIPETRAIN_LINK_GIGABYTES_PER_S"
+"""Variable that slows links down on purpose, to try on one machine what a slower network does to a pipeline."""
+_GIGA = 1e9
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class Spec:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
 
 
+Transfer = Callable[[], object]
+"""Waits for the end of a transfer under way."""
 Receipt = Callable[[str], Tensors]
 """Takes a message whose shapes are known, described by the argument, onto the device of the stage; waits for it.
 
@@ -121,6 +131,44 @@ class Link(ABC):
         with lost_stage_on_error(self.stage), self._links.waiting(what):
             for wait in transfers:
                 wait()
+
+
+def given_bytes_per_s() -> float | None:
+    """The bandwidth that the environment asks for; None: as it is.
+
+    Raises:
+        ConfigError: it is no number above 0.
+    """
+    given = os.environ.get(_LINK_SPEED)
+    if given is None:
+        return None
+    try:
+        gigabytes = float(given)
+    except ValueError:
+        gigabytes = math.nan
+    if gigabytes not in POSITIVE:
+        raise ConfigError(f"{_LINK_SPEED}={given}: {POSITIVE} is needed, such as 0.02; unset, links run at full speed")
+    return gigabytes * _GIGA
+
+
+class SlowLink:
+    """Starts transfers one after the other, each when a link of this speed would have carried it."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free = 0.0
+        self._thread = ThreadPoolExecutor(1, "slow link")
+
+    def send(self, start: Callable[[], Transfer], size: int) -> Transfer:
+        """Has `start` start a transfer of `size` bytes once the link has carried them; waiting raises its error."""
+        self._free = due = max(self._free, time.monotonic()) + size / self._bytes_per_s
+
+        def carry() -> Transfer:
+            time.sleep(max(0.0, due - time.monotonic()))
+            return start()
+
+        started = self._thread.submit(carry)
+        return lambda: started.result()()
 
 
 class HostLink(Link):

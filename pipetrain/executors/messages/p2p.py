@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data.loader import Loader, microbatch_sizes
-from pipetrain.executors.messages.links import Link, Receipt, Spec, bytes_of
-from pipetrain.executors.messages.slow_link import Transfer
+from pipetrain.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.module import BackwardId
 from pipetrain.tensors import Tensors, dense
