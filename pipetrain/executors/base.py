@@ -91,7 +91,7 @@ class Executor(ABC):
             BrokenOffError: the run is to end; in every process before the same part.
         """
         for stage in self.stages:
-            stage.carried.begin_evaluation()
+            stage.carried.evaluated = {}
         begun = self.hooks.gate.begun
         for part in range(number) if own is None else own:
             self._come_to(begun + part + 1)

@@ -25,8 +25,6 @@ from pipetrain.stage.module import BackwardId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors, dense_copy
 
-_NO_HOOKS = RunHooks()
-
 
 @dataclass(frozen=True)
 class _Interval:
@@ -78,11 +76,7 @@ class SimulatedExecutor(OneProcess):
     """All stages in this process, in turns; idle shares follow from replaying their measured times."""
 
     def __init__(
-        self,
-        stages: Sequence[Stage],
-        phases: Sequence[Phase],
-        hooks: RunHooks = _NO_HOOKS,
-        clip_norm: float | None = None,
+        self, stages: Sequence[Stage], phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None = None
     ) -> None:
         super().__init__(phases, hooks, clip_norm)
         self._played_until = 0.0
@@ -100,7 +94,10 @@ class SimulatedExecutor(OneProcess):
         self._run(runners, boxes, begun)
         ended_after = self.hooks.gate.ended_after
         minibatches = interval.minibatches if ended_after is None else ended_after - begun
-        self._drain()
+        firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
+        for stage in self.stages:
+            if stage.replica:
+                stage.take_buffers(firsts[stage.index].buffers)
         if not minibatches:
             return IntervalTimes([None] * len(self.stages))
         played = self._played(rules, minibatches)
@@ -118,12 +115,6 @@ class SimulatedExecutor(OneProcess):
         }
         interval.boxes.extend(_Mailbox(stage.index, interval, rounds.get(stage.index)) for stage in self.stages)
         return interval.boxes
-
-    def _drain(self) -> None:
-        firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
-        for stage in self.stages:
-            if stage.replica:
-                stage.take_buffers(firsts[stage.index].buffers)
 
     def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int) -> None:
         """Runs all lists: each stage as far as its inputs allow, then the next stage."""

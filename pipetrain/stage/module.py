@@ -180,7 +180,7 @@ class StageModule(nn.Module):
         """All layers in turn in evaluation mode; no state changes but what the evaluation itself carries on."""
         training = [module for module in self.modules() if module.training]
         self.eval()
-        with self.carried.evaluating():
+        with self.carried.aside(self.carried.evaluated):
             outputs: Tensors = self(*tensors, microbatch=(0, 0))
         for module in training:
             module.training = True

@@ -97,19 +97,13 @@ class Link(ABC):
         self._transfers = (self._transfers + 1) % _TAGS
         return self._transfers
 
-    def send_header(self, header: Tensor) -> Transfer:
-        """Starts to send the shapes of a message, in host memory."""
-        return self._start_sending(header, self.groups.headers)
-
-    def receive_header(self, header: Tensor) -> Transfer:
-        """Starts to receive the shapes of a message."""
-        return self._start_receiving(header, self.groups.headers)
-
-    def _start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+    def start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+        """Starts to receive a tensor in host memory."""
         with lost_stage_on_error(self.stage):
             return _started(dist.irecv(tensor, self.peer, group, self.next_tag())).wait
 
-    def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+    def start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+        """Starts to send a tensor in host memory."""
         tag = self.next_tag()
         with lost_stage_on_error(self.stage):
             return _started(dist.isend(tensor, self.peer, group, tag)).wait
@@ -184,12 +178,12 @@ class HostLink(Link):
     @override
     def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
         in_host_memory = tensor.cpu()
-        return in_host_memory, self._start_sending(in_host_memory, self.groups.payload)
+        return in_host_memory, self.start_sending(in_host_memory, self.groups.payload)
 
     @override
-    def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+    def start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         if self._slow is None:
-            return super()._start_sending(tensor, group)
+            return super().start_sending(tensor, group)
         tag = self.next_tag()
         return self._slow.send(lambda: _started(dist.isend(tensor, self.peer, group, tag)).wait, tensor.nbytes)
 
@@ -197,7 +191,7 @@ class HostLink(Link):
     def expect(self, specs: Sequence[Spec]) -> Receipt:
         buffers = [spec.empty(torch.device("cpu")) for spec in specs]
         payload = self.groups.payload
-        transfers = [self._start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
+        transfers = [self.start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
 
         def take(what: str) -> Tensors:
             self.wait(transfers, what)
