@@ -40,13 +40,7 @@ class IntervalTimes:
 
 
 class Executor(ABC):
-    """Trains and evaluates the stages of this process together with those of other processes.
-
-    Args:
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-    """
+    """Trains and evaluates the stages of this process together with those of other processes."""
 
     stages: Sequence[BaseStage]
     """The stages of this process, in order."""

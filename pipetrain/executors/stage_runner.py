@@ -63,15 +63,7 @@ class _Minibatch:
 
 
 class StageRunner:
-    """Runs the operation list of one stage between two drains, one operation at a time.
-
-    Args:
-        cursor: the stage and its list.
-        ports: connections of the stage.
-        feed: data of the stage.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        hooks: callbacks of the run.
-    """
+    """Runs the operation list of one stage between two drains, one operation at a time."""
 
     def __init__(
         self, cursor: ReadCursor[Stage], ports: Ports, feed: Feed, clip_norm: float | None, hooks: RunHooks

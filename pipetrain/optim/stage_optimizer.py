@@ -18,13 +18,7 @@ _NUMBERS = ("step", "mu_product")
 
 
 class StageOptimizer:
-    """Applies one minibatch's gradient to a stage's parameters, and predicts the next step.
-
-    Args:
-        build: makes the torch optimizer from a list of parameters.
-        parameters: name -> parameter that requires a gradient; may be empty.
-        rate: learning rate of update k.
-        updates: number of updates that the parameters have had.
+    """Applies one minibatch's gradient to a stage's parameters, of which there may be none, and predicts the next step.
 
     Attributes:
         scale: factor of a method on the rate of update k.

@@ -34,10 +34,8 @@ class Training:
     Attributes:
         optimizer: a stage's parameters -> its optimizer, one of torch's.
         rate: learning rate of each update, counted from the start of the run.
-        loss: of the model's outputs and the targets.
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
-        device: of the stages.
         arithmetic: precision and memory format.
     """
 
@@ -51,13 +49,7 @@ class Training:
 
 
 class BaseStage(ABC):
-    """The part of a stage that its updates change.
-
-    Args:
-        index: r.
-        parameters: local name -> parameter.
-        training: options of the pipeline.
-    """
+    """The part of a stage that its updates change; names of parameters are local to its module."""
 
     full_names: dict[str, str]
     """Local name -> the tensor's name in the whole model."""

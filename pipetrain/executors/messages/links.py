@@ -72,14 +72,7 @@ class LinkGroups(NamedTuple):
 
 
 class Link(ABC):
-    """One direction between this process and a neighbor.
-
-    Args:
-        peer: the neighbor's rank.
-        stage: its stage, for error messages.
-        groups: of this direction.
-        links: of this process.
-    """
+    """One direction between this process and the one of rank `peer`, which has the stage `stage`."""
 
     ahead: int
     """Number of messages that a receiver prepares for before they are taken."""
@@ -257,10 +250,6 @@ class Links:
     A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
     whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
     in whatever operation its host happened to block.
-
-    Args:
-        transport: of the run.
-        waiting: context around every wait for another process, given its description.
     """
 
     def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:

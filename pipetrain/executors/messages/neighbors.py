@@ -71,12 +71,9 @@ class Neighbors(Ports):
     def begin(
         self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
     ) -> None:
-        """Announces an interval: which messages will come, and how many sent ones may be unread at any time.
+        """Announces an interval, given the lists of all workers and the keys of all messages.
 
-        Args:
-            lists: of all workers.
-            cursor: at the beginning of this worker's list.
-            keys: of each message.
+        They say which messages will come, and how many sent ones may be unread at any time.
         """
         self._keys, self._start = keys, cursor.start
 

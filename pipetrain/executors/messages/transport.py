@@ -114,7 +114,6 @@ class DeviceIdentity:
         machine: the boot of its machine.
         bus: address on the PCI bus; empty if torch does not report it.
         uuid: of the device, or of the instance if the GPU is partitioned.
-        name: of the device.
     """
 
     kind: str
