@@ -31,9 +31,7 @@ class _Interval:
     """What the mailboxes of an interval share.
 
     Attributes:
-        replicas: of each stage.
         start: minibatches of the run before the interval.
-        tied: gradients of weights that stages share.
         boxes: mailbox of each worker.
         norms: first minibatch of a round -> stage -> its squared gradient norm.
     """
