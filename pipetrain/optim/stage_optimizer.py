@@ -29,14 +29,13 @@ class StageOptimizer:
         build: Callable[[list[nn.Parameter]], Optimizer],
         parameters: Mapping[str, nn.Parameter],
         rate: Rate,
-        updates: int = 0,
     ) -> None:
         self.parameters = dict(parameters)
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
         self.optimizer = build(list(self.parameters.values())) if self.parameters else None
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
-        self.updates = updates
+        self.updates = 0
         self._made = dict.fromkeys(self.parameters, 0)
         """Updates of each weight, which torch may count on the device, where a look would wait for it."""
         self._keeps_last_gradients = False
