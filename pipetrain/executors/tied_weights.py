@@ -34,9 +34,7 @@ class Part(NamedTuple):
 class TiedGradients:
     """Parts that stages have offered for an update, until every stage that shares the weight has taken the sum.
 
-    Attributes:
-        ties: of the model.
-        takers: the stages that take the sums here.
+    `takers` are the stages that take the sums here.
     """
 
     ties: Sequence[Tie]

@@ -160,7 +160,6 @@ class ForwardGraph:
         version: of these weights; None if the backward reads others, so that these are freed.
         number: updates of the version when it was read.
         saved: saved weights by name, if the backward reads others.
-        bytes: of the tensors that the graph keeps.
     """
 
     inputs: Sequence[Tensor]

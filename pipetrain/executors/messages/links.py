@@ -121,7 +121,7 @@ class Link(ABC):
 
 
 def given_bytes_per_s() -> float | None:
-    """The bandwidth that the environment asks for; None: as it is.
+    """Bandwidth that the environment limits links to; None for no limit.
 
     Raises:
         ConfigError: it is no number above 0.

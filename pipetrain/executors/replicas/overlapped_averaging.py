@@ -22,8 +22,6 @@ class ReplicaGroups:
 
     Attributes:
         count: R.
-        replica: index of this one.
-        transport: of the run.
         apart, together: for gradients on the way to the replica that sums them, and for means on the way back.
         control: for messages in host memory.
         have_losses: True for the last stage.
