@@ -14,7 +14,7 @@ from process_tree import workers
 from support.cli import arguments, environment, fails, pipetrain, run, summary
 from support.pipelines import difference
 from support.processes import needs_proc
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import distributed, job, plan_of, simulated
 
 from pipetrain import cli
 from pipetrain.run.checkpoint import contents, store
@@ -95,10 +95,9 @@ def test_torch_schedules_in_one_process_equal_gpipe(tmp_path):
 def test_torch_schedules_with_several_local_stages_equal_gpipe(tmp_path):
     """Six stages of the seven layers, three in each process."""
     changes = {"dataset": RAGGED, "train": {"batch_size": 8, "microbatches": 4}}
-    bounds = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7)]
-    plan = [{"layers": last - first, "parameters": 1} for first, last in bounds]
+    plan = plan_of([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7)])
     jobs = [
-        replace(torch_job(tmp_path / name, name, 4, {"stages_per_rank": 3}, **changes), bounds=bounds, plan=plan)
+        replace(torch_job(tmp_path / name, name, 4, {"stages_per_rank": 3}, **changes), plan=plan)
         for name in SCHEDULES[:2]
     ]
     jobs = [replace(each, placement=Interleaved1F1B(3).placement(6)) for each in jobs]
