@@ -21,6 +21,7 @@ class AdmissionGate:
         alone: True if this is the only process.
 
     Attributes:
+        begun: number of minibatches that have begun or wait at the gate.
         ended_after: number of minibatches admitted before one was refused; None while none is.
         before: called before each minibatch; an exception ends the run.
         wanted: True if this process has asked for a drain.
@@ -29,21 +30,16 @@ class AdmissionGate:
     """
 
     def __init__(self, *, alone: bool = False) -> None:
+        self.begun = 0
         self.ended_after: int | None = None
         self.before: Callable[[], object] = lambda: None
         self.wanted = False
         self.ends = False
         self.openings = 0
         self._alone = alone
-        self._asked = 0
         self._held = False
         self._end: int | None = None
         self._shut = threading.Event()
-
-    @property
-    def begun(self) -> int:
-        """Number of minibatches that have begun or wait at the gate."""
-        return self._asked
 
     def admits(self, minibatches: int = 1) -> bool:
         """True if the next minibatch may begin; waits while the gate is held.
@@ -55,12 +51,12 @@ class AdmissionGate:
 
     def admits_part(self, minibatches: int = 1) -> bool:
         """Same as `admits` for parts of an evaluation: `before` is not called."""
-        self._asked += minibatches  # before `_held` is read: a thread that holds the gate then counts this minibatch
+        self.begun += minibatches  # before `_held` is read: a thread that holds the gate then counts this minibatch
         if not self._held:
             return True
         self._shut.wait()
         assert self._end is not None
-        if self._asked <= self._end:
+        if self.begun <= self._end:
             return True
         self.ended_after = self._end
         return False
@@ -79,7 +75,7 @@ class AdmissionGate:
     def hold(self) -> int:
         """Admits no further minibatch for now. Returns the number that have begun or wait at the gate."""
         self._held = True
-        return self._asked
+        return self.begun
 
     def shut(self, minibatches: int) -> None:
         """Admits the first `minibatches` minibatches and no more."""
@@ -89,7 +85,7 @@ class AdmissionGate:
     def open(self) -> None:
         """Admits minibatches again, starting with the first that was refused."""
         assert self._end is not None
-        self._asked = self._end
+        self.begun = self._end
         self.ended_after = None
         self.wanted = self._held = False
         self._shut.clear()
@@ -101,4 +97,4 @@ class AdmissionGate:
     def end_here(self) -> None:
         """Ends the run at the present minibatch, on which all processes have agreed by other means."""
         self.ends = True
-        self.ended_after = self._asked
+        self.ended_after = self.begun

@@ -40,13 +40,7 @@ class IntervalTimes:
 
 
 class Executor(ABC):
-    """Trains and evaluates the stages of this process together with those of other processes.
-
-    Args:
-        phases: of the run.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-    """
+    """Trains and evaluates the stages of this process together with those of other processes."""
 
     stages: Sequence[BaseStage]
     """The stages of this process, in order."""
@@ -91,7 +85,7 @@ class Executor(ABC):
             BrokenOffError: the run is to end; in every process before the same part.
         """
         for stage in self.stages:
-            stage.carried.begin_evaluation()
+            stage.carried.evaluated = {}
         begun = self.hooks.gate.begun
         for part in range(number) if own is None else own:
             self._come_to(begun + part + 1)
@@ -146,12 +140,11 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def exchange(self, value: Any) -> list[Any]:
-        """Values of all processes by rank, in every process. All call it with a value that JSON can hold, and wait."""
+    def exchange(self, value: Any, *, background: bool = False) -> list[Any]:
+        """Values of all processes by rank, in every process. All call it with a value that JSON can hold, and wait.
 
-    @abstractmethod
-    def exchange_in_background(self, value: Any) -> list[Any]:
-        """Same as `exchange` over separate connections, for one other thread of each process during training."""
+        `background` takes separate connections, for one other thread of each process during training.
+        """
 
     @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
@@ -180,11 +173,7 @@ class OneProcess(Executor):
         return {name: dense(tensor.detach()) for name, tensor in self.own_state().items()}
 
     @override
-    def exchange(self, value: Any) -> list[Any]:
-        return [value]
-
-    @override
-    def exchange_in_background(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, *, background: bool = False) -> list[Any]:
         return [value]
 
     @override
@@ -201,20 +190,18 @@ class ManyProcesses(Executor):
         self.transport: Transport = transport
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage
-        self._aside = transport.control_group()
+        self._background = transport.control_group()
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
         return collect_tensors(self.own_state(), self.last_rank, self.hooks.waiting)
 
     @override
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, *, background: bool = False) -> list[Any]:
+        if background:
+            return control.all_gather_json(value, self._background)
         with self.hooks.waiting("all processes"):
             return control.all_gather_json(value)
-
-    @override
-    def exchange_in_background(self, value: Any) -> list[Any]:
-        return control.all_gather_json(value, self._aside)
 
     @override
     def gather(self, values: Sequence[Any]) -> list[Any]:

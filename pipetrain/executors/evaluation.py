@@ -27,15 +27,9 @@ def evaluate_model(
     metrics: Metrics = NO_METRICS,
     parts: Iterable[int] | None = None,
 ) -> dict[str, float]:
-    """The loss and metrics of a model that one process computes, over the whole evaluation set.
+    """The loss and metrics of a model that one process computes, over the whole evaluation set; see `evaluate`.
 
-    Args:
-        loader: reads the evaluation set, a part at a time.
-        compute: the model.
-        loss: of the run.
-        device: of the model.
-        metrics: in addition to those of the loss.
-        parts: numbers of the parts, each taken before the part is computed; None for all.
+    The next of `parts` is taken before each part is computed.
     """
     feed = Feed(loader, DrainInterval.whole(len(loader)), device, inputs=True, targets=True)
     parts = range(len(loader)) if parts is None else parts
@@ -45,13 +39,7 @@ def evaluate_model(
 def evaluate(
     outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: Loss, metrics: Metrics = NO_METRICS
 ) -> dict[str, float]:
-    """The loss and metrics over `outputs`, a part of the evaluation set at a time.
-
-    Args:
-        outputs: of the model.
-        targets: returns those of the next part, in host memory or on the device.
-        loss: of the run.
-        metrics: in addition to those of the loss.
+    """The loss and metrics over `outputs`, a part of the evaluation set at a time; `targets` returns those of the next.
 
     Returns:
         `loss`, `perplexity` if there is one, each metric of the loss in percent, and the additional ones.

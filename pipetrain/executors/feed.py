@@ -12,14 +12,9 @@ from pipetrain.tensors import Tensors
 
 
 class Feed:
-    """An interval's inputs and targets in order, on the device of the stage that asks for them.
+    """Inputs, targets, or both, of an interval's minibatches in order, on the device of the stage that takes them.
 
-    Args:
-        loader: reads them.
-        interval: range of minibatches.
-        device: of the stage.
-        inputs, targets: True if the stage takes them.
-        every: distance of the minibatches from one to the next; R for a stage with R replicas.
+    `every` is the distance from one minibatch to the next: R for a stage with R replicas.
     """
 
     def __init__(

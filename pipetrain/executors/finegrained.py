@@ -158,7 +158,6 @@ class WholeModel:
     """The model that computes with the weights of the stages.
 
     Attributes:
-        module: all layers.
         segments: first layers of segments of recomputation; None for no recomputation.
     """
 
@@ -263,10 +262,9 @@ class _Pass:
             used = [reader.recomputation() for reader in self.readers]
             with self.model.module.scratch_buffers(), carried.aside({j: began_with}):
                 loss, leaves, saved = self._forward(used, lambda layer, tensors: self._rejoin(stored, layer, tensors))
+        weights = _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
         if saved is not None:
-            saved.backward_weights = self._backward_weights(used)
-        else:
-            self._backward_weights(used)
+            saved.backward_weights = weights
         self._backward(loss, leaves)
         return value
 
@@ -283,9 +281,6 @@ class _Pass:
         ):
             outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
             return self.model.loss(*outputs, *self.targets), leaves, saved
-
-    def _backward_weights(self, used: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-        return _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
         loss_gradient = torch.full_like(loss, self.loss_weight)

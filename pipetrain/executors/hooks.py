@@ -15,14 +15,6 @@ Around = Callable[[str], AbstractContextManager[None]]
 """A context around something that takes time, given its description."""
 
 
-def _ignore(*_arguments: object) -> None:
-    pass
-
-
-def _nothing_around(_description: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 @dataclass(frozen=True)
 class RunHooks:
     """Callbacks of a run.
@@ -37,10 +29,10 @@ class RunHooks:
         gate: admits each minibatch of a training interval.
     """
 
-    on_step: OnStep = _ignore
-    on_operation: Callable[[Operation], None] = _ignore
-    on_progress: Callable[[str], None] = _ignore
-    waiting: Around = _nothing_around
-    computing: Around = _nothing_around
+    on_step: OnStep = lambda _minibatch, _loss: None
+    on_operation: Callable[[Operation], None] = lambda _operation: None
+    on_progress: Callable[[str], None] = lambda _description: None
+    waiting: Around = lambda _description: nullcontext()
+    computing: Around = lambda _description: nullcontext()
     trace: TraceFile | None = None
     gate: AdmissionGate = field(default_factory=AdmissionGate)

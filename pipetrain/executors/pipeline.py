@@ -34,14 +34,7 @@ def build_pipeline(
 ) -> SimulatedExecutor:
     """A pipeline with all stages in this process, ready to train and evaluate.
 
-    Replicas of a stage stand one after the other in its `stages`.
-
-    Args:
-        chain: the model.
-        bounds: (first layer, last layer exclusive) of each stage.
-        rules: the schedule and the method; or the phases of a run, each with its own.
-        training: how the stages train.
-        hooks: callbacks of the run.
+    Replicas of a stage stand one after the other in its `stages`. `rules` are those of the whole run, or its phases.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous, or stages have replicas.
@@ -77,14 +70,9 @@ def connect_stages(
     clip_norm: float | None = None,
     transport: Transport | None = None,
 ) -> Executor:
-    """Executor of the stages of this process, connected to the other processes; torch.distributed is initialized.
+    """Executor of the stages of this process, from `build_stages`, connected to the other processes.
 
-    Args:
-        stages: of this process, from `build_stages`.
-        rules: as in `build_pipeline`.
-        hooks: callbacks of the run.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        transport: from `agreed_transport`; None for host memory.
+    torch.distributed is initialized. Without a transport, from `agreed_transport`, messages go through host memory.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous.
@@ -107,15 +95,10 @@ def build_finegrained_pipeline(
     hooks: RunHooks = _NO_HOOKS,
     recompute_boundaries: Sequence[int] | None = None,
 ) -> FinegrainedExecutor:
-    """A pipeline whose stages are of single weights; other arguments as in `build_pipeline`.
+    """A pipeline whose stages are of single weights.
 
-    Args:
-        chain: the model.
-        bounds: (first weight unit, last weight unit exclusive) of each stage; see `weight_units`.
-        rules: the schedule and the method, or phases.
-        training: how the stages train.
-        hooks: callbacks of the run.
-        recompute_boundaries: first layers of segments that recompute; None for no recomputation.
+    `bounds` are (first weight unit, last weight unit exclusive) of each stage, see `weight_units`, and
+    `recompute_boundaries` first layers of segments that recompute; None for no recomputation.
     """
     units = weight_units(chain)
     module = StageModule(chain.layers, 0, training.seed, training.arithmetic, training.device, ends=True)

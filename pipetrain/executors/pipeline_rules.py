@@ -16,13 +16,7 @@ from pipetrain.schedules.operation import forward
 
 
 class PipelineRules:
-    """A schedule and a method for so many stages and microbatches.
-
-    Args:
-        schedule: when each stage does what.
-        method: which weights it reads.
-        num_stages, num_microbatches: D and N.
-        segments: stages that recompute together; None for no recomputation.
+    """A schedule and a method for D stages and N microbatches, and the segments of stages that recompute together.
 
     Raises:
         ConfigError: they do not go together.

@@ -25,17 +25,13 @@ from pipetrain.stage.module import BackwardId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors, dense_copy
 
-_NO_HOOKS = RunHooks()
-
 
 @dataclass(frozen=True)
 class _Interval:
     """What the mailboxes of an interval share.
 
     Attributes:
-        replicas: of each stage.
         start: minibatches of the run before the interval.
-        tied: gradients of weights that stages share.
         boxes: mailbox of each worker.
         norms: first minibatch of a round -> stage -> its squared gradient norm.
     """
@@ -68,27 +64,17 @@ class _Mailbox(Ports):
         box.messages[kind, microbatch] = tuple(map(dense_copy, tensors))
 
     @override
-    def offer_norm(self, this: Round, norm: Tensor) -> None:
-        self._interval.norms[this.first][self._stage] = norm  # the same from each replica
-
-    @override
-    def norms_ready(self, this: Round) -> bool:
-        return len(self._interval.norms[this.first]) == len(self._interval.replicas.counts)
-
-    @override
-    def norms(self, this: Round) -> list[Tensor]:
-        return [norm for _, norm in sorted(self._interval.norms[this.first].items())]
+    def norms(self, this: Round, norm: Tensor) -> list[Tensor] | None:
+        interval, norms = self._interval, self._interval.norms[this.first]
+        norms[self._stage] = norm  # the same from each replica
+        return [norms[stage] for stage in sorted(norms)] if len(norms) == len(interval.replicas.counts) else None
 
 
 class SimulatedExecutor(OneProcess):
     """All stages in this process, in turns; idle shares follow from replaying their measured times."""
 
     def __init__(
-        self,
-        stages: Sequence[Stage],
-        phases: Sequence[Phase],
-        hooks: RunHooks = _NO_HOOKS,
-        clip_norm: float | None = None,
+        self, stages: Sequence[Stage], phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None = None
     ) -> None:
         super().__init__(phases, hooks, clip_norm)
         self._played_until = 0.0
@@ -106,7 +92,10 @@ class SimulatedExecutor(OneProcess):
         self._run(runners, boxes, begun)
         ended_after = self.hooks.gate.ended_after
         minibatches = interval.minibatches if ended_after is None else ended_after - begun
-        self._drain()
+        firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
+        for stage in self.stages:
+            if stage.replica:
+                stage.take_buffers(firsts[stage.index].buffers)
         if not minibatches:
             return IntervalTimes([None] * len(self.stages))
         played = self._played(rules, minibatches)
@@ -124,12 +113,6 @@ class SimulatedExecutor(OneProcess):
         }
         interval.boxes.extend(_Mailbox(stage.index, interval, rounds.get(stage.index)) for stage in self.stages)
         return interval.boxes
-
-    def _drain(self) -> None:
-        firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
-        for stage in self.stages:
-            if stage.replica:
-                stage.take_buffers(firsts[stage.index].buffers)
 
     def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int) -> None:
         """Runs all lists: each stage as far as its inputs allow, then the next stage."""

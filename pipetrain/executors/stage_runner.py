@@ -45,16 +45,11 @@ class Ports(Protocol):
         """Sends a message to the neighbor whose operation takes it; does not wait."""
         ...
 
-    def offer_norm(self, this: Round, norm: Tensor) -> None:
-        """Offers this stage's squared gradient norm to all stages; does not wait."""
-        ...
+    def norms(self, this: Round, norm: Tensor) -> list[Tensor] | None:
+        """Squared gradient norms of all stages in order, given that of this stage.
 
-    def norms_ready(self, this: Round) -> bool:
-        """True if `norms` can be called."""
-        ...
-
-    def norms(self, this: Round) -> list[Tensor]:
-        """Squared gradient norms of all stages in order; between processes, waits for them."""
+        In one process None while another stage has yet to give its own; between processes, waits for them.
+        """
         ...
 
 
@@ -68,15 +63,7 @@ class _Minibatch:
 
 
 class StageRunner:
-    """Runs the operation list of one stage between two drains, one operation at a time.
-
-    Args:
-        cursor: the stage and its list.
-        ports: connections of the stage.
-        feed: data of the stage.
-        clip_norm: the largest norm of a gradient; None for no clipping.
-        hooks: callbacks of the run.
-    """
+    """Runs the operation list of one stage between two drains, one operation at a time."""
 
     def __init__(
         self, cursor: ReadCursor[Stage], ports: Ports, feed: Feed, clip_norm: float | None, hooks: RunHooks
@@ -223,17 +210,16 @@ class StageRunner:
         """
         stage, ports = self.stage, self._ports
         self._losses = self._own_losses()
-        if stage.shares_weights:
+        if stage.tied:
             ports.tied.offer(stage.index, stage.tied_gradients)
-            while not ports.tied.ready(stage.index):
+            while (totals := ports.tied.take(stage.index)) is None:
                 yield False
-            stage.take_over(ports.tied.take(stage.index))
+            stage.take_over(totals)
         if ports.averaging is not None:
             ports.averaging.offer(self._round, stage.replica, RoundGradients(stage.gradients.tensors, self._losses))
-            while not ports.averaging.ready(self._round):
-                yield False
             with stage.clock.waiting("recv", self._next_update):
-                averages = ports.averaging.take(self._round)
+                while (averages := ports.averaging.take(self._round)) is None:
+                    yield False
             stage.gradients.put(averages.gradients)
             self._losses = averages.losses
         if self._clip_norm is None and stage.scaler is None:
@@ -241,10 +227,10 @@ class StageRunner:
         if not self.cursor.rules.decides_updates_together:
             self._norms = [squared_norm(stage.gradients.tensors)]
             return
-        ports.offer_norm(self._round, squared_norm(stage.counted(stage.gradients.tensors)))
-        while not ports.norms_ready(self._round):
+        own = squared_norm(stage.counted(stage.gradients.tensors))
+        while (norms := ports.norms(self._round, own)) is None:
             yield False
-        self._norms = ports.norms(self._round)
+        self._norms = norms
 
     def _update(self, planned: PlannedOperation) -> None:
         assert self.ready_to_update(), "an update before the gradients of other stages"

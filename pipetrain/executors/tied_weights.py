@@ -34,9 +34,7 @@ class Part(NamedTuple):
 class TiedGradients:
     """Parts that stages have offered for an update, until every stage that shares the weight has taken the sum.
 
-    Attributes:
-        ties: of the model.
-        takers: the stages that take the sums here.
+    `takers` are the stages that take the sums here.
     """
 
     ties: Sequence[Tie]
@@ -58,12 +56,13 @@ class TiedGradients:
         for name in names:
             self._offered.setdefault(name, {})[stage] = parts.get(name)
 
-    def ready(self, stage: int) -> bool:
-        """True if all stages have offered the parts that this stage waits for, so that it can take the sums."""
-        return all(len(self._offered.get(tie.name, ())) == len(tie.stages) for tie in self.of(stage))
+    def take(self, stage: int) -> dict[str, Tensor] | None:
+        """Weight name -> sum in new memory; weights without a gradient in any stage are absent.
 
-    def take(self, stage: int) -> dict[str, Tensor]:
-        """Weight name -> sum in new memory; weights without a gradient in any stage are absent."""
+        None while another stage has yet to offer a part that this stage waits for.
+        """
+        if any(len(self._offered.get(tie.name, ())) < len(tie.stages) for tie in self.of(stage)):
+            return None
         self._look_at_flags([tie.name for tie in self.of(stage)])
         totals = {}
         for tie in self.of(stage):
@@ -151,10 +150,6 @@ class TiedMessages(TiedGradients):
                 inbox.expect([_TIED_KEY])
 
     @override
-    def ready(self, stage: int) -> bool:
-        return True  # `take` waits
-
-    @override
     def take(self, stage: int) -> dict[str, Tensor]:
         """As in one process, once the stages of this process have offered their parts; waits for those elsewhere."""
         for (a, b), inbox in self._incoming.items():
@@ -163,4 +158,6 @@ class TiedMessages(TiedGradients):
         for (a, _), outbox in self._outgoing.items():
             if a == stage:
                 outbox.settle(0)
-        return super().take(stage)
+        totals = super().take(stage)
+        assert totals is not None, "the stages of this process offer first"
+        return totals

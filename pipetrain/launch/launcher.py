@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import RunError
-from pipetrain.executors.messages.loopback import ADDRESS
-from pipetrain.executors.messages.transport import set_environment
+from pipetrain.executors.messages.transport import LOOPBACK, set_environment
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server, master
 from pipetrain.launch.failure_note import FailureKind, failure_notes
@@ -119,7 +118,7 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         "OMP_NUM_THREADS": str(job.threads),
         "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": size,
-        "MASTER_ADDR": ADDRESS,
+        "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": str(host.port),
         master.LAUNCHER_HOSTS: "True",
         START: start,

@@ -11,8 +11,15 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed import Store
 
-from pipetrain.executors.messages import control, loopback
-from pipetrain.executors.messages.transport import NEVER, Transport, agreed_transport, set_environment
+from pipetrain.executors.messages import control
+from pipetrain.executors.messages.transport import (
+    LOOPBACK,
+    NEVER,
+    Transport,
+    agreed_transport,
+    set_environment,
+    use_interface,
+)
 from pipetrain.launch import master
 from pipetrain.run.builders.machine import device_at
 from pipetrain.run.job import Job
@@ -91,11 +98,11 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     rank = int(os.environ["RANK"])
     set_environment(job.device)
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
-        loopback.use()
+        use_interface()
     else:
         master.wait_for_master(job.placement.name(rank))
         if address := master.local_address():  # the machine's own name may lead to another one, or nowhere
-            loopback.use(address)
+            use_interface(address)
     device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
     store = _connect(hosts=rank == 0 and not master.is_torchruns())
     size = job.placement.num_processes
@@ -118,11 +125,9 @@ def monitoring_store(start: str, store: Store | None = None) -> Store:
 
 def loopback_store() -> dist.TCPStore:
     """A store that this process hosts at the loopback address alone; torch's default is every interface."""
-    listener = socket.create_server((loopback.ADDRESS, 0))
+    listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
-    return dist.TCPStore(
-        loopback.ADDRESS, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
+    return dist.TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
 def restarted() -> bool:

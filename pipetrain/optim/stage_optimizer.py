@@ -18,13 +18,7 @@ _NUMBERS = ("step", "mu_product")
 
 
 class StageOptimizer:
-    """Applies one minibatch's gradient to a stage's parameters, and predicts the next step.
-
-    Args:
-        build: makes the torch optimizer from a list of parameters.
-        parameters: name -> parameter that requires a gradient; may be empty.
-        rate: learning rate of update k.
-        updates: number of updates that the parameters have had.
+    """Applies one minibatch's gradient to a stage's parameters, of which there may be none, and predicts the next step.
 
     Attributes:
         scale: factor of a method on the rate of update k.
@@ -35,14 +29,13 @@ class StageOptimizer:
         build: Callable[[list[nn.Parameter]], Optimizer],
         parameters: Mapping[str, nn.Parameter],
         rate: Rate,
-        updates: int = 0,
     ) -> None:
         self.parameters = dict(parameters)
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
         self.optimizer = build(list(self.parameters.values())) if self.parameters else None
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
-        self.updates = updates
+        self.updates = 0
         self._made = dict.fromkeys(self.parameters, 0)
         """Updates of each weight, which torch may count on the device, where a look would wait for it."""
         self._keeps_last_gradients = False

@@ -64,7 +64,8 @@ class CheckpointSaver:
             "untied": components.chain.untied,
             **job.head(),
         }
-        writer = Writer(executor.rank, executor.exchange_in_background, coordinates=recorder is not None)
+        exchange = partial(executor.exchange, background=True)
+        writer = Writer(executor.rank, exchange, coordinates=recorder is not None)
         published = partial(store.remove_expired, job.run, job.settings.checkpoint) if recorder is not None else None
         self.writer = BackgroundWriter(writer, executor.hooks, published)
         self.clock = SaveClock(job.settings.checkpoint.every_minutes, executor.hooks.gate.pause)

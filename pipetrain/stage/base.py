@@ -34,10 +34,8 @@ class Training:
     Attributes:
         optimizer: a stage's parameters -> its optimizer, one of torch's.
         rate: learning rate of each update, counted from the start of the run.
-        loss: of the model's outputs and the targets.
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
-        device: of the stages.
         arithmetic: precision and memory format.
     """
 
@@ -51,13 +49,7 @@ class Training:
 
 
 class BaseStage(ABC):
-    """The part of a stage that its updates change.
-
-    Args:
-        index: r.
-        parameters: local name -> parameter.
-        training: options of the pipeline.
-    """
+    """The part of a stage that its updates change; names of parameters are local to its module."""
 
     full_names: dict[str, str]
     """Local name -> the tensor's name in the whole model."""
@@ -142,7 +134,7 @@ class BaseStage(ABC):
             )
 
     @cached_property
-    def _tied(self) -> dict[str, str]:
+    def tied(self) -> dict[str, str]:
         """Local name -> full name of the weights shared with other stages."""
         names = {tie.name for tie in self.ties if self.index in tie.stages}
         return {local: self.full_names[local] for local in self.optimizer.parameters if self.full_names[local] in names}
@@ -153,20 +145,15 @@ class BaseStage(ABC):
         return frozenset(tie.name for tie in self.ties if self.index in tie.stages[1:])
 
     @property
-    def shares_weights(self) -> bool:
-        """True if it shares a weight with another stage."""
-        return bool(self._tied)
-
-    @property
     def tied_gradients(self) -> dict[str, Tensor]:
         """Gradients of shared weights in this stage, by full name."""
         sums = self.gradients.tensors
-        return {full: sums[local] for local, full in self._tied.items() if local in sums}
+        return {full: sums[local] for local, full in self.tied.items() if local in sums}
 
     def take_over(self, totals: Mapping[str, Tensor]) -> None:
         """Replaces the gradients of shared weights by their sums over all stages."""
         sums = self.gradients.tensors
-        sums.update({local: totals[full] for local, full in self._tied.items() if full in totals})
+        sums.update({local: totals[full] for local, full in self.tied.items() if full in totals})
 
     def counted(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Gradients, by local name, that this stage adds to a norm over all stages; a shared weight counts once."""

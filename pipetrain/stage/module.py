@@ -30,11 +30,9 @@ class StageModule(nn.Module):
     """Consecutive layers of a chain; their random draws depend on their place in it, not on the process.
 
     Args:
-        layers: of the chain.
-        first: index of the first in the chain.
+        layers, first: of the chain, and the index of the first of them in it.
         seed: key of all random draws.
-        arithmetic: precision and memory format.
-        device: to which the layers are moved.
+        arithmetic, device: precision and memory format, and where the layers are moved to.
         ends: True if the last layer is the chain's, whose outputs the loss takes.
     """
 
@@ -145,13 +143,7 @@ class StageModule(nn.Module):
     def forward(
         self, *tensors: Tensor, microbatch: MicrobatchId, at_layer: AtLayer = lambda _layer, tensors: tensors
     ) -> Tensors:
-        """All layers in turn.
-
-        Args:
-            tensors: inputs of the first layer.
-            microbatch: of the run.
-            at_layer: replaces the inputs of a layer.
-        """
+        """All layers in turn; `at_layer` replaces the inputs of a layer."""
         tensors = self.arithmetic.cast_inputs(tensors) if self.first == 0 else tensors
         with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
             for index, layer in enumerate(self._callables, start=self.first):
@@ -180,7 +172,7 @@ class StageModule(nn.Module):
         """All layers in turn in evaluation mode; no state changes but what the evaluation itself carries on."""
         training = [module for module in self.modules() if module.training]
         self.eval()
-        with self.carried.evaluating():
+        with self.carried.aside(self.carried.evaluated):
             outputs: Tensors = self(*tensors, microbatch=(0, 0))
         for module in training:
             module.training = True

@@ -1,7 +1,7 @@
 """State of recurrent layers that lasts from one minibatch to the next, separate for each microbatch."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 
@@ -26,7 +26,8 @@ class RecurrentState:
     def __init__(self, carriers: Mapping[str, StatefulLayer]) -> None:
         self._carriers = carriers
         self._states: States = {}
-        self._evaluated: States = {}
+        self.evaluated: States = {}
+        """State of the evaluation under way."""
         self._restored: Mapping[str, Tensors] = {}
 
     @property
@@ -45,10 +46,6 @@ class RecurrentState:
         elif restored:
             by_carrier = [_split_among_microbatches(restored[name], num_microbatches) for name in self._carriers]
             self._states = dict(enumerate(zip(*by_carrier, strict=True)))
-
-    def begin_evaluation(self) -> None:
-        """Resets the state of evaluations."""
-        self._evaluated = {}
 
     def of(self, microbatch: int) -> State:
         """State at the start of the next forward of a microbatch."""
@@ -75,10 +72,6 @@ class RecurrentState:
             yield
         finally:
             self._states = own
-
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Reads and writes the state of evaluations instead of the stage's own."""
-        return self.aside(self._evaluated)
 
     def tensors(self) -> dict[str, Tensors]:
         """Name of a carrier -> its state for all samples of a minibatch; no names at the beginning of the data."""

@@ -1,13 +1,13 @@
 """The graph of a forward, which keeps weights and casts by name, so that its backward may read other versions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
@@ -63,30 +63,23 @@ class WeightCasts(TorchDispatchMode):
         return found[1] if found is not None and not found[0].expired() else None
 
 
-class _WeightView(NamedTuple):
-    name: str
-    part: Geometry
-    conjugate: bool
-    negative: bool
+_Saved = Callable[[], Tensor]
+"""Returns a saved tensor to the backward; refers to none that belongs to a weight."""
 
 
-class _CastView(NamedTuple):
-    cast: Cast
-    part: Geometry
+def _kept(tensor: Tensor) -> _Saved:
+    # a node that keeps its own output would keep itself alive where no backward comes
+    kept, version = tensor.detach(), tensor._version
 
+    def unchanged() -> Tensor:
+        if kept._version != version:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation "
+                "after the forward saved it; use the operation's out-of-place form"
+            )
+        return kept
 
-class _Kept(NamedTuple):
-    tensor: Tensor
-    version: int
-
-
-class _PackedCopy(NamedTuple):
-    layer: nn.RNNBase
-    weights: "list[_Saved]"
-    size: torch.Size
-
-
-_Saved = _WeightView | _CastView | _Kept | _PackedCopy
+    return unchanged
 
 
 class SavedTensors:
@@ -124,42 +117,35 @@ class SavedTensors:
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """The context in which the forward runs."""
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack), self._casts or nullcontext():
+        packing = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved())
+        with packing, self._casts or nullcontext():
             yield
 
     def _pack(self, tensor: Tensor) -> _Saved:
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # a sparse tensor has no storage, and is no weight of ours
-            return _Kept(tensor.detach(), tensor._version)
+            return _kept(tensor)
         name = self._names.get(storage.data_ptr()) if tensor.numel() else None
         cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
         if cast is not None:
-            return _CastView(cast, _geometry(tensor))
+            part_of_cast = _geometry(tensor)
+            return lambda: cast.of(self.backward_weights).as_strided(*part_of_cast)
         layer = cudnn_rnn.running_layer()
         if name is None and layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
-            return _PackedCopy(layer, [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size())
+            weights, size = [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size()
+            return lambda: cudnn_rnn.packed_copy(layer, [weight() for weight in weights], size)
         if name is None or tensor.dtype != self._dtypes[name]:
             self._sizes[storage.data_ptr()] = storage.nbytes()
-            # a node that keeps its own output would keep itself alive where no backward comes
-            return _Kept(tensor.detach(), tensor._version)
-        return _WeightView(name, _geometry(tensor), tensor.is_conj(), tensor.is_neg())
+            return _kept(tensor)
+        part, conjugate, negative = _geometry(tensor), tensor.is_conj(), tensor.is_neg()
 
-    def _unpack(self, saved: _Saved) -> Tensor:
-        if isinstance(saved, _CastView):
-            return saved.cast.of(self.backward_weights).as_strided(*saved.part)
-        if isinstance(saved, _PackedCopy):
-            return cudnn_rnn.packed_copy(saved.layer, [self._unpack(weight) for weight in saved.weights], saved.size)
-        if isinstance(saved, _WeightView):
-            view = self.backward_weights[saved.name].as_strided(*saved.part)
-            view = view.conj() if saved.conjugate else view
-            return torch._neg_view(view) if saved.negative else view
-        if saved.tensor._version != saved.version:
-            raise RuntimeError(
-                f"a tensor of shape {tuple(saved.tensor.shape)} that the backward needs was modified by an in-place "
-                "operation after the forward saved it; use the operation's out-of-place form"
-            )
-        return saved.tensor
+        def view() -> Tensor:
+            found = self.backward_weights[name].as_strided(*part)
+            found = found.conj() if conjugate else found
+            return torch._neg_view(found) if negative else found
+
+        return view
 
 
 @dataclass(eq=False)
@@ -174,7 +160,6 @@ class ForwardGraph:
         version: of these weights; None if the backward reads others, so that these are freed.
         number: updates of the version when it was read.
         saved: saved weights by name, if the backward reads others.
-        bytes: of the tensors that the graph keeps.
     """
 
     inputs: Sequence[Tensor]

@@ -63,16 +63,7 @@ class _InFlight:
 
 
 class Stage(BaseStage):
-    """One stage of the pipeline.
-
-    Args:
-        index: r.
-        chain: of the whole model; the stage keeps its own layers.
-        bounds: first and last layer of the stage in the chain, the last exclusive.
-        training: options of the pipeline.
-        replica: index among the replicas of the stage.
-        ties: all weights that stages of the pipeline share.
-    """
+    """One stage of the pipeline: the layers of the chain in `bounds`, the last one exclusive."""
 
     def __init__(
         self,
@@ -88,8 +79,8 @@ class Stage(BaseStage):
         self.loss = on_device(training.loss, training.device) if ends else None
         self.ties = ties
         self.replica = replica
-        copied = {tie.name for tie in ties if index in tie.stages[1:]}
-        layers = layers_of_stage(chain, bounds, copied)
+        self.index = index
+        layers = layers_of_stage(chain, bounds, self.copied)
         self.layers = f"{first}-{last - 1}"
         self.module = StageModule(layers, first, training.seed, training.arithmetic, training.device, ends=ends)
         self.carried = self.module.carried
@@ -120,13 +111,7 @@ class Stage(BaseStage):
     ) -> Tensors:
         """F: the stage's outputs for `inputs`, detached; on the last stage the microbatch's mean loss.
 
-        Args:
-            microbatch: of the run.
-            inputs: outputs of the previous stage, or the data.
-            read: weights to read.
-            activations: use of the activations.
-            targets: on the last stage.
-            store: True to keep the inputs for a recomputation.
+        With `store`, keeps the inputs for a recomputation.
         """
         record = _InFlight(targets=targets)
         if store:
@@ -146,11 +131,7 @@ class Stage(BaseStage):
     ) -> Tensors:
         """R: the outputs again, detached; draws at random what F drew, and leaves the buffers as they are.
 
-        Args:
-            microbatch: of the run.
-            inputs: recomputed by the previous stage; None if this stage stored its own.
-            read: weights to read.
-            activations: use of the activations.
+        `inputs` are those that the previous stage recomputed; None if this stage stored its own.
         """
         record = self._in_flight[microbatch]
         with self.module.scratch_buffers(), self.carried.aside({microbatch[1]: record.carried}):
@@ -262,12 +243,8 @@ class Stage(BaseStage):
     ) -> Tensors:
         """B: adds to the minibatch's gradient; the gradients of the stage's floating-point inputs, zeros for None.
 
-        Args:
-            microbatches: one, or all of a minibatch in order.
-            gradients: of the floating-point outputs of each microbatch; None on the last stage. If the loss is scaled,
-                the factor comes last, here and in the result.
-            read: weights to read.
-            activations: use of the activations of its forward or recomputation.
+        `gradients` are those of the floating-point outputs of each microbatch in order; None on the last stage. If the
+        loss is scaled, the factor comes last, here and in the result.
         """
         rebound = activations is Activations.REBOUND
         weights = self.weights.read(read.version, read.transform) if rebound else None

@@ -28,10 +28,6 @@ class WeightVersion:
 class Weights:
     """All versions of one stage's weights, and their updates. The parameters always hold the newest.
 
-    Args:
-        parameters: name -> parameter of the stage's module, at version 0.
-        optimizer: of those that require a gradient.
-
     Attributes:
         copy_seconds: time spent on copying versions that are kept; on CUDA, on launching the copies.
         statistic: of the method of the present phase.

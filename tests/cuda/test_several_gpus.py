@@ -17,7 +17,7 @@ from support.equal_bits import REPLICATED, TIED, replicated, schedules_of
 from support.methods import DISTINCT, fitting
 from support.processes import needs_proc
 from support.waiting import eventually
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import distributed, job, plan_of, simulated
 
 from pipetrain.run.profiling.link_speed import measured_link
 
@@ -276,7 +276,7 @@ def test_idle_shares_are_near_those_of_the_schedule(tmp_path, method, n):
             optimizer={"lr": 1e-3},
             train={"batch_size": 64, "microbatches": n, "epochs": 2},
         )
-        return replace(chosen, bounds=[(0, 1 + gpu_layers.BLOCKS // 2), (1 + gpu_layers.BLOCKS // 2, 10)])
+        return replace(chosen, plan=plan_of([(0, 1 + gpu_layers.BLOCKS // 2), (1 + gpu_layers.BLOCKS // 2, 10)]))
 
     (measured,), predicted = distributed([made("distributed")]), simulated(made("simulated"))
     shares = [[stage["idle_share"] for stage in each["per_stage"]] for each in (measured, predicted)]

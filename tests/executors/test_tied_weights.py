@@ -99,11 +99,11 @@ def test_tied_gradient_is_shared_and_untouched_weight_skipped():
 def test_offers_are_forgotten_once_all_have_taken_the_sum():
     gathered = TiedGradients([Tie("w", (0, 2))], [0, 1, 2])
     gathered.offer(0, {"w": torch.ones(2)})
-    assert not gathered.ready(0)
-    assert gathered.ready(1)
+    assert gathered.take(0) is None
+    assert gathered.take(1) == {}
     gathered.offer(2, {})
     assert gathered.take(0)["w"].tolist() == gathered.take(2)["w"].tolist() == [1.0, 1.0]
-    assert not gathered.ready(0)
+    assert gathered.take(0) is None
 
 
 def test_asynchronous_pipeline_with_shared_weight_is_refused():

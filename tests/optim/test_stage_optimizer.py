@@ -29,7 +29,8 @@ def rate(k):
 
 def predicting(build, named, updates=0):
     """An optimizer that keeps what its prediction needs."""
-    optimizer = StageOptimizer(build, named, rate, updates)
+    optimizer = StageOptimizer(build, named, rate)
+    optimizer.updates = updates
     optimizer.keep_last_gradients(enabled=True)
     return optimizer
 

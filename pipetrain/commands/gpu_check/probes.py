@@ -27,10 +27,15 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.device_queue import synchronize
-from pipetrain.executors.messages import loopback
 from pipetrain.executors.messages.links import LinkGroups, Links
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
-from pipetrain.executors.messages.transport import DeviceIdentity, agreed_transport, set_environment, transport_between
+from pipetrain.executors.messages.transport import (
+    DeviceIdentity,
+    agreed_transport,
+    set_environment,
+    transport_between,
+    use_interface,
+)
 from pipetrain.run.builders.machine import device_at
 
 _QUERY = "index,name,uuid,pci.bus_id,memory.total,driver_version,compute_mode,mig.mode.current"
@@ -109,7 +114,7 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
         ValueError: a message arrived changed.
     """
     set_environment(kind)
-    loopback.use()
+    use_interface()
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
     device = device_at(kind, rank)
     torch.get_device_module(kind).set_device(device)

@@ -78,13 +78,7 @@ def gather_tensors(
 ) -> list[Tensors]:
     """Tensors of each process of a group, in one of them; empty in the others. All call it together.
 
-    One tensor travels at a time, in host memory.
-
-    Args:
-        own: of this process.
-        group: None for all processes.
-        destination: index in the group of the process that gets them.
-        waiting: a context around every wait for another process.
+    One tensor travels at a time, in host memory, to the process with the index `destination` in the group.
 
     Raises:
         LostStageError: a process is gone.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +19,17 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.device_queue import Event, SideStream, event
+from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import Around
 from pipetrain.executors.messages.control import lost_stage_on_error
-from pipetrain.executors.messages.slow_link import SlowLink, Transfer, given_bytes_per_s
 from pipetrain.executors.messages.transport import Transport
+from pipetrain.number_range import POSITIVE
 from pipetrain.tensors import Tensors, flat
 
 _TAGS = 2**30
+_LINK_SPEED = "PIPETRAIN_LINK_GIGABYTES_PER_S"
+"""Variable that slows links down on purpose, to try on one machine what a slower network does to a pipeline."""
+_GIGA = 1e9
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class Spec:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
 
 
+Transfer = Callable[[], object]
+"""Waits for the end of a transfer under way."""
 Receipt = Callable[[str], Tensors]
 """Takes a message whose shapes are known, described by the argument, onto the device of the stage; waits for it.
 
@@ -62,14 +72,7 @@ class LinkGroups(NamedTuple):
 
 
 class Link(ABC):
-    """One direction between this process and a neighbor.
-
-    Args:
-        peer: the neighbor's rank.
-        stage: its stage, for error messages.
-        groups: of this direction.
-        links: of this process.
-    """
+    """One direction between this process and the one of rank `peer`, which has the stage `stage`."""
 
     ahead: int
     """Number of messages that a receiver prepares for before they are taken."""
@@ -87,19 +90,13 @@ class Link(ABC):
         self._transfers = (self._transfers + 1) % _TAGS
         return self._transfers
 
-    def send_header(self, header: Tensor) -> Transfer:
-        """Starts to send the shapes of a message, in host memory."""
-        return self._start_sending(header, self.groups.headers)
-
-    def receive_header(self, header: Tensor) -> Transfer:
-        """Starts to receive the shapes of a message."""
-        return self._start_receiving(header, self.groups.headers)
-
-    def _start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+    def start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+        """Starts to receive a tensor in host memory."""
         with lost_stage_on_error(self.stage):
             return _started(dist.irecv(tensor, self.peer, group, self.next_tag())).wait
 
-    def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+    def start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+        """Starts to send a tensor in host memory."""
         tag = self.next_tag()
         with lost_stage_on_error(self.stage):
             return _started(dist.isend(tensor, self.peer, group, tag)).wait
@@ -123,6 +120,44 @@ class Link(ABC):
                 wait()
 
 
+def given_bytes_per_s() -> float | None:
+    """Bandwidth that the environment limits links to; None for no limit.
+
+    Raises:
+        ConfigError: it is no number above 0.
+    """
+    given = os.environ.get(_LINK_SPEED)
+    if given is None:
+        return None
+    try:
+        gigabytes = float(given)
+    except ValueError:
+        gigabytes = math.nan
+    if gigabytes not in POSITIVE:
+        raise ConfigError(f"{_LINK_SPEED}={given}: {POSITIVE} is needed, such as 0.02; unset, links run at full speed")
+    return gigabytes * _GIGA
+
+
+class SlowLink:
+    """Starts transfers one after the other, each when a link of this speed would have carried it."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free = 0.0
+        self._thread = ThreadPoolExecutor(1, "slow link")
+
+    def send(self, start: Callable[[], Transfer], size: int) -> Transfer:
+        """Has `start` start a transfer of `size` bytes once the link has carried them; waiting raises its error."""
+        self._free = due = max(self._free, time.monotonic()) + size / self._bytes_per_s
+
+        def carry() -> Transfer:
+            time.sleep(max(0.0, due - time.monotonic()))
+            return start()
+
+        started = self._thread.submit(carry)
+        return lambda: started.result()()
+
+
 class HostLink(Link):
     """A link through host memory; Gloo moves a message only once its receive is posted, so this is done ahead."""
 
@@ -136,12 +171,12 @@ class HostLink(Link):
     @override
     def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
         in_host_memory = tensor.cpu()
-        return in_host_memory, self._start_sending(in_host_memory, self.groups.payload)
+        return in_host_memory, self.start_sending(in_host_memory, self.groups.payload)
 
     @override
-    def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+    def start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         if self._slow is None:
-            return super()._start_sending(tensor, group)
+            return super().start_sending(tensor, group)
         tag = self.next_tag()
         return self._slow.send(lambda: _started(dist.isend(tensor, self.peer, group, tag)).wait, tensor.nbytes)
 
@@ -149,7 +184,7 @@ class HostLink(Link):
     def expect(self, specs: Sequence[Spec]) -> Receipt:
         buffers = [spec.empty(torch.device("cpu")) for spec in specs]
         payload = self.groups.payload
-        transfers = [self._start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
+        transfers = [self.start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
 
         def take(what: str) -> Tensors:
             self.wait(transfers, what)
@@ -215,10 +250,6 @@ class Links:
     A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
     whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
     in whatever operation its host happened to block.
-
-    Args:
-        transport: of the run.
-        waiting: context around every wait for another process, given its description.
     """
 
     def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:

@@ -62,7 +62,6 @@ class Neighbors(Ports):
         self._kept: dict[Kind, int] = {}
         self._keys: dict[BackwardId, Key] = {}
         self._start = 0
-        self._own_norm = torch.zeros(())
         self.tied = TiedMessages([stage], lambda r: r, links)
         self.replica_groups = ReplicaGroups.of(replicas, worker, transport)
         self.averaging: OverlappedAveraging | None = None
@@ -72,12 +71,9 @@ class Neighbors(Ports):
     def begin(
         self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
     ) -> None:
-        """Announces an interval: which messages will come, and how many sent ones may be unread at any time.
+        """Announces an interval, given the lists of all workers and the keys of all messages.
 
-        Args:
-            lists: of all workers.
-            cursor: at the beginning of this worker's list.
-            keys: of each message.
+        They say which messages will come, and how many sent ones may be unread at any time.
         """
         self._keys, self._start = keys, cursor.start
 
@@ -118,20 +114,13 @@ class Neighbors(Ports):
         outbox.settle(self._kept[kind])
 
     @override
-    def offer_norm(self, _this: Round, norm: Tensor) -> None:
+    def norms(self, _this: Round, norm: Tensor) -> list[Tensor]:
         self._links.catch_up()  # what the device waits for is another process's to send
         with self._waiting("its device"):
-            self._own_norm = norm.cpu()
-
-    @override
-    def norms_ready(self, _this: Round) -> bool:
-        return True  # `norms` waits
-
-    @override
-    def norms(self, _this: Round) -> list[Tensor]:
-        norms = [torch.empty_like(self._own_norm) for _ in self._replicas.places]
+            own = norm.cpu()
+        norms = [torch.empty_like(own) for _ in self._replicas.places]
         with self._waiting("the gradient norms of all stages"), control.lost_stage_on_error():
-            dist.all_gather(norms, self._own_norm)
+            dist.all_gather(norms, own)
         return [norm for norm, (_, replica) in zip(norms, self._replicas.places, strict=True) if replica == 0]
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data.loader import Loader, microbatch_sizes
-from pipetrain.executors.messages.links import Link, Receipt, Spec, bytes_of
-from pipetrain.executors.messages.slow_link import Transfer
+from pipetrain.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.module import BackwardId
 from pipetrain.tensors import Tensors, dense
@@ -75,7 +74,7 @@ class Outgoing:
         if key is None or key not in self._specs:
             self._specs[key] = specs
             header = encode(specs)
-            message.append((header, self._link.send_header(header)))
+            message.append((header, self._link.start_sending(header, self._link.groups.headers)))
         elif specs != self._specs[key]:
             raise ValueError(
                 f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; "
@@ -151,7 +150,7 @@ class Incoming:
                 message.receipt = self._link.expect(self._specs[message.key])
             else:
                 header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
-                message.header = header, self._link.receive_header(header)
+                message.header = header, self._link.start_receiving(header, self._link.groups.headers)
             self._expected.append(message)
 
 

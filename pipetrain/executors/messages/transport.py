@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import fcntl
 import os
+import socket
+import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +21,13 @@ from pipetrain.executors.messages import control
 
 NEVER = datetime.timedelta(days=30)
 """A timeout of torch's would close a connection that is merely slow; hangs are the watchdog's to find."""
+
+LOOPBACK = "127.0.0.1"
+"""Known without asking: the machine's own name need not resolve, nor to an address of this machine."""
+_GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
+_INTERFACE_REQUEST = struct.Struct("16s24s")
+"""Linux's struct ifreq: a name, and a socket address of which four bytes are IPv4's."""
+_IPV4 = slice(20, 24)
 
 _GLOO, _NCCL = "gloo", "nccl"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -103,7 +114,6 @@ class DeviceIdentity:
         machine: the boot of its machine.
         bus: address on the PCI bus; empty if torch does not report it.
         uuid: of the device, or of the instance if the GPU is partitioned.
-        name: of the device.
     """
 
     kind: str
@@ -150,6 +160,24 @@ def set_environment(kind: str) -> None:
         for name, value in _ENVIRONMENT.items():
             if _EARLIER_NAMES.get(name, name) not in os.environ:
                 os.environ.setdefault(name, value)
+
+
+def interface_of(address: str = LOOPBACK) -> str | None:
+    """Name of the network interface with an address, usually `lo`; None if it cannot be found."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # an interface without an IPv4 address
+                reply = fcntl.ioctl(any_socket, _GET_ADDRESS, _INTERFACE_REQUEST.pack(name.encode(), b""))
+                if socket.inet_ntoa(reply[_IPV4]) == address:
+                    return name
+    return None
+
+
+def use_interface(address: str = LOOPBACK) -> None:
+    """Makes Gloo and NCCL use the interface with this process's address, unless the user has named an interface."""
+    if name := interface_of(address):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")  # this very one, not those whose names begin so
 
 
 def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:

@@ -61,12 +61,11 @@ class Averaging(Protocol):
         """Takes a replica's part, also if it has no minibatch in the round; does not wait."""
         ...
 
-    def ready(self, this: Round) -> bool:
-        """True if `take` can be called."""
-        ...
+    def take(self, this: Round) -> RoundGradients | None:
+        """Averages in new memory for each replica, which takes them once.
 
-    def take(self, this: Round) -> RoundGradients:
-        """Averages in new memory for each replica, which calls it once; between processes, waits for the others."""
+        In one process None while another replica has yet to offer its part; between processes, waits for it.
+        """
         ...
 
 
@@ -96,11 +95,9 @@ class InProcessAveraging(Averaging):
         self._offers.setdefault(this.first, {})[replica] = part
 
     @override
-    def ready(self, this: Round) -> bool:
-        return len(self._offers.get(this.first, ())) == self._count
-
-    @override
-    def take(self, this: Round) -> RoundGradients:
+    def take(self, this: Round) -> RoundGradients | None:
+        if len(self._offers[this.first]) < self._count:
+            return None
         offers = [self._offers[this.first][replica] for replica in range(this.count)]
         gradients = {
             name: mean_in_first(_in_weight_order(offers, name, layout))

@@ -1,7 +1,7 @@
 """Gradients averaged over replicas in several processes while the backward runs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -22,8 +22,6 @@ class ReplicaGroups:
 
     Attributes:
         count: R.
-        replica: index of this one.
-        transport: of the run.
         apart, together: for gradients on the way to the replica that sums them, and for means on the way back.
         control: for messages in host memory.
         have_losses: True for the last stage.
@@ -67,35 +65,27 @@ _BYTES = 2**23
 """Bytes of gradients per bucket: few messages, yet the first leave early."""
 
 
-@dataclass(eq=False)
 class Bucket:
-    """Weights whose gradients travel together.
+    """Weights of one dtype whose gradients travel together to and from `count` replicas.
 
     Attributes:
         weights: name -> weight.
         own: gradients of this replica in the memory order of the weights, then a flag for each that is present; in the
             end their means. Replica i sums the i-th of R stretches.
         others: the stretch that this replica sums, of every replica.
-        transport: of the run.
         missing: names without a gradient yet.
         work: the exchange under way.
     """
 
-    weights: dict[str, Tensor]
-    own: Tensor
-    others: Tensor
-    transport: Transport
-    missing: set[str] = field(default_factory=set)
-    work: dist.Work | None = None
-
-    @classmethod
-    def of(cls, weights: dict[str, Tensor], count: int, transport: Transport) -> "Bucket":
-        """Bucket of weights of one dtype for `count` replicas."""
+    def __init__(self, weights: dict[str, Tensor], count: int, transport: Transport) -> None:
+        self.weights = weights
+        self.missing: set[str] = set()
+        self.work: dist.Work | None = None
+        self._direct = transport.direct
         size = sum(weight.numel() for weight in weights.values()) + len(weights)
         dtype = next(iter(weights.values())).dtype
         length, device = -(-size // count) * count, transport.buffers
-        own, others = (torch.zeros(length, dtype=dtype, device=device) for _ in range(2))
-        return cls(weights, own, others, transport)
+        self.own, self.others = (torch.zeros(length, dtype=dtype, device=device) for _ in range(2))
 
     def views(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Name, gradient, and flag of its presence, as views of `own`."""
@@ -112,13 +102,13 @@ class Bucket:
 
     def collect(self, group: dist.ProcessGroup) -> None:
         """Begins to send each replica the stretch that it sums."""
-        with lost_stage_on_error(direct=self.transport.direct):
+        with lost_stage_on_error(direct=self._direct):
             self.work = dist.all_to_all_single(self.others, self.own, group=group, async_op=True)
 
     def wait(self) -> None:
         """Waits for the exchange under way; has the device wait where its own memory travels."""
         assert self.work is not None, "no exchange has begun"
-        with lost_stage_on_error(direct=self.transport.direct):
+        with lost_stage_on_error(direct=self._direct):
             self.work.wait()
 
     def spread(self, contributing: int, group: dist.ProcessGroup) -> None:
@@ -128,7 +118,7 @@ class Bucket:
         total = mean_in_first(stretches[:contributing])
         for stretch in stretches[1:]:
             stretch.copy_(total)
-        with lost_stage_on_error(direct=self.transport.direct):
+        with lost_stage_on_error(direct=self._direct):
             self.work = dist.all_to_all_single(self.own, self.others, group=group, async_op=True)
 
 
@@ -161,7 +151,7 @@ class OverlappedAveraging(Averaging):
     def __init__(self, weights: Mapping[str, Tensor], groups: ReplicaGroups, waiting: Around) -> None:
         self._groups = groups
         self._waiting = waiting
-        self._buckets = [Bucket.of(each, groups.count, groups.transport) for each in portions(layouts(weights))]
+        self._buckets = [Bucket(each, groups.count, groups.transport) for each in portions(layouts(weights))]
         self._of = {name: bucket for bucket in self._buckets for name in bucket.weights}
         self._views = {name: view for bucket in self._buckets for name, *view in bucket.views()}
         self._begin()
@@ -224,10 +214,6 @@ class OverlappedAveraging(Averaging):
         self._part = part
         for name, gradient in part.gradients.items():
             self.put(name, gradient)
-
-    @override
-    def ready(self, this: Round) -> bool:
-        return True  # `take` waits
 
     @override
     def take(self, this: Round) -> RoundGradients:

@@ -66,10 +66,7 @@ class Relay:
     def carry(self, key: Key, inputs: Callable[[], Tensors], compute: Compute) -> Tensors:
         """Passes one microbatch through all stages and returns the outputs of the last stage of this process.
 
-        Args:
-            key: of its messages.
-            inputs: called in the process of the first stage.
-            compute: called for each stage of this process.
+        Only the process of the first stage calls `inputs`; each calls `compute` for all of its stages.
         """
         tensors: Tensors = ()
         for stage in self._stages:
@@ -136,16 +133,7 @@ class _StageOfLibrary(PipelineStage):
 
 
 class Pipe:
-    """Runs forwards and backwards of a minibatch; the gradients are then those of the parameters.
-
-    Args:
-        schedule: of the library.
-        rules: of the phase.
-        stages: of this process.
-        shapes: by stage.
-        group: in which the library sends and receives.
-        computing: context around each forward.
-    """
+    """Runs forwards and backwards of a minibatch; the gradients are then those of the parameters."""
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
 """A stage of ours as torch.distributed.pipelining wants one: tensors in, tensors out, all of them differentiable."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,9 +11,6 @@ from pipetrain.executors.messages.links import Spec
 from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors, flat
-
-Memory = Callable[[Tensor], Tensor]
-"""A tensor -> its values in other memory or another layout."""
 
 
 class TorchStage(nn.Module):
@@ -36,8 +32,7 @@ class TorchStage(nn.Module):
         self.layers = stage.module
         self._stage = stage
         self._inputs = inputs
-        self._take: Memory = torch.clone if copies else _same_memory
-        self._give: Memory = packed if stage.loss is None else Tensor.contiguous
+        self._copies = copies
         self._computing = computing
         self._phony = torch.zeros((), device=stage.device, requires_grad=True)
         self._microbatch: MicrobatchId = (0, 0)
@@ -54,9 +49,9 @@ class TorchStage(nn.Module):
         phony = self._phony
         with self._computing(f"F{t}.{j} of stage {index}"):
             if index > 0:
-                phony, *tensors = _Arrive.apply(self._take, self._inputs, *tensors)
+                phony, *tensors = _Arrive.apply(self._copies, self._inputs, *tensors)
             outputs: Tensors = self.layers(*tensors, microbatch=(t, j))
-            departed: Tensors = _Depart.apply(self._give, phony, *outputs)
+            departed: Tensors = _Depart.apply(self._stage.loss is None, phony, *outputs)
             return departed
 
 
@@ -75,10 +70,10 @@ class _Arrive(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, take: Memory, specs: tuple[Spec, ...], *tensors: Tensor) -> Tensors:
+    def forward(ctx: Any, copies: bool, specs: tuple[Spec, ...], *tensors: Tensor) -> Tensors:
         ctx.specs, ctx.carried = specs, [Spec.of(tensor) for tensor in tensors]
         received = [_unpacked(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
-        arrived = tuple(map(take, received))
+        arrived = tuple(tensor.clone() if copies else tensor.data for tensor in received)
         ctx.mark_non_differentiable(*(tensor for tensor in arrived if not tensor.is_floating_point()))
         return torch.zeros((), device=tensors[0].device), *arrived
 
@@ -96,13 +91,13 @@ class _Arrive(torch.autograd.Function):
 
 
 class _Depart(torch.autograd.Function):
-    """Passes on outputs of the layers as `give` returns them: as they are, or contiguous for the loss."""
+    """Passes on outputs of the layers: packed for the next stage, or contiguous for the loss."""
 
     @staticmethod
     @override
-    def forward(ctx: Any, give: Memory, _phony: Tensor, *tensors: Tensor) -> Tensors:
+    def forward(ctx: Any, packs: bool, _phony: Tensor, *tensors: Tensor) -> Tensors:
         ctx.floating = [tensor.is_floating_point() for tensor in tensors]
-        departed = tuple(give(tensor).data for tensor in tensors)
+        departed = tuple((packed(tensor) if packs else tensor.contiguous()).data for tensor in tensors)
         ctx.mark_non_differentiable(*(tensor for tensor in departed if not tensor.is_floating_point()))
         return departed
 
@@ -111,10 +106,6 @@ class _Depart(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         ours = [gradient if floating else None for gradient, floating in zip(gradients, ctx.floating, strict=True)]
         return None, torch.zeros((), device=gradients[0].device), *ours
-
-
-def _same_memory(tensor: Tensor) -> Tensor:
-    return tensor.data
 
 
 def packed(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.messages import slow_link
+from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
 from pipetrain.libraries.processes import usable_cores
@@ -76,7 +76,7 @@ def _check_finegrained(settings: Settings) -> None:
 
 def _check_distributed(settings: Settings, components: Components) -> None:
     """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
-    slow_link.given_bytes_per_s()
+    given_bytes_per_s()
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
         if phase.rules.method.simulated_only:
             with chosen.naming_errors():

@@ -17,12 +17,10 @@ from torch.multiprocessing import ProcessContext, start_processes
 
 from pipetrain.device_queue import queues, synchronize
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.executors.messages import loopback
-from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.links import Links, given_bytes_per_s
 from pipetrain.executors.messages.neighbors import groups_of_neighbors
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
-from pipetrain.executors.messages.slow_link import given_bytes_per_s
-from pipetrain.executors.messages.transport import agreed_transport, set_environment
+from pipetrain.executors.messages.transport import agreed_transport, set_environment, use_interface
 from pipetrain.planner.profile.profile import MessageCpuTime
 from pipetrain.run.builders.machine import device_at
 from pipetrain.schedules import Replicas
@@ -105,7 +103,7 @@ def _result(folder: str, rank: int) -> Path:
 def _worker(rank: int, folder: str, kind: str) -> None:
     torch.set_num_threads(1)
     set_environment(kind)
-    loopback.use()
+    use_interface()
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     device = device_at(kind, rank)
     if queues(device):

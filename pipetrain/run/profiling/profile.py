@@ -17,7 +17,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.messages.slow_link import given_bytes_per_s
+from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.finegrained import FineGrained

@@ -1,6 +1,8 @@
 """Which transport processes have, by the devices that they compute on, and what it sets."""
 
+import fcntl
 import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import pipetrain
+from pipetrain.executors.messages import transport
 from pipetrain.executors.messages.transport import DeviceIdentity, set_environment, transport_between
 
 CUDA = torch.device("cuda", 0)
@@ -79,3 +82,34 @@ def test_one_module_knows_the_name_of_the_backend():
         if '"nccl"' in path.read_text(encoding="utf-8") and path.name != "doctor.py"
     ]
     assert naming == ["executors/messages/transport.py"]
+
+
+def test_interface_is_found_by_its_address_whatever_it_is_called(monkeypatch):
+    addresses = {"eth0": "192.0.2.2", "dummy": None, "own": "127.0.0.1"}
+
+    def ioctl(_file, _request, packed):
+        address = addresses[packed[:16].rstrip(b"\0").decode()]
+        if address is None:
+            raise OSError("no address")
+        return packed[:20] + socket.inet_aton(address) + packed[24:]
+
+    monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(addresses)))
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    assert transport.interface_of() == "own"
+    assert transport.interface_of("192.0.2.2") == "eth0"
+    del addresses["own"]
+    assert transport.interface_of() is None
+
+
+def test_loopback_is_used_unless_the_user_names_an_interface(monkeypatch):
+    monkeypatch.setattr(transport, "interface_of", lambda _address: "lo")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    environment = transport.os.environ
+    transport.use_interface()
+    assert (environment["GLOO_SOCKET_IFNAME"], environment["NCCL_SOCKET_IFNAME"]) == ("eth7", "=lo")
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME")
+
+
+def test_this_machine_has_a_loopback_interface():
+    assert transport.interface_of() in {name for _, name in socket.if_nameindex()}

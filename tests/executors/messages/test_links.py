@@ -5,8 +5,7 @@ import time
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.messages import slow_link
-from pipetrain.executors.messages.slow_link import SlowLink
+from pipetrain.executors.messages.links import SlowLink, given_bytes_per_s
 
 
 def test_slow_link_transfers_queue_without_blocking_sender():
@@ -37,13 +36,13 @@ def test_lost_neighbor_is_reported_when_transfer_is_awaited():
 
 def test_bandwidth_is_that_of_the_environment(monkeypatch):
     monkeypatch.delenv("PIPETRAIN_LINK_GIGABYTES_PER_S", raising=False)
-    assert slow_link.given_bytes_per_s() is None
+    assert given_bytes_per_s() is None
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0.5")
-    assert slow_link.given_bytes_per_s() == 5e8
+    assert given_bytes_per_s() == 5e8
 
 
 @pytest.mark.parametrize("given", ["nan", "inf", "0", "-1", "fast", ""])
 def test_invalid_bandwidth_is_refused_by_variable_name(monkeypatch, given):
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", given)
     with pytest.raises(ConfigError, match=f"^PIPETRAIN_LINK_GIGABYTES_PER_S={given}: a number above 0 is needed"):
-        slow_link.given_bytes_per_s()
+        given_bytes_per_s()
