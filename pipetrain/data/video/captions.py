@@ -42,17 +42,13 @@ class CaptionedVideos:
 
     def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
         self.videos = videos
+        self.reads_files = getattr(videos, "reads_files", False)
         numbers = [index for index in range(len(videos)) for _ in videos.captions(index)]
         captions = words.encode_lines(_captions(videos))
         self._samples = [(index, ids[:longest]) for index, ids in zip(numbers, captions, strict=True)]
 
     def __len__(self) -> int:
         return len(self._samples)
-
-    @property
-    def reads_files(self) -> bool:
-        """True if the features come from files, which may be damaged."""
-        return getattr(self.videos, "reads_files", False)
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensor]:
         video, ids = self._samples[index]

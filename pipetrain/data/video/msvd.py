@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipetrain.data.text.text_files import read_text
 from pipetrain.data.video.captions import CaptionDataset
 from pipetrain.data.video.feature_file import FeatureFile
 from pipetrain.errors import ConfigError, check_whole
@@ -160,11 +161,8 @@ def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
 def _lines(path: Path) -> list[tuple[str, str]]:
     """The name and the rest of each line that is no comment and not empty."""
     pairs = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: no text in UTF-8: {error}") from error
-    for number, line in enumerate(lines, start=1):
+    text = read_text(path, f"dataset.root={path.parent}", "put it there")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         name, _, rest = line.strip().partition(" ")
