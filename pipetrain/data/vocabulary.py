@@ -5,7 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +71,7 @@ class CharacterVocabulary(Vocabulary):
 
     def __init__(self, characters: str) -> None:
         self._characters = characters
-        self.size, self.sha256 = len(characters), _digest([characters])
+        self.size, self.sha256 = len(characters), digest([characters])
         order = sorted(range(len(characters)), key=lambda i: characters[i])
         self._points = _code_points("".join(characters[i] for i in order))
         self._ids = np.array(order, dtype=np.int32)
@@ -106,7 +106,7 @@ class WordVocabulary(Vocabulary):
     def __init__(self, words: Sequence[str]) -> None:
         self._words = list(words)
         self._ids = {word: i for i, word in enumerate(self._words)}
-        self.size, self.sha256 = len(self._words), _digest(self._words)
+        self.size, self.sha256 = len(self._words), digest(self._words)
 
     @classmethod
     def of(cls, text: str, size: int | None = None) -> "WordVocabulary":
@@ -152,7 +152,7 @@ class TokenizerVocabulary(Vocabulary):
             ConfigError: `size` is too small for all bytes.
         """
         check_whole("dataset.vocabulary_size", size, least=_BYTES)
-        name = f"byte-pairs-{size}-{_digest([tokenizers.__version__, str(size), text])[:32]}.json"
+        name = f"byte-pairs-{size}-{digest([tokenizers.__version__, str(size), text])[:32]}.json"
         return cls(_cached(name, lambda: _byte_pairs(_parts(text), size or _BYTES)))
 
     @classmethod
@@ -176,7 +176,7 @@ class TokenizerVocabulary(Vocabulary):
 
     @override
     def encode_once(self, text: str) -> Ids:
-        return cached_array(f"tokens-{_digest([self.sha256, text])[:32]}.npy", lambda: self.encode(text))
+        return cached_array(f"tokens-{digest([self.sha256, text])[:32]}.npy", lambda: self.encode(text))
 
     @override
     def decode(self, ids: Iterable[int]) -> str:
@@ -216,8 +216,8 @@ class SentenceVocabulary(TokenizerVocabulary):
                 return _words(lines(), size, least)
             return _byte_pairs(lines(), size or 0, SPECIAL_TOKENS, prefix_space=True)
 
-        settings = f"{kind} {size} {least}\n"
-        return cls(_cached(f"vocabulary-{lines_digest(settings, lines)}.json", learn))
+        settings = f"{kind} {size} {least}"
+        return cls(_cached(f"vocabulary-{digest(chain([settings], lines()))[:32]}.json", learn))
 
     def encode_lines(self, lines: Iterable[str]) -> Iterator[list[int]]:
         """The ids of each line, without special tokens."""
@@ -234,14 +234,6 @@ class SentenceVocabulary(TokenizerVocabulary):
 def pad(sequences: Iterable[Tensor]) -> Tensor:
     """Sequences of ids, (positions,) each, as one tensor (n, positions)."""
     return pad_sequence(list(sequences), batch_first=True, padding_value=PADDING)
-
-
-def lines_digest(prefix: str, lines: Lines) -> str:
-    """Digest of `prefix` and the lines, as names of cached files have it."""
-    digest = hashlib.sha256(prefix.encode())
-    for line in lines():
-        digest.update(line.encode() + b"\n")
-    return digest.hexdigest()[:32]
 
 
 def _byte_pairs(
@@ -292,12 +284,12 @@ def _parts(text: str) -> Iterator[str]:
         yield "".join(lines[start : start + _LINES_AT_ONCE])
 
 
-def _digest(parts: Iterable[str]) -> str:
+def digest(parts: Iterable[str]) -> str:
     """A hash of strings in their order."""
-    digest = hashlib.sha256()
+    of_parts = hashlib.sha256()
     for part in parts:
-        digest.update(f"{len(part)}:{part}".encode())
-    return digest.hexdigest()
+        of_parts.update(f"{len(part)}:{part}".encode())
+    return of_parts.hexdigest()
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:

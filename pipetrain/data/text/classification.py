@@ -75,8 +75,6 @@ class TextClasses:
     """Texts to classify; the vocabulary comes from the training texts.
 
     Args:
-        train: to learn from.
-        evaluation: to evaluate on.
         classes: their names.
         tokens: `words`, in lower case, with punctuation marks as words; or `bpe`, subwords.
         vocabulary_size: different tokens at most; None: all words.

@@ -26,15 +26,12 @@ class Videos(Protocol):
 
     def __len__(self) -> int:
         """Number of videos."""
-        ...
 
     def captions(self, index: int) -> Sequence[str]:
         """The captions of a video."""
-        ...
 
     def frames(self, index: int) -> Tensor:
         """The features of a video's frames (frames, features), float32; of every video as many frames."""
-        ...
 
 
 class CaptionedVideos:
@@ -89,8 +86,6 @@ class CaptionDataset:
     """Two splits of captioned videos; the vocabulary comes from the training captions.
 
     Args:
-        train: to learn from.
-        evaluation: to evaluate on.
         longest: words that a caption is cut to.
         least: occurrences of a word in training captions at least; a rarer one is unknown.
 
