@@ -20,27 +20,27 @@ from pipetrain.data.video.captions import CaptionDataset
 from pipetrain.errors import ConfigError, check_whole, one_line
 from pipetrain.libraries.imports import require
 
+CAPTIONS, NUMBERS = "AllVideoDescriptions.txt", "youtube_mapping.txt"
+"""The published files: `VIDEO caption` a line; `VIDEO vidN` a line, the number by which papers split."""
+_FEATURES = ("features.npz", "features.h5", "features.hdf5")
+_OF_FEATURES, _OF_CAPTIONS = "features/", "captions/"
+_SPLITS = ("validation", "test")
 _DAMAGE = (
     OSError, ValueError, KeyError, EOFError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """Exceptions of damaged files; their headers may name arrays that no memory holds."""
 
 
-_SUFFIXES = (".npz", ".h5", ".hdf5")
-
-
 class FeatureFile:
-    """A file of arrays. Each process that reads opens it for itself: what a library keeps of a file cannot be shared.
+    """A file of arrays by name, NumPy's .npz or HDF5, where names are paths of data sets in groups.
 
-    In HDF5, names of arrays are paths of data sets in its groups.
+    Each process that reads opens it for itself: what a library keeps of a file cannot be shared.
 
     Raises:
-        ConfigError: it is of another kind, or cannot be read.
+        ConfigError: it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
-        if path.suffix not in _SUFFIXES:
-            raise ConfigError(f"{path}: a file of features ends in {', '.join(_SUFFIXES)}")
         self.path = path
         self._opened: tuple[int, Any] | None = None
         with _naming(f"{path}: damaged"):
@@ -92,13 +92,6 @@ def _naming(what: str) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise ConfigError(f"{what}: {one_line(error)}") from error
-
-
-CAPTIONS, NUMBERS = "AllVideoDescriptions.txt", "youtube_mapping.txt"
-"""The published files: `VIDEO caption` a line; `VIDEO vidN` a line, the number by which papers split."""
-_FEATURES = ("features.npz", "features.h5", "features.hdf5")
-_OF_FEATURES, _OF_CAPTIONS = "features/", "captions/"
-_SPLITS = ("validation", "test")
 
 
 class FeatureVideos:

@@ -124,11 +124,6 @@ def test_hdf5_without_its_library_says_what_to_install(tmp_path, monkeypatch):
         FeatureFile(tmp_path / "features.h5")
 
 
-def test_file_of_another_kind_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"features.pt: a file of features ends in .npz, .h5, .hdf5"):
-        FeatureFile(tmp_path / "features.pt")
-
-
 def test_compressed_array_that_is_damaged_is_named(tmp_path):
     path = tmp_path / "features.npz"
     np.savez_compressed(path, vid1=np.arange(500.0))
