@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
 from pipetrain.data.fetch import Fetch, Minibatch
-from pipetrain.data.order import EpochOrder
+from pipetrain.data.order import own_minibatches, shuffled
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.reader_process import context, leave_signals
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, one_line
@@ -21,7 +21,7 @@ _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
 """Words in torch's errors of memory that processes share."""
 
 
-class Loader(EpochOrder):
+class Loader:
     """Minibatches of a map-style data set in an order that depends on (seed, epoch) alone.
 
     Before a sample is read, torch's default generator is seeded from (seed, epoch, sample), and afterwards it is put
@@ -38,6 +38,12 @@ class Loader(EpochOrder):
     - `reads_files`, true where a sample is a file that may be damaged: a run tries some of them before it starts;
     - `collate(pairs)`: the (input, target) pairs of a minibatch -> its inputs and targets, such as padded ones. Each
       is a tensor, or a tuple of tensors, with a row for each sample.
+
+    Attributes:
+        dropped: number of samples that are in no minibatch.
+        pinned: True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait.
+        labels: labels that targets may have; None if they are no labels, or unknown.
+        tokens: ids that inputs may have; None if they are no tokens, or unknown.
     """
 
     def __init__(  # noqa: PLR0913  (one for each setting of a loader, by name)
@@ -59,32 +65,57 @@ class Loader(EpochOrder):
         The last minibatch may be smaller; `drop_short` drops it when it has fewer samples than `microbatches`.
 
         Raises:
-            ConfigError: the data set has no length, or an epoch no minibatch.
+            ConfigError: the data set has no length, its `batches` returns something else, or an epoch has no minibatch.
+            DataError: its `batches` raises an exception.
         """
         self.dataset = dataset
         self.seed = seed
         self.workers = workers
         self.prefetch = prefetch
         self.pinned = False
-        """True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait."""
         self.labels: LabelRange | None = None
-        """Labels that targets may have; None if they are no labels, or unknown."""
         self.tokens: TokenRange | None = None
-        """Ids that inputs may have; None if they are no tokens, or unknown."""
         try:
             available = len(dataset)
         except TypeError as error:
             kind = type(dataset).__name__
             raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
-        self.samples_per_epoch = available if limit is None else min(limit, available)
-        shuffled = shuffle and not getattr(dataset, "ordered", False)
-        least = min(microbatches, batch_size) if drop_short else 1
-        super().__init__(dataset, self.samples_per_epoch, batch_size, least, seed if shuffled else None)
-        if not len(self):
+        samples = self.samples_per_epoch = available if limit is None else min(limit, available)
+        self._shuffle = shuffle and not getattr(dataset, "ordered", False)
+        self._whole = hasattr(dataset, "batches")
+        cut = [range(start, min(start + batch_size, samples)) for start in range(0, samples, batch_size)]
+        minibatches = own_minibatches(dataset, batch_size, samples) if self._whole else cut
+        least = max(1, min(microbatches, batch_size)) if drop_short else 1
+        self._minibatches = [indices for indices in minibatches if len(indices) >= least]
+        if not self._minibatches:
             raise ConfigError(
-                f"dataset.limit={as_configured(limit)}: {self.samples_per_epoch} samples make no minibatch of "
+                f"dataset.limit={as_configured(limit)}: {samples} samples make no minibatch of "
                 f"{microbatches} microbatches with train.batch_size={batch_size}"
             )
+        self._sizes = list(map(len, self._minibatches))
+        self.dropped = samples - sum(self._sizes)
+        self._newest: tuple[int, list[Sequence[int]]] | None = None
+
+    def __len__(self) -> int:
+        """Number of minibatches of an epoch."""
+        return len(self._minibatches)
+
+    def minibatches(self, epoch: int) -> list[Sequence[int]]:
+        """The samples of each minibatch, in the order in which they are read."""
+        if not self._shuffle:
+            return self._minibatches
+        if self._newest is None or self._newest[0] != epoch:
+            order = shuffled(len(self) if self._whole else self.samples_per_epoch, self.seed, epoch)
+            if self._whole:
+                minibatches = [self._minibatches[index] for index in order]
+            else:
+                minibatches = [order[part[0] : part[-1] + 1] for part in self._minibatches]
+            self._newest = epoch, minibatches
+        return self._newest[1]
+
+    def sizes(self, epoch: int) -> list[int]:
+        """Number of samples of each minibatch."""
+        return list(map(len, self.minibatches(epoch))) if self._whole else self._sizes
 
     @property
     def varying(self) -> bool:

@@ -1,4 +1,4 @@
-"""The samples of each minibatch of an epoch."""
+"""Orders of samples and minibatches: shuffled, by length, or those that a data set makes itself."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,56 +10,13 @@ from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 
 
-class EpochOrder:
-    """The minibatches of the first `samples` samples of a data set, equally many in every epoch.
-
-    Samples are shuffled by (seed, epoch) and cut into minibatches of `batch_size`; the last may be smaller. If the
-    data set has `batches`, these are the minibatches, and their order is shuffled instead. Minibatches of fewer than
-    `least` samples are dropped. Without a seed, nothing is shuffled.
-
-    Attributes:
-        dropped: number of samples that are in no minibatch.
+def own_minibatches(dataset: Any, batch_size: int, samples: int) -> list[Sequence[int]]:
+    """The minibatches that the `batches` of a data set makes of its first samples.
 
     Raises:
-        ConfigError: `batches` returns something else than lists of those samples.
+        ConfigError: they are something else than lists of those samples.
         DataError: it raises an exception.
     """
-
-    def __init__(self, dataset: Any, samples: int, batch_size: int, least: int, seed: int | None) -> None:
-        self._whole = hasattr(dataset, "batches")
-        starts = range(0, samples, batch_size)
-        cut = [range(start, min(start + batch_size, samples)) for start in starts]
-        minibatches = _own_minibatches(dataset, batch_size, samples) if self._whole else cut
-        self._minibatches = [indices for indices in minibatches if len(indices) >= max(1, least)]
-        self._sizes = list(map(len, self._minibatches))
-        self._samples = samples
-        self._shuffle_seed = seed
-        self._newest: tuple[int, list[Sequence[int]]] | None = None
-        self.dropped = samples - sum(self._sizes)
-
-    def __len__(self) -> int:
-        """Number of minibatches of an epoch."""
-        return len(self._minibatches)
-
-    def minibatches(self, epoch: int) -> list[Sequence[int]]:
-        """The samples of each minibatch, in the order in which they are read."""
-        if self._shuffle_seed is None:
-            return self._minibatches
-        if self._newest is None or self._newest[0] != epoch:
-            order = shuffled(len(self) if self._whole else self._samples, self._shuffle_seed, epoch)
-            if self._whole:
-                minibatches = [self._minibatches[index] for index in order]
-            else:
-                minibatches = [order[part[0] : part[-1] + 1] for part in self._minibatches]
-            self._newest = epoch, minibatches
-        return self._newest[1]
-
-    def sizes(self, epoch: int) -> list[int]:
-        """Number of samples of each minibatch."""
-        return list(map(len, self.minibatches(epoch))) if self._whole else self._sizes
-
-
-def _own_minibatches(dataset: Any, batch_size: int, samples: int) -> list[Sequence[int]]:
     asked = f"batches({batch_size}, {samples})"
     with naming_errors(asked):
         minibatches = dataset.batches(batch_size, samples)

@@ -5,8 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +39,15 @@ _SENTENCES_AT_ONCE = 10_000
 
 
 class Vocabulary(ABC):
-    """The tokens that a text is cut into; an id is a token's place among them."""
+    """The tokens that a text is cut into; an id is a token's place among them.
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of tokens."""
+    Attributes:
+        size: number of tokens.
+        sha256: hash that is equal for vocabularies that give the same ids.
+    """
+
+    size: int
+    sha256: str
 
     @abstractmethod
     def encode(self, text: str) -> Ids:
@@ -63,17 +65,13 @@ class Vocabulary(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids."""
 
-    @property
-    @abstractmethod
-    def sha256(self) -> str:
-        """Hash of the vocabulary: equal for those that give the same ids."""
-
 
 class CharacterVocabulary(Vocabulary):
     """A token for each of these characters, in the order of their ids."""
 
     def __init__(self, characters: str) -> None:
         self._characters = characters
+        self.size, self.sha256 = len(characters), digest([characters])
         order = sorted(range(len(characters)), key=lambda i: characters[i])
         self._points = _code_points("".join(characters[i] for i in order))
         self._ids = np.array(order, dtype=np.int32)
@@ -82,11 +80,6 @@ class CharacterVocabulary(Vocabulary):
     def of(cls, text: str) -> "CharacterVocabulary":
         """The characters of a text, sorted."""
         return cls("".join(sorted(set(text))))
-
-    @property
-    @override
-    def size(self) -> int:
-        return len(self._characters)
 
     @override
     def encode(self, text: str) -> Ids:
@@ -103,11 +96,6 @@ class CharacterVocabulary(Vocabulary):
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self._characters[i] for i in ids)
 
-    @property
-    @override
-    def sha256(self) -> str:
-        return _digest([self._characters])
-
 
 class WordVocabulary(Vocabulary):
     """A token for each of these words between blanks, in the order of their ids; empty lines are left out.
@@ -118,6 +106,7 @@ class WordVocabulary(Vocabulary):
     def __init__(self, words: Sequence[str]) -> None:
         self._words = list(words)
         self._ids = {word: i for i, word in enumerate(self._words)}
+        self.size, self.sha256 = len(self._words), digest(self._words)
 
     @classmethod
     def of(cls, text: str, size: int | None = None) -> "WordVocabulary":
@@ -127,11 +116,6 @@ class WordVocabulary(Vocabulary):
         special = [_END_OF_LINE, _UNKNOWN_WORD]
         kept = [*special, *(word for word in ranked if word not in special)]
         return cls(kept[:size])
-
-    @property
-    @override
-    def size(self) -> int:
-        return len(self._words)
 
     @override
     def encode(self, text: str) -> Ids:
@@ -149,17 +133,14 @@ class WordVocabulary(Vocabulary):
         text = " ".join("\n" if self._words[i] == _END_OF_LINE else self._words[i] for i in ids)
         return text.replace(" \n ", "\n").replace(" \n", "\n")
 
-    @property
-    @override
-    def sha256(self) -> str:
-        return _digest(self._words)
-
 
 class TokenizerVocabulary(Vocabulary):
     """The tokens of a tokenizer of the `tokenizers` library."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
+        self.size = tokenizer.get_vocab_size()
+        self.sha256 = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
     @classmethod
     def byte_pairs(cls, text: str, size: int | None) -> "TokenizerVocabulary":
@@ -171,7 +152,7 @@ class TokenizerVocabulary(Vocabulary):
             ConfigError: `size` is too small for all bytes.
         """
         check_whole("dataset.vocabulary_size", size, least=_BYTES)
-        name = f"byte-pairs-{size}-{_digest([tokenizers.__version__, str(size), text])[:32]}.json"
+        name = f"byte-pairs-{size}-{digest([tokenizers.__version__, str(size), text])[:32]}.json"
         return cls(_cached(name, lambda: _byte_pairs(_parts(text), size or _BYTES)))
 
     @classmethod
@@ -188,11 +169,6 @@ class TokenizerVocabulary(Vocabulary):
         except Exception as error:  # the library raises nothing narrower
             raise ConfigError(f"{setting}: {path} is no tokenizer.json: {one_line(error)}") from error
 
-    @property
-    @override
-    def size(self) -> int:
-        return self.tokenizer.get_vocab_size()
-
     @override
     def encode(self, text: str) -> Ids:
         parts = self.tokenizer.encode_batch_fast(list(_parts(text)), add_special_tokens=False)
@@ -200,16 +176,11 @@ class TokenizerVocabulary(Vocabulary):
 
     @override
     def encode_once(self, text: str) -> Ids:
-        return cached_array(f"tokens-{_digest([self.sha256, text])[:32]}.npy", lambda: self.encode(text))
+        return cached_array(f"tokens-{digest([self.sha256, text])[:32]}.npy", lambda: self.encode(text))
 
     @override
     def decode(self, ids: Iterable[int]) -> str:
         return self.tokenizer.decode(list(ids), skip_special_tokens=False)
-
-    @cached_property
-    @override
-    def sha256(self) -> str:
-        return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
 
 
 class SentenceVocabulary(TokenizerVocabulary):
@@ -245,8 +216,8 @@ class SentenceVocabulary(TokenizerVocabulary):
                 return _words(lines(), size, least)
             return _byte_pairs(lines(), size or 0, SPECIAL_TOKENS, prefix_space=True)
 
-        settings = f"{kind} {size} {least}\n"
-        return cls(_cached(f"vocabulary-{lines_digest(settings, lines)}.json", learn))
+        settings = f"{kind} {size} {least}"
+        return cls(_cached(f"vocabulary-{digest(chain([settings], lines()))[:32]}.json", learn))
 
     def encode_lines(self, lines: Iterable[str]) -> Iterator[list[int]]:
         """The ids of each line, without special tokens."""
@@ -263,14 +234,6 @@ class SentenceVocabulary(TokenizerVocabulary):
 def pad(sequences: Iterable[Tensor]) -> Tensor:
     """Sequences of ids, (positions,) each, as one tensor (n, positions)."""
     return pad_sequence(list(sequences), batch_first=True, padding_value=PADDING)
-
-
-def lines_digest(prefix: str, lines: Lines) -> str:
-    """Digest of `prefix` and the lines, as names of cached files have it."""
-    digest = hashlib.sha256(prefix.encode())
-    for line in lines():
-        digest.update(line.encode() + b"\n")
-    return digest.hexdigest()[:32]
 
 
 def _byte_pairs(
@@ -321,12 +284,12 @@ def _parts(text: str) -> Iterator[str]:
         yield "".join(lines[start : start + _LINES_AT_ONCE])
 
 
-def _digest(parts: Iterable[str]) -> str:
+def digest(parts: Iterable[str]) -> str:
     """A hash of strings in their order."""
-    digest = hashlib.sha256()
+    of_parts = hashlib.sha256()
     for part in parts:
-        digest.update(f"{len(part)}:{part}".encode())
-    return digest.hexdigest()
+        of_parts.update(f"{len(part)}:{part}".encode())
+    return of_parts.hexdigest()
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:

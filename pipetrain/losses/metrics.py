@@ -39,13 +39,7 @@ class Metrics:
         Raises:
             RunError: a metric cannot be copied.
         """
-        copies = {}
-        for name, metric in self.fresh.items():
-            try:
-                copies[name] = copy.deepcopy(metric)
-            except Exception as error:
-                raise RunError(f"metrics.{name}: cannot be copied for an evaluation: {described(error)}") from error
-        return RunningMetrics(copies)
+        return RunningMetrics(self.fresh)
 
     def __bool__(self) -> bool:
         return bool(self.fresh)
@@ -55,16 +49,20 @@ NO_METRICS = Metrics()
 
 
 class RunningMetrics:
-    """The metrics of one evaluation by name.
+    """Copies of metrics by name, for one evaluation.
 
     One process updates them in the order of the minibatches, so their bits do not depend on where the stages are.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric]) -> None:
-        self._metrics = dict(metrics)
+    def __init__(self, fresh: Mapping[str, Metric]) -> None:
+        self._metrics: dict[str, Metric] = {}
         self._drawn = torch.Generator().manual_seed(0).get_state()
-        for metric in self._metrics.values():
-            _disable_synchronization(metric)
+        for name, metric in fresh.items():
+            try:
+                self._metrics[name] = copy.deepcopy(metric)
+            except Exception as error:
+                raise RunError(f"metrics.{name}: cannot be copied for an evaluation: {described(error)}") from error
+            _disable_synchronization(self._metrics[name])
 
     def __bool__(self) -> bool:
         return bool(self._metrics)

@@ -1,5 +1,6 @@
 """The AWD-LSTM language model (Merity et al. 2018, arXiv:1708.02182), cut between its LSTM layers."""
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -145,24 +146,6 @@ class LstmLayer(StatefulLayer):
         return outputs, outputs[:, -1], cell
 
 
-class AwdLstm(nn.Module):
-    """The model as plain PyTorch code would have it; its names are those of checkpoints."""
-
-    def __init__(self, embedding: WordEmbedding, lstms: list[LstmLayer], decoder: nn.Linear) -> None:
-        super().__init__()
-        self.embedding = embedding
-        self.lstms = nn.ModuleList(lstms)
-        self.decoder = decoder
-
-    @override
-    def forward(self, ids: Tensor) -> Tensor:
-        """Logits (n, positions, vocabulary) of the token after each of `ids` (n, positions)."""
-        x = self.embedding(ids)
-        for lstm in self.lstms:
-            x = lstm(x)
-        return self.decoder(x)  # type: ignore[no-any-return]
-
-
 def build(  # noqa: PLR0913  (one for each setting of the model)
     vocabulary_size: int,
     embedding: int = 64,
@@ -177,6 +160,8 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
     tied: bool = False,
 ) -> LayerChain:
     """The embedding, each LSTM and the decoder, a layer of the chain each; the LSTMs carry their state on.
+
+    Token ids (n, positions) to the logits (n, positions, vocabulary) of the token after each.
 
     PipeDream trains six LSTM layers with 0.41 GB of weights and does not say how wide they are (section 5.2):
     `embedding=400 hidden=1370 layers=6` have as many over the 10,000 words of Penn Treebank.
@@ -201,5 +186,5 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
         decoder.weight = words.weight
     else:
         nn.init.uniform_(decoder.weight, -_INITIAL, _INITIAL)
-    model = AwdLstm(words, lstms, decoder)
+    model = nn.Sequential(OrderedDict(embedding=words, lstms=nn.Sequential(*lstms), decoder=decoder))
     return LayerChain(model, [words, *lstms, decoder])

@@ -12,15 +12,7 @@ from pipetrain.models.image_layers import Relay, Wrapper, with_enlargement
 from pipetrain.models.torchvision_models import with_channels
 from pipetrain.tensors import Tensors
 
-_GOOGLENET = (
-    "conv1", "maxpool1", "conv2", "conv3", "maxpool2", "inception3a", "inception3b", "maxpool3", "inception4a",
-    "inception4b", "inception4c", "inception4d", "inception4e", "maxpool4", "inception5a", "inception5b",
-)  # fmt: skip
-_INCEPTION_V3 = (
-    "Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "maxpool1", "Conv2d_3b_1x1", "Conv2d_4a_3x3", "maxpool2",
-    "Mixed_5b", "Mixed_5c", "Mixed_5d", "Mixed_6a", "Mixed_6b", "Mixed_6c", "Mixed_6d", "Mixed_6e", "Mixed_7a",
-    "Mixed_7b", "Mixed_7c",
-)  # fmt: skip
+_AUXILIARY, _LAST = ("aux1", "aux2", "AuxLogits"), ("avgpool", "dropout", "fc")
 _LEAST, _LEAST_OF_V3, _LEAST_OF_V3_WITH_HEAD = 15, 75, 299
 
 
@@ -55,7 +47,7 @@ def googlenet(channels: int, classes: int, *, auxiliary: bool = False) -> LayerC
     model = models.googlenet(weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True)
     _rechannel(model.conv1, channels, std=0.01)
     heads = {"inception4a": model.aux1, "inception4d": model.aux2} if auxiliary else {}
-    return _chain(model, _GOOGLENET, heads, _LEAST)
+    return _chain(model, heads, _LEAST)
 
 
 def inception_v3(channels: int, classes: int, *, auxiliary: bool = False) -> LayerChain:
@@ -67,7 +59,7 @@ def inception_v3(channels: int, classes: int, *, auxiliary: bool = False) -> Lay
     model = models.inception_v3(weights=None, num_classes=classes, aux_logits=auxiliary, init_weights=True)
     _rechannel(model.Conv2d_1a_3x3, channels, std=0.1)
     heads = {"Mixed_6e": model.AuxLogits} if auxiliary else {}
-    return _chain(model, _INCEPTION_V3, heads, _LEAST_OF_V3_WITH_HEAD if auxiliary else _LEAST_OF_V3)
+    return _chain(model, heads, _LEAST_OF_V3_WITH_HEAD if auxiliary else _LEAST_OF_V3)
 
 
 def _rechannel(block: Any, channels: int, std: float) -> None:
@@ -77,12 +69,14 @@ def _rechannel(block: Any, channels: int, std: float) -> None:
         nn.init.trunc_normal_(block.conv.weight, std=std, a=-2, b=2)
 
 
-def _chain(model: Any, names: tuple[str, ...], heads: Mapping[str, nn.Module], least: int) -> LayerChain:
+def _chain(model: Any, heads: Mapping[str, nn.Module], least: int) -> LayerChain:
+    """The chain of a model whose forward calls its children in their order."""
     layers: list[nn.Module] = []
-    for name in names:
-        body = getattr(model, name)
-        relayed = Relay(body) if heads else body
-        layers.append(Branching(body, heads[name]) if name in heads else relayed)
+    for name, body in model.named_children():
+        if name in heads:
+            layers.append(Branching(body, heads[name]))
+        elif name not in (*_AUXILIARY, *_LAST):
+            layers.append(Relay(body) if heads else body)
     layers[0] = with_enlargement(model, layers[0], least)
     scores = nn.Sequential(model.avgpool, nn.Flatten(), model.dropout, model.fc)
     return LayerChain(model, [*layers, Scores(scores) if heads else scores])

@@ -19,11 +19,9 @@ class MapStyle(Protocol):
 
     def __len__(self) -> int:
         """The number of samples."""
-        ...
 
     def __getitem__(self, index: int, /) -> Any:
         """The (input, target) pair of sample `index`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from pipetrain.data.order import length_buckets, shuffled
+from pipetrain.data.text.text_files import EVAL_SHARE, read_text
 from pipetrain.data.vocabulary import PADDING, SentenceVocabulary, pad
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.number_range import NumberRange
 
-_SHARE = NumberRange(0, 1, least_too=False)
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -32,7 +31,7 @@ class Examples:
         Raises:
             ConfigError: the share is not between 0 and 1.
         """
-        _SHARE.check("dataset.eval_share", share)
+        EVAL_SHARE.check("dataset.eval_share", share)
         mixed, held_out = self.shuffled(), max(1, round(share * len(self.texts)))
         return (
             Examples(mixed.texts[held_out:], mixed.labels[held_out:]),
@@ -76,8 +75,6 @@ class TextClasses:
     """Texts to classify; the vocabulary comes from the training texts.
 
     Args:
-        train: to learn from.
-        evaluation: to evaluate on.
         classes: their names.
         tokens: `words`, in lower case, with punctuation marks as words; or `bpe`, subwords.
         vocabulary_size: different tokens at most; None: all words.
@@ -117,6 +114,10 @@ class TextClasses:
 
 _IMDB_CLASSES = ("neg", "pos")
 _LINE_BREAK = "<br />"
+_REVIEWS = (
+    "unpack aclImdb_v1.tar.gz, the Large Movie Review Dataset of ai.stanford.edu, and name the folder that holds "
+    "aclImdb"
+)
 
 
 def imdb(
@@ -141,23 +142,10 @@ def _imdb_split(folder: Path, root: str) -> Examples:
     for label, name in enumerate(_IMDB_CLASSES):
         paths = sorted((folder / name).glob("*.txt"))
         if not paths:
-            raise ConfigError(
-                f"dataset.root={root}: no reviews in {folder / name}; unpack aclImdb_v1.tar.gz, the Large Movie Review "
-                "Dataset of ai.stanford.edu, and name the folder that holds aclImdb"
-            )
-        texts += map(_review, paths)
+            raise ConfigError(f"dataset.root={root}: no reviews in {folder / name}; {_REVIEWS}")
+        texts += (read_text(path, f"dataset.root={root}", _REVIEWS).replace(_LINE_BREAK, " ").strip() for path in paths)
         labels += [label] * len(paths)
     return Examples(texts, labels).shuffled()
-
-
-def _review(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").replace(_LINE_BREAK, " ").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"dataset: {path} cannot be read: {error}") from error
-    if not text:
-        raise ConfigError(f"dataset: {path} holds no text; every review must have some")
-    return text
 
 
 _NOVELS = {

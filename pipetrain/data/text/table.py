@@ -2,17 +2,17 @@
 
 import bisect
 import csv
-import gzip
+import io
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipetrain.data.text.classification import Examples, TextClasses
-from pipetrain.errors import ConfigError, as_configured, check_whole, one_line
+from pipetrain.data.text.text_files import read_text
+from pipetrain.errors import ConfigError, as_configured, check_whole
 
 if TYPE_CHECKING:
     import _csv
@@ -73,22 +73,15 @@ def labelled_table(  # noqa: PLR0913  (one for each setting of the choice)
 
 def _read(setting: str, file: str, text: Column, label: Column) -> list[Row]:
     path = Path(file).expanduser().absolute()
-    if not path.is_file():
-        raise ConfigError(f"dataset.{setting}={file}: no file {path}; name a table, such as reviews.tsv or .csv.gz")
-    packed = path.suffix == ".gz"
-    dialect = _DIALECTS.get(path.with_suffix("").suffix if packed else path.suffix)
+    dialect = _DIALECTS.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
     if dialect is None:
-        raise ConfigError(f"dataset: {path}: a table is called .tsv or .csv, or .tsv.gz or .csv.gz")
+        raise ConfigError(f"dataset.{setting}={file}: a table is called .tsv or .csv, or .tsv.gz or .csv.gz")
+    table = read_text(path, f"dataset.{setting}={file}", "name a table, such as reviews.tsv or .csv.gz")
+    reader = csv.reader(io.StringIO(table), dialect)
     try:
-        # spreadsheets put a byte order mark first
-        with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            reader = csv.reader(lines, dialect)
-            try:
-                rows = list(_rows(path, reader, text, label))
-            except csv.Error as error:
-                raise ConfigError(f"dataset: {path}, line {reader.line_num}: {error}") from error
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ConfigError(f"dataset: {path} is damaged, or no text: {one_line(error)}") from error
+        rows = list(_rows(path, reader, text, label))
+    except csv.Error as error:
+        raise ConfigError(f"dataset: {path}, line {reader.line_num}: {error}") from error
     if not rows:
         raise ConfigError(f"dataset.{setting}={file}: {path} has no lines")
     return rows
@@ -115,9 +108,7 @@ def _numbers(path: Path, reader: Iterator[list[str]], text: Column, label: Colum
         check_whole("dataset.text", text, least=0)
         check_whole("dataset.label", label, least=0)
         return text, label
-    names = next(reader, [])
-    if not names:
-        raise ConfigError(f"dataset: {path} does not begin with a line of names")
+    names = next(reader)
     for setting, column in (("text", text), ("label", label)):
         if column not in names:
             raise ConfigError(

@@ -60,7 +60,8 @@ def split_text(text: str, share: float) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-_SHARE = NumberRange(0, 1, least_too=False)
+EVAL_SHARE = NumberRange(0, 1, least_too=False)
+"""Shares of one text that evaluation may take."""
 _TEXT_REMEDY = "name a text file, plain or .gz"
 
 
@@ -82,7 +83,7 @@ def text_file(  # noqa: PLR0913  (one for each setting of the choice)
     train = Path(path).expanduser()
     text = read_text(train, f"dataset.path={path}", _TEXT_REMEDY)
     if eval_path is None:
-        _SHARE.check("dataset.eval_share", eval_share)
+        EVAL_SHARE.check("dataset.eval_share", eval_share)
         texts = split_text(text, eval_share)
         names = [f"the {part} part of {train}" for part in ("training", "evaluation")]
     else:

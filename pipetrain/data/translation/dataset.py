@@ -17,7 +17,7 @@ from pipetrain.data.vocabulary import (
     Ids,
     Lines,
     SentenceVocabulary,
-    lines_digest,
+    digest,
     pad,
 )
 from pipetrain.decoding import Generation, SpecialTokens
@@ -65,7 +65,7 @@ def encode_sentences(lines: Lines, vocabulary: SentenceVocabulary) -> Sentences:
 
     All processes share the memory of the cached file.
     """
-    name = f"tokens-{lines_digest(vocabulary.sha256, lines)}.npy"
+    name = f"tokens-{digest(chain([vocabulary.sha256], lines()))[:32]}.npy"
     return Sentences(cached_array(name, lambda: as_array(vocabulary.encode_lines(lines())), mapped=True))
 
 
@@ -120,8 +120,6 @@ class TranslationDataset:
     Training leaves out pairs with an empty or too long sentence, evaluation none.
 
     Args:
-        train: the text to train on.
-        evaluation: the text to evaluate on.
         tokens: `bpe` or `words`.
         vocabulary_size: tokens at most, of each language or of both together; None for all words.
         joint: True if both languages have one vocabulary.

@@ -26,15 +26,12 @@ class Videos(Protocol):
 
     def __len__(self) -> int:
         """Number of videos."""
-        ...
 
     def captions(self, index: int) -> Sequence[str]:
         """The captions of a video."""
-        ...
 
     def frames(self, index: int) -> Tensor:
         """The features of a video's frames (frames, features), float32; of every video as many frames."""
-        ...
 
 
 class CaptionedVideos:
@@ -42,17 +39,13 @@ class CaptionedVideos:
 
     def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
         self.videos = videos
+        self.reads_files = getattr(videos, "reads_files", False)
         numbers = [index for index in range(len(videos)) for _ in videos.captions(index)]
         captions = words.encode_lines(_captions(videos))
         self._samples = [(index, ids[:longest]) for index, ids in zip(numbers, captions, strict=True)]
 
     def __len__(self) -> int:
         return len(self._samples)
-
-    @property
-    def reads_files(self) -> bool:
-        """True if the features come from files, which may be damaged."""
-        return getattr(self.videos, "reads_files", False)
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensor]:
         video, ids = self._samples[index]
@@ -93,8 +86,6 @@ class CaptionDataset:
     """Two splits of captioned videos; the vocabulary comes from the training captions.
 
     Args:
-        train: to learn from.
-        evaluation: to evaluate on.
         longest: words that a caption is cut to.
         least: occurrences of a word in training captions at least; a rarer one is unknown.
 

@@ -1,7 +1,11 @@
 """The Microsoft Research video descriptions (MSVD, Chen and Dolan 2011), as features of frames and captions."""
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,16 +13,85 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
+from pipetrain.data.text.text_files import read_text
 from pipetrain.data.video.captions import CaptionDataset
-from pipetrain.data.video.feature_file import FeatureFile
-from pipetrain.errors import ConfigError, check_whole
+from pipetrain.errors import ConfigError, check_whole, one_line
+from pipetrain.libraries.imports import require
 
 CAPTIONS, NUMBERS = "AllVideoDescriptions.txt", "youtube_mapping.txt"
 """The published files: `VIDEO caption` a line; `VIDEO vidN` a line, the number by which papers split."""
 _FEATURES = ("features.npz", "features.h5", "features.hdf5")
 _OF_FEATURES, _OF_CAPTIONS = "features/", "captions/"
 _SPLITS = ("validation", "test")
+_DAMAGE = (
+    OSError, ValueError, KeyError, EOFError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""Exceptions of damaged files; their headers may name arrays that no memory holds."""
+
+
+class FeatureFile:
+    """A file of arrays by name, NumPy's .npz or HDF5, where names are paths of data sets in groups.
+
+    Each process that reads opens it for itself: what a library keeps of a file cannot be shared.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._opened: tuple[int, Any] | None = None
+        with _naming(f"{path}: damaged"):
+            self.names = sorted(_names(self._file))
+
+    @property
+    def _file(self) -> Any:
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), _open(self.path)
+        return self._opened[1]
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def read(self, name: str) -> Any:
+        """The array of a name.
+
+        Raises:
+            ConfigError: the file is damaged there.
+        """
+        with _naming(f"{self.path}: {name} is damaged"):
+            return np.asarray(self._file[name])
+
+
+def _open(path: Path) -> Any:
+    if path.suffix == ".npz":
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, Mapping):
+            raise ValueError("it holds a single array, without a name")
+        return file
+    require(f"{path}: HDF5", ("h5py",), "video", "; or write the arrays to an .npz file")
+    import h5py
+
+    return h5py.File(path, "r")
+
+
+def _names(file: Any) -> list[str]:
+    if isinstance(file, np.lib.npyio.NpzFile):
+        return list(file)
+    names: list[str] = []
+    file.visititems(lambda name, entry: names.append(name) if hasattr(entry, "shape") else None)
+    return names
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise ConfigError(f"{what}: {one_line(error)}") from error
 
 
 class FeatureVideos:
@@ -160,11 +233,8 @@ def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
 def _lines(path: Path) -> list[tuple[str, str]]:
     """The name and the rest of each line that is no comment and not empty."""
     pairs = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: no text in UTF-8: {error}") from error
-    for number, line in enumerate(lines, start=1):
+    text = read_text(path, f"dataset.root={path.parent}", "put it there")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         name, _, rest = line.strip().partition(" ")

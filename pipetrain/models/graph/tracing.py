@@ -96,18 +96,73 @@ class Recording:
     changes: Sequence[StateLocation]
 
 
-class TracingSession:
-    """Records forwards of one copy of a module, one after the other; `opaque` classes are called as a whole."""
+@dataclass(eq=False)
+class Tracer:
+    """Records forwards of one copy of a module in one mode, one after the other; `replace` gives one of a new copy.
 
-    def __init__(self, copies: ModuleCopies, opaque: tuple[type, ...], output: str | None, *, training: bool) -> None:
-        self._copies = copies
-        self._opaque = opaque
-        self._output = output
-        self._training = training
-        self.module = copies.module(training=training)
+    Classes that are `opaque` are called as a whole.
+    """
+
+    copies: ModuleCopies
+    opaque: tuple[type, ...]
+    example: Example
+    output: str | None
+    training: bool
+
+    def __post_init__(self) -> None:
+        self.module = self.copies.module(training=self.training)
         self._state = python_state(self.module)
 
-    def record(self, example: Example) -> Recording:
+    def trace(self) -> Recording:
+        """The first recording, its sizes and inputs compared with the second."""
+        first = self._record(self.example.resized(SAMPLES[0], self.example.length))
+        self._check(_draws(first))
+        varied, different = self._compared(first)
+        if different is not None and first.changes:
+            varied, different = replace(self)._compared(first)
+            if different is None:
+                self._check(first.changes, of_parts=True)
+        if different is not None:
+            reason = "it computes with the number of samples in a way that cannot be followed"
+            raise CannotEnterError(different.meta.get("module"), f"{reason} ({different.meta.get('line', '')})")
+        for node, shape in zip(first.graph.nodes, self.example.fixed(varied=varied), strict=False):
+            node.meta["expected"] = shape
+        return first
+
+    def _compared(self, first: Recording) -> tuple[bool, fx.Node | None]:
+        """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
+        length = self.example.length
+        if length is not None:
+            with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
+                if self._difference(first, length - 1) is None:
+                    return True, None
+        return False, self._difference(first, length)
+
+    def _difference(self, first: Recording, length: int | None) -> fx.Node | None:
+        example = self.example.resized(SAMPLES[1], length)
+        second = self._record(example)
+        if changed := set(second.changes) - set(_draws(first)):
+            # what follows from the number of samples is the same again
+            self._check([location for location in self._record(example).changes if location in changed])
+        different = _first_difference(first.graph, second.graph)
+        if different is None:
+            _fold_constant_sizes(first.graph, second.graph)
+        return different
+
+    def _check(self, locations: Sequence[StateLocation], *, of_parts: bool = False) -> None:
+        """Checks that only parts that are called as a whole change these locations.
+
+        Raises:
+            CannotEnterError: for the first module that does; not for the model itself where `of_parts` alone is asked.
+        """
+        if not locations:
+            return
+        tracer, example = replace(self), self.example.resized(SAMPLES[0], self.example.length)
+        for error in tracer._find_changes(example, locations) or tracer._find_changes(example, locations):
+            if not of_parts or error.module is not tracer.module:
+                raise error
+
+    def _record(self, example: Example) -> Recording:
         """Records the forward for these inputs; numbers that Python or numpy draw are the same every time.
 
         Raises:
@@ -117,44 +172,44 @@ class TracingSession:
         """
         before = {**self._state, **generators()}
         with python_generators_kept():
-            graph, picked = self._recorded(example, self._recorder())
+            graph, picked = self._run(example, self._recorder())
             drawn = generators()
         self._state = python_state(self.module)
         constants = (str(node.target) for node in graph.nodes if node.op == "get_attr" and node.meta["constant"])
         read = {StateLocation(*name.rpartition(".")[0].rpartition(".")[::2]) for name in constants}
         return Recording(graph, picked, changes(before, {**self._state, **drawn}, read))
 
-    def find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[CannotEnterError]:
+    def _find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[CannotEnterError]:
         """Errors for changes of these locations in a forward, by code that a graph does not repeat."""
         recorder = self._recorder()
         watch = ChangeWatcher(locations, self.module, recorder)
         with python_generators_kept(), watch:
-            self._recorded(example, recorder)
+            self._run(example, recorder)
         return watch.changes
 
     def _recorder(self) -> Recorder:
-        with_data = partial(self._copies.returned, training=self._training) if self._copies.fake else None
-        return Recorder(self.module, self._opaque, with_data)
+        with_data = partial(self.copies.returned, training=self.training) if self.copies.fake else None
+        return Recorder(self.module, self.opaque, with_data)
 
-    def _recorded(self, example: Example, recorder: Recorder) -> tuple[fx.Graph, str | None]:
-        mode = nullcontext() if self._copies.fake is None else _without_reports(self._copies.fake)
+    def _run(self, example: Example, recorder: Recorder) -> tuple[fx.Graph, str | None]:
+        mode = nullcontext() if self.copies.fake is None else _without_reports(self.copies.fake)
         try:
-            with mode, torch.set_grad_enabled(self._training):
-                tensors = [self._copies.tensor(tensor) for tensor in example.tensors]
+            with mode, torch.set_grad_enabled(self.training):
+                tensors = [self.copies.tensor(tensor) for tensor in example.tensors]
                 names = example.names or [f"input_{i}" for i in range(len(tensors))]
                 for name, tensor in zip(names, tensors, strict=True):
                     recorder.add_input(tensor, name)
                 with recorder.recording():
                     returned = replace(example, tensors=tuple(tensors)).given_to(self.module)
-                outputs, picked = select_outputs(returned, self._output)
+                outputs, picked = select_outputs(returned, self.output)
                 recorder.graph.output(tuple(recorder.node_of(tensor) for tensor in outputs))
         except (ConfigError, CannotEnterError, NeedsValuesError):
             raise
         except Exception as error:
             # without values, modules that need them fail
             entered = recorder.failed_in
-            if self._copies.fake is None:
-                name = type(self._copies.model).__name__
+            if self.copies.fake is None:
+                name = type(self.copies.model).__name__
                 place = f" ({line_of(error)})"
                 reason = described(error).removesuffix(place)
                 raise ConfigError(f"model: {name} fails on the first samples: {reason}{place}") from error
@@ -185,9 +240,9 @@ def _recordings(copies: ModuleCopies, example: Example, output: str | None) -> t
     """Records until every module that cannot be looked into is called as a whole."""
     opaque: Opaque = {}
     while True:
-        tracers = [_Tracer(copies, tuple(opaque), example, output, training) for training in (True, False)]
         try:
-            training, evaluation = [tracer.recorded() for tracer in tracers]
+            modes = (True, False)
+            training, evaluation = [Tracer(copies, tuple(opaque), example, output, mode).trace() for mode in modes]
             return training, evaluation, opaque
         except CannotEnterError as found:
             kind, root = type(found.module), type(copies.model)
@@ -198,70 +253,6 @@ def _recordings(copies: ModuleCopies, example: Example, output: str | None) -> t
                     "pipetrain.LayerChain(module, layers)"
                 ) from found
             opaque[kind] = found.reason
-
-
-@dataclass(frozen=True)
-class _Tracer:
-    """Records a module in one mode, and again for fewer samples."""
-
-    copies: ModuleCopies
-    opaque: tuple[type, ...]
-    example: Example
-    output: str | None
-    training: bool
-
-    def recorded(self) -> Recording:
-        """The first recording, its sizes and inputs compared with the second."""
-        session = self._session()
-        first = session.record(self.example.resized(SAMPLES[0], self.example.length))
-        self._check(_draws(first))
-        varied, different = self._compared(first, session)
-        if different is not None and first.changes:
-            varied, different = self._compared(first, self._session())
-            if different is None:
-                self._check(first.changes, of_parts=True)
-        if different is not None:
-            reason = "it computes with the number of samples in a way that cannot be followed"
-            raise CannotEnterError(different.meta.get("module"), f"{reason} ({different.meta.get('line', '')})")
-        for node, shape in zip(first.graph.nodes, self.example.fixed(varied=varied), strict=False):
-            node.meta["expected"] = shape
-        return first
-
-    def _session(self) -> TracingSession:
-        return TracingSession(self.copies, self.opaque, self.output, training=self.training)
-
-    def _compared(self, first: Recording, session: TracingSession) -> tuple[bool, fx.Node | None]:
-        """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
-        length = self.example.length
-        if length is not None:
-            with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
-                if self._difference(first, session, length - 1) is None:
-                    return True, None
-        return False, self._difference(first, session, length)
-
-    def _difference(self, first: Recording, session: TracingSession, length: int | None) -> fx.Node | None:
-        example = self.example.resized(SAMPLES[1], length)
-        second = session.record(example)
-        if changed := set(second.changes) - set(_draws(first)):
-            # what follows from the number of samples is the same again
-            self._check([location for location in session.record(example).changes if location in changed])
-        different = _first_difference(first.graph, second.graph)
-        if different is None:
-            _fold_constant_sizes(first.graph, second.graph)
-        return different
-
-    def _check(self, locations: Sequence[StateLocation], *, of_parts: bool = False) -> None:
-        """Checks that only parts that are called as a whole change these locations.
-
-        Raises:
-            CannotEnterError: for the first module that does; not for the model itself where `of_parts` alone is asked.
-        """
-        if not locations:
-            return
-        session, example = self._session(), self.example.resized(SAMPLES[0], self.example.length)
-        for error in session.find_changes(example, locations) or session.find_changes(example, locations):
-            if not of_parts or error.module is not session.module:
-                raise error
 
 
 def _draws(recording: Recording) -> list[StateLocation]:

@@ -89,16 +89,16 @@ def test_column_that_the_table_lacks_is_told_which_there_are(tmp_path):
 
 
 def test_missing_or_damaged_file_is_named(tmp_path):
-    refused(f"dataset.file=x.tsv: no file .*{re.escape('/x.tsv')}", file="x.tsv")
+    refused(f"dataset.file=x.tsv: there is no file .*{re.escape('/x.tsv')}", file="x.tsv")
     whole = written(tmp_path, "a.tsv.gz", *RATED)
     cut = tmp_path / "cut.tsv.gz"
     cut.write_bytes((tmp_path / "a.tsv.gz").read_bytes()[:-20])
-    refused("cut.tsv.gz is damaged", file=str(cut), text=2, label=1)
+    refused("cut.tsv.gz is no whole gzip archive", file=str(cut), text=2, label=1)
     (tmp_path / "plain.tsv.gz").write_bytes(b"no gzip")
-    refused("plain.tsv.gz is damaged", file=str(tmp_path / "plain.tsv.gz"), text=2, label=1)
+    refused("plain.tsv.gz is no whole gzip archive", file=str(tmp_path / "plain.tsv.gz"), text=2, label=1)
     (tmp_path / "bytes.tsv").write_bytes(b"\xff\xfe\t1\n")
-    refused("bytes.tsv is damaged, or no text", file=str(tmp_path / "bytes.tsv"), text=0, label=1)
-    refused("has no lines", file=written(tmp_path, "empty.tsv"), text=0, label=1)
+    refused("bytes.tsv is not UTF-8", file=str(tmp_path / "bytes.tsv"), text=0, label=1)
+    refused("empty.tsv holds no text", file=written(tmp_path, "empty.tsv"), text=0, label=1)
     refused("called .tsv or .csv", file=written(tmp_path, "a.txt", "a"), text=0, label=1)
     refused(r"dataset\.thresholds=\[1, ?0\]", file=whole, text=2, label=1, thresholds=[1, 0])
 
@@ -116,7 +116,3 @@ def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path):
 def test_columns_are_not_counted_from_the_end(tmp_path):
     file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
     refused("dataset.label=-1: a whole number of at least 0", file=file, text=0, label=-1)
-
-
-def test_file_without_a_line_of_names_is_told_so(tmp_path):
-    refused("empty.tsv does not begin with a line of names", file=written(tmp_path, "empty.tsv"))
