@@ -1,7 +1,6 @@
 """The largest minibatch that fits the devices of a pipeline."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pipetrain.planner.costs.cut_profile import CutProfile
 
@@ -9,45 +8,30 @@ MOST_SAMPLES = 1 << 24
 """Largest number of samples that is tried: a device that holds so many counts as unlimited."""
 
 
-@dataclass(frozen=True)
-class ActivationGrowth:
-    """Growth of a stage's bytes with the samples of a minibatch.
-
-    Attributes:
-        fixed: bytes of a minibatch of no samples.
-        per_sample: bytes of each.
-    """
-
-    fixed: float
-    per_sample: float
-
-    @classmethod
-    def between(cls, small: tuple[int, float], large: tuple[int, float]) -> "ActivationGrowth":
-        """The line through two (samples, bytes); bytes never shrink as samples are added, nor are there less than 0."""
-        (few, less), (many, more) = small, large
-        per_sample = max(0.0, (more - less) / (many - few))
-        return cls(max(0.0, less - few * per_sample), per_sample)
-
-    def at(self, samples: int) -> float:
-        """The bytes of so many samples."""
-        return self.fixed + samples * self.per_sample
+Growth = tuple[float, float]
+"""Bytes of a minibatch of no samples, and bytes of each sample."""
 
 
-def activation_growth(cut: CutProfile, other: CutProfile | None) -> list[ActivationGrowth]:
+def growth_between(small: tuple[int, float], large: tuple[int, float]) -> Growth:
+    """The line through two (samples, bytes); bytes never shrink as samples are added, nor are there less than 0."""
+    (few, less), (many, more) = small, large
+    per_sample = max(0.0, (more - less) / (many - few))
+    return max(0.0, less - few * per_sample), per_sample
+
+
+def activation_growth(cut: CutProfile, other: CutProfile | None) -> list[Growth]:
     """Growth of the activations of each stage: the line through two profiles, or from zero if there is only one.
 
     Raises:
         ValueError: a profile's batch size is not known.
     """
-    sizes = [
-        (each.profile.batch_size, list(map(float, each.activation_bytes))) for each in (cut, other) if each is not None
-    ]
+    sizes = [(each.profile.batch_size, each.activation_bytes) for each in (cut, other) if each is not None]
     if other is None:
-        sizes.append((0, [0.0] * len(cut.stages)))
+        sizes.append((0, [0] * len(cut.stages)))
     if any(samples is None for samples, _ in sizes):
         raise ValueError("a profile without a batch size")
     (few, small), (many, large) = sorted((samples or 0, kept) for samples, kept in sizes)
-    return [ActivationGrowth.between((few, a), (many, b)) for a, b in zip(small, large, strict=True)]
+    return [growth_between((few, a), (many, b)) for a, b in zip(small, large, strict=True)]
 
 
 def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_SAMPLES, share: float = 0.0) -> int:

@@ -1,13 +1,10 @@
 """A planned pipeline: its stages, the replicas of each, and what they take; the content of plan.json."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from pipetrain.errors import ConfigError, is_whole
-from pipetrain.number_range import NOT_NEGATIVE
-
-_TIMES = ("time_per_minibatch_s", "single_device_time_s", "data_parallel_time_s")
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.planner.json_reader import from_json
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,13 @@ class PipelinePlan:
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
         return {
-            **{name: getattr(self, name) for name in _TIMES},
+            "time_per_minibatch_s": self.time_per_minibatch_s,
+            "single_device_time_s": self.single_device_time_s,
+            "data_parallel_time_s": self.data_parallel_time_s,
             "replicas": self.replicas,
             "minibatches_in_flight": self.in_flight,
-            "stages": [{**asdict(stage), "layers": list(stage.layers)} for stage in self.stages],
-            "labels": list(self.labels),
+            "stages": [asdict(stage) for stage in self.stages],
+            "labels": self.labels,
         }
 
     @classmethod
@@ -74,30 +73,13 @@ class PipelinePlan:
         """The plan of which a file holds `to_json`.
 
         Raises:
-            ConfigError: something is missing, or is no number.
+            ConfigError: something is missing, or of another type.
         """
-        if not isinstance(content, dict) or not isinstance(content.get("stages"), list) or not content["stages"]:
+        if not isinstance(content, dict) or not content.get("stages"):
             raise ConfigError("no plan of `pipetrain plan`: it has no stages")
-        stages = tuple(_stage(r, values) for r, values in enumerate(content["stages"]))
-        times = {name: _amount(content, name, "the plan") for name in _TIMES}
-        labels = content.get("labels", [])
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise ConfigError(f"labels={labels}: a list of the names of layers is needed")
-        return cls(stages, **times, labels=tuple(labels))
-
-
-def _stage(r: int, values: Any) -> PlannedStage:
-    layers = values.get("layers") if isinstance(values, dict) else None
-    if not isinstance(layers, list) or not layers or not all(is_whole(layer) and layer >= 0 for layer in layers):
-        raise ConfigError(f"stage {r} has layers={layers}: indices of layers are needed")
-    replicas = values.get("replicas")
-    if not is_whole(replicas) or replicas < 1:
-        raise ConfigError(f"stage {r} has replicas={replicas}: a whole number of at least 1 is needed")
-    memory = _amount(values, "memory_bytes", f"stage {r}")
-    return PlannedStage(tuple(layers), replicas, _amount(values, "time_s", f"stage {r}"), round(memory))
-
-
-def _amount(values: Mapping[str, Any], name: str, where: str) -> float:
-    if (value := values.get(name)) not in NOT_NEGATIVE:
-        raise ConfigError(f"{where} has {name}={value}: {NOT_NEGATIVE} is needed")
-    return float(values[name])
+        plan: Self = from_json(cls, content)
+        for r, stage in enumerate(plan.stages):
+            check_whole(f"stages.{r}.replicas", stage.replicas, least=1)
+            if not stage.layers:
+                raise ConfigError(f"stages.{r}.layers=[]: indices of layers are needed")
+        return plan

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import PartitionRule
-from pipetrain.planner.profile.estimate import LayerCost, WeightPasses, layer_costs, no_passes
+from pipetrain.planner.profile.estimate import WeightPasses, layer_costs, no_passes
 from pipetrain.planner.profile.profile import SharedWeight
 
 FINEGRAINED = "finegrained"
@@ -102,27 +102,19 @@ def make_plan(
     bounds = list(itertools.pairwise([0, *rule.cuts(chain, costs, passes, glued), len(chain)]))
     by_stage = zip(bounds, passes(len(bounds)), strict=True)
     shared = [SharedWeight(*each) for each in chain.shared_weights().items()]
-    stages = [_stage(chain, costs, shared, each, weight_passes) for each, weight_passes in by_stage]
+    stages = [
+        StagePlan(
+            first=first,
+            last=last,
+            labels=chain.labels[first:last],
+            parameters=_parameters(chain.layers[first:last]),
+            estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
+            estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last])
+            - 2 * sum(each.counted_again(range(first, last)) for each in shared),
+        )
+        for (first, last), weight_passes in by_stage
+    ]
     return Plan(rule.name, stages, sum(stage.parameters for stage in stages) - _parameters([chain.module]))
-
-
-def _stage(
-    chain: LayerChain,
-    costs: Sequence[LayerCost],
-    shared: Sequence[SharedWeight],
-    bounds: tuple[int, int],
-    weight_passes: float,
-) -> StagePlan:
-    first, last = bounds
-    counted_again = sum(each.counted_again(range(first, last)) for each in shared)
-    return StagePlan(
-        first=first,
-        last=last,
-        labels=chain.labels[first:last],
-        parameters=_parameters(chain.layers[first:last]),
-        estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
-        estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]) - 2 * counted_again,
-    )
 
 
 def _parameters(modules: Sequence[nn.Module]) -> int:

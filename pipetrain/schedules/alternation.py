@@ -1,11 +1,24 @@
 """Lists of one forward and one backward in turn, after a warm-up of forwards: the pattern of most schedules."""
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.schedules.base import ListSchedule
+from pipetrain.schedules.base import Family, ListSchedule
 from pipetrain.schedules.operation import Operation, backward, forward, update
+
+
+class DrainedOneFOneB(ListSchedule):
+    """A schedule that fills and drains for each minibatch: `in_flight` determines its lists."""
+
+    family: ClassVar[Family] = Family.SYNCHRONOUS
+
+    @override
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """Warm-up, steady state and drain, once per minibatch."""
+        warm_up = self.in_flight(r, D, N) - 1
+        return [op for t in range(M) for op in one_forward_one_backward(warm_up, N, t, 1)]
 
 
 class ContinuousOneFOneB(ListSchedule):

@@ -5,13 +5,14 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.schedules.base import Family, ListSchedule
+from pipetrain.schedules.alternation import ContinuousOneFOneB
+from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import Operation, backward, forward, update
 from pipetrain.schedules.round_robin import UnevenReplicas
 
 
 @dataclass(frozen=True)
-class NF1B(ListSchedule, UnevenReplicas):
+class NF1B(ContinuousOneFOneB, UnevenReplicas):
     """As 1F1B with F(t,0) .. F(t,N-1) in F's place and one backward of the whole minibatch (TiMePReSt § 3).
 
     Each forward is sent on as soon as it is done; the gradient of a minibatch is one message.
@@ -34,10 +35,6 @@ class NF1B(ListSchedule, UnevenReplicas):
     def delay(self, r: int, D: int, N: int) -> int:
         """D - 1 - r: one update for each minibatch that a later stage holds."""
         return D - 1 - r
-
-    @override
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        return self.operations_in_flight(self.in_flight(r, D, N), N, M)
 
     @override
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:

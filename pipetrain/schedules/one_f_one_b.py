@@ -6,29 +6,21 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.schedules.alternation import ContinuousOneFOneB, one_forward_one_backward
-from pipetrain.schedules.base import Family, ListSchedule
-from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.alternation import ContinuousOneFOneB, DrainedOneFOneB
+from pipetrain.schedules.base import Family
 from pipetrain.schedules.round_robin import UnevenReplicas
 
 
 @dataclass(frozen=True)
-class OneFOneBFlush(ListSchedule):
+class OneFOneBFlush(DrainedOneFOneB):
     """min(N, D-1-r) forwards, then F and B in turn, drain, U(t) (PipeDream-Flush; DAPPLE)."""
 
     name: ClassVar[str] = "1f1b_flush"
-    family: ClassVar[Family] = Family.SYNCHRONOUS
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """min(N, D - r) microbatches."""
         return min(N, D - r)
-
-    @override
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """Warm-up, steady state and drain, once per minibatch."""
-        warm_up = self.in_flight(r, D, N) - 1
-        return [op for t in range(M) for op in one_forward_one_backward(warm_up, N, t, 1)]
 
 
 @dataclass(frozen=True)

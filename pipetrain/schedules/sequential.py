@@ -6,26 +6,18 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.schedules.alternation import one_forward_one_backward
-from pipetrain.schedules.base import Family, ListSchedule
-from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.alternation import DrainedOneFOneB
 
 
 @dataclass(frozen=True)
-class Sequential(ListSchedule):
+class Sequential(DrainedOneFOneB):
     """F(t,j) B(t,j) for each j, then U(t): one stage works at a time."""
 
     name: ClassVar[str] = "sequential"
-    family: ClassVar[Family] = Family.SYNCHRONOUS
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         return 1
-
-    @override
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """The same list on every stage."""
-        return list(one_forward_one_backward(0, N, 0, M))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.planner.max_batch import ActivationGrowth, largest_batch, overfull_stages
+from pipetrain.planner.max_batch import growth_between, largest_batch, overfull_stages
 
 
 @given(limit=st.integers(0, 300), step=st.integers(1, 7))
@@ -13,14 +13,12 @@ def test_largest_batch_is_largest_fitting_multiple(limit, step):
 
 
 def test_growth_passes_two_measurements_and_keeps_fixed_memory():
-    growth = ActivationGrowth.between((4, 140.0), (8, 180.0))
-    assert (growth.fixed, growth.per_sample) == (100.0, 10.0)
-    assert growth.at(16) == 260.0
+    assert growth_between((4, 140.0), (8, 180.0)) == (100.0, 10.0)
 
 
 @pytest.mark.parametrize("more", [100.0, 90.0])
 def test_growth_never_falls(more):
-    assert ActivationGrowth.between((4, 100.0), (8, more)).per_sample == 0.0
+    assert growth_between((4, 100.0), (8, more))[1] == 0.0
 
 
 def test_stages_that_take_more_than_they_have_are_overfull():

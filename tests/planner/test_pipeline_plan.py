@@ -27,13 +27,13 @@ def test_in_flight_is_workers_over_replicas_of_first_stage():
     ("change", "message"),
     [
         ({"stages": []}, "no plan of `pipetrain plan`: it has no stages"),
-        ({"stages": [3]}, "stage 0 has layers=None"),
+        ({"stages": [3]}, "stages.0=3: an object"),
         (
-            {"stages": [{"layers": [0], "replicas": 0}]},
-            "stage 0 has replicas=0: a whole number of at least 1 is needed",
+            {"stages": [{"layers": [0], "replicas": 0, "time_s": 1.0, "memory_bytes": 1}]},
+            "stages.0.replicas=0: a whole number of at least 1 is needed",
         ),
-        ({"time_per_minibatch_s": -1}, "the plan has time_per_minibatch_s=-1: a number of at least 0 is needed"),
-        ({"labels": 3}, "labels=3: a list of the names of layers is needed"),
+        ({"time_per_minibatch_s": -1}, "time_per_minibatch_s=-1: a number of at least 0 is needed"),
+        ({"labels": 3}, "labels=3: a list is needed"),
     ],
 )
 def test_file_that_holds_no_plan_is_refused(change, message):

@@ -74,7 +74,7 @@ def test_stages_that_read_data_get_fewer_layers():
 
 
 def test_workers_sharing_cores_take_the_total_compute_time():
-    profile = replace(chain(*[layer(1.0)] * 6), reading=LoaderTime(inputs_s=2.0))
+    profile = replace(chain(*[layer(1.0)] * 6), reading=LoaderTime(inputs_s=2.0, targets_s=0.0))
     of_three = planner(profile, 3, cores=2)
     plans = of_three.straight_pipeline(), of_three.data_parallel()
     assert [plan.time_per_minibatch_s for plan in plans] == pytest.approx([8.0 / 2] * 2)

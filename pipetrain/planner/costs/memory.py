@@ -1,9 +1,9 @@
 """The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -155,19 +155,9 @@ class MemoryModel:
         return MemoryModel(tuple(replace(rules, versions=lambda _context: 1) for rules in self.phases))
 
 
-class _Method(Protocol):
-    """The part of a `pipetrain.Method` that is needed here; `pipetrain.methods` is above the planner."""
-
-    simulated_only: bool
-
-    def weight_versions(self, context: StageContext) -> int: ...
-
-    def statistic(self, context: StageContext, weights: Mapping[str, Any]) -> Any: ...
-
-
 def _rules(phase: PhaseSettings, optimizer_states: int, settings: Settings) -> MemoryRules:
     schedule: Schedule = phase.schedule.build()
-    method: _Method = phase.method.build()
+    method = phase.method.build()
     if not hasattr(method, "weight_versions"):
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     N = settings.train.microbatches

@@ -78,21 +78,20 @@ def merge_layers(profile: Profile, starts: Sequence[int]) -> Profile:
     places = {layer: i for i, part in enumerate(parts) for layer in part}
     return replace(
         profile,
-        layers=tuple(_merge(profile.layers[part.start : part.stop], profile.weight_bytes_of(part)) for part in parts),
+        layers=tuple(
+            ProfiledLayer(
+                label=profile.layers[part.start].label,
+                forward_s=sum(profile.layers[i].forward_s for i in part),
+                backward_s=sum(profile.layers[i].backward_s for i in part),
+                output_bytes=profile.layers[part.stop - 1].output_bytes,
+                weight_bytes=profile.weight_bytes_of(part),
+                activation_bytes=sum(profile.layers[i].activation_bytes for i in part),
+                shared_bytes=profile.layers[part.start].shared_bytes,
+            )
+            for part in parts
+        ),
         edges=edges,
         shared_weights=renumber_shared(profile.shared_weights, places),
-    )
-
-
-def _merge(layers: Sequence[ProfiledLayer], weight_bytes: int) -> ProfiledLayer:
-    return ProfiledLayer(
-        label=layers[0].label,
-        forward_s=sum(layer.forward_s for layer in layers),
-        backward_s=sum(layer.backward_s for layer in layers),
-        output_bytes=layers[-1].output_bytes,
-        weight_bytes=weight_bytes,
-        activation_bytes=sum(layer.activation_bytes for layer in layers),
-        shared_bytes=layers[0].shared_bytes,
     )
 
 

@@ -66,10 +66,10 @@ def _pairs(module: nn.Module, seen: set[int]) -> list[list[str]]:
 
 
 def _buffers(module: nn.Module, seen: set[int]) -> list[str]:
-    persistent = module._buffers.keys() - module._non_persistent_buffers_set
-    new = [name for name in module._buffers if name in persistent and module._buffers[name] is not None]
-    new = [name for name in new if id(module._buffers[name]) not in seen]
-    seen.update(id(module._buffers[name]) for name in new)
+    hidden = module._non_persistent_buffers_set
+    buffers = {name: buffer for name, buffer in module._buffers.items() if buffer is not None and name not in hidden}
+    new = [name for name, buffer in buffers.items() if id(buffer) not in seen]
+    seen.update(map(id, buffers.values()))
     return new
 
 

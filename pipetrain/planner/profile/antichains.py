@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate, pairwise
+from math import inf
 from operator import and_, or_
 from typing import Any
 
@@ -80,6 +81,11 @@ class AntichainStates:
     def between(self, sums: Vector, impossible: float = 0.0) -> Table:
         """At [first state, last state], the difference of two sums."""
         return np.where(self.follows, sums - sums[:, np.newaxis], impossible)
+
+    @cached_property
+    def stage_seconds(self) -> Table:
+        """At [first state, last state], seconds of the layers between the two; infinite if there can be no stage."""
+        return self.between(self.compute_s, inf)
 
     @cached_property
     def stage_weight_bytes(self) -> Table:

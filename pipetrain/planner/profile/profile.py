@@ -1,13 +1,15 @@
 """Measured training cost of each layer of a model: the basis of plans and predictions."""
 
 import heapq
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, ClassVar, Self
+from itertools import pairwise
+from typing import Any, Self
 
-from pipetrain.errors import ConfigError, is_whole
+from pipetrain.errors import ConfigError, check_whole, is_whole
+from pipetrain.number_range import NOT_NEGATIVE, POSITIVE
+from pipetrain.planner.json_reader import from_json
 
 
 def topological_order(labels: Sequence[str], edges: Collection[tuple[int, int]]) -> list[int]:
@@ -49,29 +51,6 @@ class SharedWeight:
     layers: tuple[int, ...]
     weight_bytes: int
 
-    @classmethod
-    def from_json(cls, content: Any, weight_bytes: Sequence[int]) -> Self:
-        """The entry of a profile's file; `weight_bytes` are those of the profile's layers.
-
-        Raises:
-            ConfigError: it names no two layers, or more bytes than one of them has.
-        """
-        layers, size = (content.get("layers"), content.get("weight_bytes")) if isinstance(content, dict) else (None, 0)
-        count = len(weight_bytes)
-        if (
-            not isinstance(layers, list)
-            or not all(is_whole(layer) and 0 <= layer < count for layer in layers)
-            or len(set(layers)) < max(2, len(layers))
-        ):
-            raise ConfigError(f"a shared weight has layers={layers}: two or more of the {count} layers are needed")
-        most = min(weight_bytes[layer] for layer in layers)
-        if not is_whole(size) or not 0 <= size <= most:
-            raise ConfigError(
-                f"the weight that layers {layers} share has weight_bytes={size}: a whole number of at most {most}, "
-                "which the smallest of them has, is needed"
-            )
-        return cls(tuple(sorted(layers)), size)
-
     def counted_again(self, layers: Collection[int]) -> int:
         """Bytes that would be counted in excess if each of these layers had its own weight."""
         return max(0, sum(layer in layers for layer in self.layers) - 1) * self.weight_bytes
@@ -111,30 +90,8 @@ class ProfiledLayer:
         return self.forward_s + self.backward_s
 
 
-class _Amounts:
-    """An entry of a profile that has a number of at least 0 for each field.
-
-    Attributes:
-        entry: its key.
-    """
-
-    entry: ClassVar[str]
-
-    @classmethod
-    def from_json(cls, content: Any) -> Self:
-        """The entry with this content.
-
-        Raises:
-            ConfigError: it has other fields, or something else than numbers.
-        """
-        names = list(cls.__annotations__)
-        if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
-            raise ConfigError(f"{cls.entry}={content}: {' and '.join(names)} are needed, numbers of at least 0")
-        return cls(**content)
-
-
 @dataclass(frozen=True)
-class LoaderTime(_Amounts):
+class LoaderTime:
     """Time to read the data of a minibatch.
 
     Attributes:
@@ -142,13 +99,12 @@ class LoaderTime(_Amounts):
         targets_s: seconds in which the last one reads the targets.
     """
 
-    inputs_s: float = 0.0
-    targets_s: float = 0.0
-    entry = "reading"
+    inputs_s: float
+    targets_s: float
 
 
 @dataclass(frozen=True)
-class MessageCpuTime(_Amounts):
+class MessageCpuTime:
     """CPU time of one end of a message, in addition to the time on the link.
 
     Attributes:
@@ -156,13 +112,16 @@ class MessageCpuTime(_Amounts):
         seconds_per_byte: in addition.
     """
 
-    seconds: float = 0.0
-    seconds_per_byte: float = 0.0
-    entry = "message_work"
+    seconds: float
+    seconds_per_byte: float
 
     def of(self, size: float) -> float:
         """Seconds for a message of so many bytes."""
         return self.seconds + self.seconds_per_byte * size
+
+
+NO_READING = LoaderTime(0.0, 0.0)
+NO_MESSAGE_WORK = MessageCpuTime(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -187,8 +146,8 @@ class Profile:
     bytes_per_s: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     shared_weights: tuple[SharedWeight, ...] = ()
-    reading: LoaderTime = LoaderTime()
-    message_work: MessageCpuTime = MessageCpuTime()
+    reading: LoaderTime = NO_READING
+    message_work: MessageCpuTime = NO_MESSAGE_WORK
     remembered: bool = field(default=False, compare=False)
 
     @property
@@ -246,8 +205,8 @@ class Profile:
             "reading": asdict(self.reading),
             "provenance": dict(self.provenance),
             "layers": [asdict(layer) for layer in self.layers],
-            "edges": [list(edge) for edge in self.edges],
-            "shared_weights": [{**asdict(each), "layers": list(each.layers)} for each in self.shared_weights],
+            "edges": self.edges,
+            "shared_weights": [asdict(each) for each in self.shared_weights],
         }
 
     @classmethod
@@ -255,35 +214,32 @@ class Profile:
         """The profile of which a file holds `to_json`.
 
         Raises:
-            ConfigError: something is missing or no number, an edge or a shared weight names no layer, or there is a
-                cycle.
+            ConfigError: something is missing or of another type, an edge or a shared weight names no layer, or there is
+                a cycle.
         """
         if not isinstance(content, dict) or not isinstance(content.get("layers"), list) or not content["layers"]:
             raise ConfigError("no profile: it has no layers")
-        layers = [_layer(i, values) for i, values in enumerate(content["layers"])]
-        chain = [[i, i + 1] for i in range(len(layers) - 1)]
-        edges = [_edge(edge, len(layers)) for edge in content.get("edges", chain)]
-        batch_size, bytes_per_s = content.get("batch_size"), content.get("bytes_per_s")
-        if batch_size is not None and not (is_whole(batch_size) and batch_size > 0):
-            raise ConfigError(f"batch_size={batch_size}: a whole number of at least 1 is needed, or null")
-        if bytes_per_s is not None and not (_is_amount(bytes_per_s) and bytes_per_s > 0):
-            raise ConfigError(f"bytes_per_s={bytes_per_s}: a number above 0 is needed, or null")
-        provenance = content.get("provenance")
-        sizes = [layer.weight_bytes for layer in layers]
-        shared = content.get("shared_weights", [])
-        if not isinstance(shared, list):
-            raise ConfigError(f"shared_weights={shared}: a list of weights that layers share is needed")
-        read = cls(
-            tuple(layers),
-            tuple(edges),
-            batch_size,
-            bytes_per_s,
-            provenance if isinstance(provenance, dict) else {},
-            tuple(SharedWeight.from_json(each, sizes) for each in shared),
-            LoaderTime.from_json(content["reading"]) if "reading" in content else LoaderTime(),
-            MessageCpuTime.from_json(content["message_work"]) if "message_work" in content else MessageCpuTime(),
-        )
-        return read.ordered()
+        chain = [list(edge) for edge in pairwise(range(len(content["layers"])))]
+        profile: Self = from_json(cls, {"edges": chain, **content})
+        count = len(profile.layers)
+        if profile.batch_size is not None:
+            check_whole("batch_size", profile.batch_size, least=1, otherwise="or null")
+        if profile.bytes_per_s is not None:
+            POSITIVE.check("bytes_per_s", profile.bytes_per_s, "or null")
+        for edge in profile.edges:
+            if max(edge) >= count:
+                raise ConfigError(f"edge {list(edge)}: two indices of its {count} layers are needed")
+        for layers, size in ((each.layers, each.weight_bytes) for each in profile.shared_weights):
+            if len(set(layers)) < max(2, len(layers)) or max(layers) >= count:
+                raise ConfigError(
+                    f"a shared weight has layers={list(layers)}: two or more of the {count} layers are needed"
+                )
+            if size > (most := min(profile.layers[layer].weight_bytes for layer in layers)):
+                raise ConfigError(
+                    f"the weight that layers {list(layers)} share has weight_bytes={size}: at most {most}, which the "
+                    "smallest of them has, works"
+                )
+        return profile.ordered()
 
     def ordered(self) -> Self:
         """The same graph with its layers in an order in which they can be computed.
@@ -303,32 +259,9 @@ class Profile:
         )
 
 
-def _layer(index: int, values: Any) -> ProfiledLayer:
-    if not isinstance(values, dict) or not isinstance(values.get("label"), str):
-        raise ConfigError(f'layer {index} has no "label"')
-    names = [each.name for each in fields(ProfiledLayer) if each.default is MISSING or each.name in values]
-    for name in names[1:]:
-        value = values.get(name)
-        if not _is_amount(value) or (name.endswith("_bytes") and not is_whole(value)):
-            kind = "a whole number" if name.endswith("_bytes") else "a number"
-            has = f"{name}={value}" if name in values else f"no {name}"
-            raise ConfigError(f"layer {index} ({values['label']}) has {has}: {kind} of at least 0 is needed")
-    return ProfiledLayer(**{name: values[name] for name in names})
-
-
-def _edge(edge: Any, count: int) -> tuple[int, int]:
-    if not isinstance(edge, list) or len(edge) != 2 or not all(is_whole(end) and 0 <= end < count for end in edge):
-        raise ConfigError(f"edge {edge}: two indices of its {count} layers are needed, each below {count}")
-    return edge[0], edge[1]
-
-
 def _occasion(entry: object) -> str | None:
     """A date, a time and a load, such as `2026-11-23 15:50 at load 0.4`."""
     if not isinstance(entry, Mapping) or not isinstance(at := entry.get("measured_at"), str):
         return None
     load = entry.get("load_average")
-    return at[:16].replace("T", " ") + (f" at load {load:g}" if _is_amount(load) else "")
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return at[:16].replace("T", " ") + (f" at load {load:g}" if load in NOT_NEGATIVE else "")

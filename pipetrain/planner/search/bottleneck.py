@@ -1,7 +1,8 @@
 """Dynamic programs that minimize the largest cost in a sequence of stages, vectorized over states."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -31,99 +32,85 @@ def preference(parts: Sequence[StageCandidate]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class BottleneckDP:
-    """The best sequence of stages on all workers of a row, whose costs do not depend on how many stages follow.
+    """The best sequence of stages on all workers of a row.
 
     Attributes:
-        stages: worker -> costs of the stages that begin with it, infinite if impossible, as [count - 1, first state,
-            last state].
+        stages: (worker, number of stages that follow) -> costs of the stages that begin with the worker, infinite if
+            impossible, as [count - 1, first state, last state].
         links: for each worker, the cost of a cut between its predecessor and it, by state.
-    """
-
-    stages: Callable[[int], Table]
-    links: Sequence[Vector]
-    _costs_to: dict[int, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def least(self, first: int, last: int) -> float:
-        """Minimal bottleneck cost of stages between two states."""
-        return float(self._costs(last)[0, first])
-
-    def table(self) -> Table:
-        """At [first state, last state], the minimal bottleneck cost of stages between the two."""
-        costs: Table = self._all_costs(range(len(self.links[0])))[0]
-        return costs.T
-
-    def parts(self, first: int, last: int) -> list[StageCandidate]:
-        """The stages of a best sequence between two states, the preferred one of equals."""
-        rest = _linked(self._costs(last), self.links)
-        parts: list[StageCandidate] = []
-        worker, state = 0, first
-        while worker < len(self.links):
-            parts.append(part := _next_part(self.stages(worker), rest, worker, state))
-            worker, state = worker + part.replicas, part.last
-        return parts
-
-    def _costs(self, last: int) -> Table:
-        """At [worker, state], the minimal bottleneck cost of stages from there to the last state."""
-        if last not in self._costs_to:
-            self._costs_to[last] = self._all_costs([last])[:, 0, : last + 1]
-        return self._costs_to[last]
-
-    def _all_costs(self, lasts: Sequence[int]) -> Table:
-        """At [worker, index of the last state, state], the minimal bottleneck cost of stages between the two states."""
-        workers, count = len(self.links), len(self.links[0])
-        best = np.full((workers + 1, len(lasts), count), np.inf)
-        best[workers, range(len(lasts)), lasts] = 0.0
-        rest = best.copy()  # with the link in front of it
-        for worker in reversed(range(workers)):
-            stages = self.stages(worker)
-            best[worker] = _cheapest(stages, rest[worker + 1 : worker + 1 + len(stages)], lasts)
-            rest[worker] = np.maximum(best[worker], self.links[worker])
-        return best
-
-
-@dataclass(frozen=True)
-class BottleneckDPByDepth:
-    """The best sequence of stages whose costs depend on how many stages follow: their number is one more index.
-
-    Attributes:
-        stages: worker, number of stages that follow -> costs as those of `BottleneckDP`.
-        links: for each worker, the cost of a cut between its predecessor and it, by state.
+        by_depth: True if the costs depend on how many stages follow, which is then one more index; otherwise `stages`
+            is called with 0.
     """
 
     stages: Callable[[int, int], Table]
     links: Sequence[Vector]
+    by_depth: bool = False
     _costs_to: dict[int, list[Table]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def least(self, first: int, last: int) -> float:
         """Minimal bottleneck cost of stages between two states."""
         return min(float(table[0, first]) for table in self._costs(last))
 
+    def table(self) -> Table:
+        """At [first state, last state], the minimal bottleneck cost of stages between the two; not by depth."""
+        costs: Table = self._costs_of_any_depth(range(len(self.links[0])))[0]
+        return costs.T
+
     def parts(self, first: int, last: int) -> list[StageCandidate]:
         """The stages of a best sequence between two states, the preferred one of equals."""
         most = self.least(first, last) * (1 + EQUAL)
-        depths = [depth for depth, table in enumerate(self._costs(last), 1) if table[0, first] <= most]
-        return min((self._of_depth(depth, first, last) for depth in depths), key=preference)
+        good = [index for index, table in enumerate(self._costs(last)) if table[0, first] <= most]
+        return min((self._sequence(index, first, last) for index in good), key=preference)
 
-    def _of_depth(self, depth: int, first: int, last: int) -> list[StageCandidate]:
-        rests = [self._end(last), *(_linked(table, self.links) for table in self._costs(last)[: depth - 1])]
+    def _sequence(self, index: int, first: int, last: int) -> list[StageCandidate]:
+        """A best sequence whose costs are in the table of that index."""
+        tables = self._costs(last)
+        rests: Iterable[tuple[int, Table]] = repeat((0, _linked(tables[0], self.links)))
+        if self.by_depth:
+            behind = [self._end(last), *(_linked(table, self.links) for table in tables[:index])]
+            rests = reversed(list(enumerate(behind)))
         parts: list[StageCandidate] = []
         worker, state = 0, first
-        for behind, rest in reversed(list(enumerate(rests))):
-            parts.append(part := _next_part(self.stages(worker, behind), rest, worker, state))
+        for following, rest in rests:
+            parts.append(part := _next_part(self.stages(worker, following), rest, worker, state))
             worker, state = worker + part.replicas, part.last
+            if worker == len(self.links):
+                break
         return parts
 
     def _costs(self, last: int) -> list[Table]:
-        """By number of stages, from 1: at [worker, state], the minimal bottleneck of that many up to the last state."""
+        """At [worker, state], the minimal bottleneck cost of stages from there to the last state.
+
+        A single table, or one for each number of stages from 1.
+        """
         if last not in self._costs_to:
-            self._costs_to[last] = tables = list[Table]()
-            rest = self._end(last)
-            for behind in range(min(len(self.links), last)):
-                tables.append(best := np.full_like(rest, np.inf))
-                for worker in range(len(self.links) - behind):
-                    best[worker] = self._best(worker, behind, rest, last)
-                rest = _linked(best, self.links)
+            self._costs_to[last] = (
+                list(self._costs_by_depth(last))
+                if self.by_depth
+                else [self._costs_of_any_depth([last])[:, 0, : last + 1]]
+            )
         return self._costs_to[last]
+
+    def _costs_of_any_depth(self, lasts: Sequence[int]) -> Table:
+        """At [worker, index of the last state, state], the minimal bottleneck cost of stages between the two states."""
+        workers, count = len(self.links), len(self.links[0])
+        best = np.full((workers + 1, len(lasts), count), np.inf)
+        best[workers, range(len(lasts)), lasts] = 0.0
+        rest = best.copy()  # with the link in front of it
+        for worker in reversed(range(workers)):
+            stages = self.stages(worker, 0)
+            best[worker] = _cheapest(stages, rest[worker + 1 : worker + 1 + len(stages)], lasts)
+            rest[worker] = np.maximum(best[worker], self.links[worker])
+        return best
+
+    def _costs_by_depth(self, last: int) -> Iterator[Table]:
+        rest = self._end(last)
+        for behind in range(min(len(self.links), last)):
+            best = np.full_like(rest, np.inf)
+            for worker in range(len(self.links) - behind):
+                best[worker] = self._best(worker, behind, rest, last)
+            yield best
+            rest = _linked(best, self.links)
 
     def _best(self, worker: int, behind: int, rest: Table, last: int) -> Vector:
         """Minimal bottleneck cost of stages that begin with a worker, from each state."""

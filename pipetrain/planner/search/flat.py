@@ -10,13 +10,7 @@ from pipetrain.planner.costs.memory import MemoryModel, StagePlace, StageSizes
 from pipetrain.planner.costs.stage_costs import CostModel
 from pipetrain.planner.costs.topology import DeviceRow, Topology
 from pipetrain.planner.profile.antichains import AntichainStates, Table, Vector
-from pipetrain.planner.search.bottleneck import (
-    EQUAL,
-    BottleneckDP,
-    BottleneckDPByDepth,
-    StageCandidate,
-    preference,
-)
+from pipetrain.planner.search.bottleneck import EQUAL, BottleneckDP, StageCandidate, preference
 
 
 def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace) -> Table:
@@ -55,7 +49,7 @@ class FlatCosts:
             assert self.memory is not None
             room = min(device.memory_bytes or 1.0 for device in devices)
             return np.where(self.states.follows, self._bytes(self.memory, place) / room, inf)
-        time = self._seconds / min(device.speed for device in devices)
+        time = self.states.stage_seconds / min(device.speed for device in devices)
         if self.memory is not None and limit < inf:
             time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
         bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
@@ -79,10 +73,6 @@ class FlatCosts:
             self._bytes_at.clear()
             self._bytes_at[key] = memory_table(self.states, memory, key)
         return self._bytes_at[key]
-
-    @cached_property
-    def _seconds(self) -> Table:
-        return self.states.between(self.states.compute_s, inf)
 
 
 @dataclass(frozen=True)
@@ -125,7 +115,7 @@ class FlatSearch:
         return len(self.costs.states) - 1
 
     @cached_property
-    def _programs(self) -> list[tuple[BottleneckDP | BottleneckDPByDepth, DeviceRow | None]]:
+    def _programs(self) -> list[tuple[BottleneckDP, DeviceRow | None]]:
         """Dynamic programs over devices, or, with fixed replicas on a row of devices, over stages."""
         memory, topology = self.costs.memory, self.costs.topology
         if self.replicas is not None:
@@ -134,7 +124,7 @@ class FlatSearch:
         links = [self.costs.link(topology.bytes_per_s[0])] * devices
         if memory is None:
             return [(BottleneckDP(self._on, links), None)]
-        free = BottleneckDPByDepth(self._on, links) if memory.drains else BottleneckDP(self._on, links)
+        free = BottleneckDP(self._on, links, by_depth=memory.drains)
         even = (count for count in range(1, min(devices, self._last) + 1) if devices % count == 0)
         rows = (DeviceRow(topology, (devices // count,) * count) for count in even)
         return [(free, None), *map(self._fixed, rows)]
@@ -144,9 +134,9 @@ class FlatSearch:
         before_first: Vector = np.zeros(len(self.costs.states))
         links = {bandwidth: self.costs.link(bandwidth) for bandwidth in row.link_bytes_per_s}
         cuts = [before_first, *(links[bandwidth] for bandwidth in row.link_bytes_per_s)]
-        return BottleneckDP(lambda r: self.costs.stage(*places[r])[np.newaxis], cuts), row
+        return BottleneckDP(lambda r, _: self.costs.stage(*places[r])[np.newaxis], cuts), row
 
-    def _on(self, device: int, behind: int = 0) -> Table:
+    def _on(self, device: int, behind: int) -> Table:
         """Costs of stages that begin with a device, on one and more, and that at least so many stages follow."""
         devices = self.costs.topology.num_devices
         if self.costs.depend_on_device:

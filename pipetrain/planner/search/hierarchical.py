@@ -85,11 +85,11 @@ class HierarchicalSearch:
         links = [self.costs.link_s(self.states, bandwidth)] * members
         if self.memory is None:
             shared = self._replicated(level, place, 0)
-            return BottleneckDP(lambda worker: shared[: members - worker], links)
+            return BottleneckDP(lambda worker, _: shared[: members - worker], links)
         if level == len(self.topology.workers):
-            return BottleneckDP(lambda worker: self._replicated(level, place, worker), links)
+            return BottleneckDP(lambda worker, _: self._replicated(level, place, worker), links)
         each = [self._replicated(level, place, worker) for worker in range(members)]
-        return BottleneckDP(each.__getitem__, links)
+        return BottleneckDP(lambda worker, _: each[worker], links)
 
     def _replicated(self, level: int, place: MemberPlace, worker: int) -> Table:
         """Cost of stages that begin with a member, by the number of members."""
@@ -134,15 +134,11 @@ class HierarchicalSearch:
     def _compute(self, place: MemberPlace) -> Table:
         """Cost of stages computed on one device at a time; inf if a stage does not fit."""
         device = self.topology.device(0)
-        time = self._seconds / device.speed
+        time = self.states.stage_seconds / device.speed
         if self.memory is None or device.memory_bytes is None:
             return time
         stage = StagePlace(0, place.stages_after, place.copies, place.after)
         return np.where(memory_table(self.states, self.memory, stage) <= device.memory_bytes, time, inf)
-
-    @cached_property
-    def _seconds(self) -> Table:
-        return self.states.between(self.states.compute_s, inf)
 
 
 def _rounded_up(count: int) -> int:

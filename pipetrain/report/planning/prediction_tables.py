@@ -10,7 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.prediction import Prediction
 from pipetrain.planner.max_batch import (
     MOST_SAMPLES,
-    ActivationGrowth,
+    Growth,
     activation_growth,
     largest_batch,
     overfull_stages,
@@ -204,7 +204,7 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
     yield from text_table(heads, rows, "<<>>>>>>")
 
 
-def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[ActivationGrowth]) -> list[str]:
+def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[Growth]) -> list[str]:
     """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage.
 
     `growth` is that of the activations of each stage with the batch.
@@ -213,7 +213,7 @@ def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[ActivationGrowth])
     limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.row.devices]
 
     def stage_bytes(samples: int) -> list[int]:
-        return run.memory(phase, samples, [each.at(samples) for each in growth])
+        return run.memory(phase, samples, [fixed + samples * per_sample for fixed, per_sample in growth])
 
     batch = largest_batch(lambda samples: not overfull_stages(stage_bytes(samples), limits), n)
     if batch > MOST_SAMPLES - n:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer
+from pipetrain.planner.profile.profile import NO_MESSAGE_WORK, NO_READING, Profile, ProfiledLayer
 from pipetrain.report.text_table import Row, both_ends, counted, rate_of, shortened, size_of, text_table
 
 _LABEL = 40
@@ -49,7 +49,7 @@ def _origin(profile: Profile) -> str:
 
 
 def _measurements(profile: Profile) -> Iterator[str]:
-    if profile.reading != LoaderTime():
+    if profile.reading != NO_READING:
         inputs, targets = 1000 * profile.reading.inputs_s, 1000 * profile.reading.targets_s
         yield f"the first stage reads inputs for {inputs:.2f} ms, the last one targets for {targets:.2f} ms"
     seconds, rate = profile.single_device_s, ""
@@ -58,7 +58,7 @@ def _measurements(profile: Profile) -> Iterator[str]:
     yield f"one device takes {1000 * seconds:.2f} ms for a minibatch{rate}"
     if profile.bytes_per_s is not None:
         text, work = f"two workers send each other {size_of(profile.bytes_per_s)}/s", profile.message_work
-        if work != MessageCpuTime():
+        if work != NO_MESSAGE_WORK:
             once, per_megabyte = 1000 * work.seconds, 1e9 * work.seconds_per_byte
             text += f"; each end of a message takes {once:.2f} ms of a core, and {per_megabyte:.2f} ms for each MB"
         yield text

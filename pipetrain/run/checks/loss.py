@@ -46,18 +46,14 @@ def check_loss(
         notes.append("warning: the loss has parameters, which stay unchanged: only those of the model are trained")
     metrics = [*of_loss, *further.fresh]
     target, best = settings.train.target, settings.checkpoint.metric
-    for name in target or {}:
-        _check_metric(f"train.target={target}", name, metrics)
-    _check_metric(f"checkpoint.metric={best}", best, metrics)
+    named = [(f"train.target={target}", name) for name in target or {}] + [(f"checkpoint.metric={best}", best)]
     if (objective := settings.sweep.objective) is not None:
-        _check_metric(f"sweep.objective={objective}", objective, metrics)
+        named.append((f"sweep.objective={objective}", objective))
+    for given, name in named:
+        if name not in metrics:
+            instead = did_you_mean(name, metrics) or f"; an evaluation gives {', '.join(metrics)}"
+            raise ConfigError(f"{given}: no metric {name}{instead}")
     return notes
-
-
-def _check_metric(given: str, name: str, metrics: Sequence[str]) -> None:
-    if name not in metrics:
-        instead = did_you_mean(name, metrics) or f"; an evaluation gives {', '.join(metrics)}"
-        raise ConfigError(f"{given}: no metric {name}{instead}")
 
 
 def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:

@@ -18,7 +18,7 @@ from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.models.ties import ties_between
 from pipetrain.run.builders.optimizer import build_torch_optimizer
 from pipetrain.run.components import Components
-from pipetrain.schedules import ListSchedule, Placement, Replicas, Schedule
+from pipetrain.schedules import ListSchedule, Placement, Schedule
 
 _THREADS_PER_CORE = 16
 """Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
@@ -148,6 +148,7 @@ def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> 
 
 
 def _replicas(settings: Settings, components: Components) -> list[str]:
+    """Notes on minibatches per update and learning rates of replicated stages."""
     replicas = components.phases[0].rules.replicas
     if not replicas.several:
         return []
@@ -166,7 +167,12 @@ def _replicas(settings: Settings, components: Components) -> list[str]:
             f"{given}: an epoch, after which the pipeline drains, has {steps} minibatches, too few for {most} replicas "
             f"to share; partition.replicas of at most {steps}, or a smaller train.batch_size, work"
         )
-    return _replica_notes(settings, replicas)
+    several = [(r, n) for r, n in enumerate(replicas.counts) if n > 1]
+    notes = [f"stage {r} has {n} replicas, and updates with the mean gradient of {n} minibatches" for r, n in several]
+    if settings.replicas.scale_lr and not replicas.even:
+        scales = ", ".join(f"{n / replicas.counts[0]:.4g}" for n in replicas.counts)
+        notes.append(f"partition.scale_lr=true: learning rates of the stages times {scales}")
+    return notes
 
 
 def _check_replicated_model(given: str, components: Components) -> None:
@@ -181,13 +187,3 @@ def _check_replicated_model(given: str, components: Components) -> None:
             f"{given}: layer {carrying[0]} carries its state from minibatch to minibatch, and the next one goes to "
             "another replica; a model that carries none works"
         )
-
-
-def _replica_notes(settings: Settings, replicas: Replicas) -> list[str]:
-    """Notes on minibatches per update and learning rates of replicated stages."""
-    first, several = replicas.counts[0], [(r, n) for r, n in enumerate(replicas.counts) if n > 1]
-    notes = [f"stage {r} has {n} replicas, and updates with the mean gradient of {n} minibatches" for r, n in several]
-    if settings.replicas.scale_lr and not replicas.even:
-        scales = ", ".join(f"{n / first:.4g}" for n in replicas.counts)
-        notes.append(f"partition.scale_lr=true: learning rates of the stages times {scales}")
-    return notes

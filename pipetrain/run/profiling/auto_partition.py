@@ -119,7 +119,9 @@ def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) ->
     given = topology.devices is not None or fixed
     devices = Topology.of(replace(topology, gigabytes_per_s=None), 1.0).num_devices if given else None
     if wanted.stages is None:
-        here = devices or _devices_here(settings)
+        # two at least on the CPU, as a pipeline of one stage is none
+        found = max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
+        here = devices or found
         most = here if wanted.replicated else most
         return [here] if fixed else list(range(min(2, here, most), min(here, most) + 1))
     if wanted.stages > most:
@@ -132,11 +134,6 @@ def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) ->
             "of the two out"
         )
     return [wanted.stages]
-
-
-def _devices_here(settings: Settings) -> int:
-    """Number of CUDA devices; on the CPU of cores, two at least, as a pipeline of one stage is none."""
-    return max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
 
 
 def _on_cuda(settings: Settings) -> bool:

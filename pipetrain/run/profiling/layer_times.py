@@ -161,6 +161,7 @@ class _Layer:
         self._weights = dict(self._module.named_parameters())
         self._behind_data = index > 0
         self._inputs: Tensors = ()
+        self._floating: list[Tensor] = []
         self._input_gradients: list[Tensor | None] = []
         self._outputs: Tensors = ()
         self._saved: SavedTensors | None = None
@@ -172,6 +173,7 @@ class _Layer:
     def prepare(self, inputs: Tensors, counted: set[int], *, measures: bool) -> None:
         """Takes the inputs of the next forward, some of whose storages are counted already."""
         self._inputs, self.counted = inputs, counted
+        self._floating = [tensor for tensor in inputs if tensor.is_floating_point() and self._behind_data]
         self._saved = SavedTensors(self._weights) if measures else None
         self._module.zero_grad()
 
@@ -186,11 +188,10 @@ class _Layer:
 
     def _arrived(self) -> Tensors:
         """The inputs as autograd is to see them: the gradients of the floating ones go to the layer before."""
-        floating = [tensor for tensor in self._inputs if tensor.is_floating_point() and self._behind_data]
-        self._input_gradients = [None] * len(floating)
-        if not floating:
+        self._input_gradients = [None] * len(self._floating)
+        if not self._floating:
             return self._inputs
-        leaves = [tensor.detach().requires_grad_() for tensor in floating]
+        leaves = [tensor.detach().requires_grad_() for tensor in self._floating]
         through = iter(NonLeafInputs.apply(self._input_gradients, *leaves))
         return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in self._inputs)
 
@@ -212,8 +213,7 @@ class _Layer:
         if pairs:
             torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
         self._outputs = ()
-        floating = (tensor for tensor in self._inputs if tensor.is_floating_point() and self._behind_data)
-        found = zip(floating, self._input_gradients, strict=True)
+        found = zip(self._floating, self._input_gradients, strict=True)
         return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in found]
 
     def costs(self, share: float) -> ProfiledLayer:

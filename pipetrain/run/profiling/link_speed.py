@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -16,12 +15,12 @@ from torch import Tensor
 from torch.multiprocessing import ProcessContext, start_processes
 
 from pipetrain.device_queue import queues, synchronize
-from pipetrain.errors import ConfigError, RunError
+from pipetrain.errors import RunError
 from pipetrain.executors.messages.links import Links, given_bytes_per_s
 from pipetrain.executors.messages.neighbors import groups_of_neighbors
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.executors.messages.transport import agreed_transport, set_environment, use_interface
-from pipetrain.planner.profile.profile import MessageCpuTime
+from pipetrain.planner.profile.profile import NO_MESSAGE_WORK, MessageCpuTime
 from pipetrain.run.builders.machine import device_at
 from pipetrain.schedules import Replicas
 
@@ -41,18 +40,6 @@ class LinkSpeed:
     bytes_per_s: float
     message_work: MessageCpuTime
 
-    @classmethod
-    def from_json(cls, content: Any) -> Self:
-        """Builds the value from its form as JSON (`asdict`).
-
-        Raises:
-            ConfigError: it is something else.
-        """
-        match content:
-            case {"bytes_per_s": float(speed), "message_work": work} if speed > 0:
-                return cls(speed, MessageCpuTime.from_json(work))
-        raise ConfigError(f"{content}: no measured link")
-
 
 def measured_link(device: str) -> LinkSpeed:
     """Speed of messages between two workers.
@@ -71,7 +58,7 @@ def measured_link(device: str) -> LinkSpeed:
     (large_s, _), _ = ends[0]
     large_core_s, small_core_s = (statistics.fmean(end[size][1] for end in ends) for size in (0, 1))
     per_byte = max(0.0, large_core_s - small_core_s) / (_LARGE - _SMALL)
-    work = MessageCpuTime(small_core_s, per_byte) if device == "cpu" else MessageCpuTime()
+    work = MessageCpuTime(small_core_s, per_byte) if device == "cpu" else NO_MESSAGE_WORK
     return LinkSpeed(_LARGE / large_s, work)
 
 

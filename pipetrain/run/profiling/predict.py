@@ -118,7 +118,11 @@ class ProfiledRun:
     def _program(self, rules: PipelineRules) -> PipelineProgram:
         optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
         moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
-        speed = self._weight_bytes_per_s
+        given, speed = self.settings.topology.update_gigabytes_per_s, 0.0  # 0: unknown, and updates take no time
+        if given is not None:
+            speed = given * _GIGA
+        elif self.cut.profile.provenance.get("device") == "cpu":
+            speed = WEIGHT_BYTES_PER_SECOND
         return PipelineProgram(
             cycles=[rules.steady_cycle(r) for r in range(rules.num_stages)],
             num_microbatches=rules.num_microbatches,
@@ -126,14 +130,6 @@ class ProfiledRun:
             segments=self.segments,
             overlapped=self.settings.planner.overlap,
         )
-
-    @property
-    def _weight_bytes_per_s(self) -> float | None:
-        """Bytes of weights per second that updates read and write; None if unknown: they then take no time."""
-        given = self.settings.topology.update_gigabytes_per_s
-        if given is not None:
-            return given * _GIGA
-        return WEIGHT_BYTES_PER_SECOND if self.cut.profile.provenance.get("device") == "cpu" else None
 
 
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

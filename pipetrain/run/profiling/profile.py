@@ -20,8 +20,9 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
+from pipetrain.planner.json_reader import from_json
 from pipetrain.planner.partition.finegrained import FineGrained
-from pipetrain.planner.profile.profile import LoaderTime, Profile, SharedWeight
+from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, SharedWeight
 from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.run.builders.data import Data, build_data
 from pipetrain.run.builders.loss import build_loss
@@ -166,7 +167,7 @@ def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[Link
     if settings.planner.cache == "use":
         with contextlib.suppress(ConfigError):
             content = measurement.load()
-            return LinkSpeed.from_json(content), {name: content[name] for name in _WHEN if name in content}, True
+            return from_json(LinkSpeed, content), {name: content[name] for name in _WHEN if name in content}, True
     with status("measuring the messages between two workers"):
         link = measured_link(device)
     _keep(settings, measurement, {**asdict(link), **now})
@@ -240,7 +241,7 @@ def measure_reading(loader: Loader, repeats: int) -> LoaderTime:
         repeats: number of timed minibatches of the first epoch, after one that is not timed.
     """
     if loader.workers:
-        return LoaderTime()
+        return NO_READING
     last = min(len(loader), 1 + repeats)
     return LoaderTime(_median_s(loader.inputs(0, 0, last)), _median_s(loader.targets(0, 0, last)))
 

@@ -10,7 +10,7 @@ from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
-_NONE = LoaderTime()
+_NONE = LoaderTime(0.0, 0.0)
 
 
 def prediction(schedule, forward=(1.0, 2.0), N=1, sent=8, bandwidth=1e9, update_s=0.0, latency_s=0.0, reading=_NONE):

@@ -8,6 +8,7 @@ import pytest
 
 from pipetrain.errors import ConfigError
 from pipetrain.planner.profile.profile import (
+    NO_MESSAGE_WORK,
     LoaderTime,
     MessageCpuTime,
     Profile,
@@ -89,7 +90,7 @@ def test_data_reading_time_is_stored_and_counts_on_one_device(tmp_path):
 def test_work_on_messages_is_read_back(tmp_path):
     stored = changed(message_work={"seconds": 1e-4, "seconds_per_byte": 4e-10})
     assert read_profile(written(tmp_path, stored)).message_work == MessageCpuTime(1e-4, 4e-10)
-    assert read_profile(written(tmp_path, changed())).message_work == MessageCpuTime()
+    assert read_profile(written(tmp_path, changed())).message_work == NO_MESSAGE_WORK
 
 
 def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
@@ -106,21 +107,25 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         ({"stages": []}, "no profile: it has no layers"),
         ("[1, 2]", "no profile: it has no layers"),
         ('{\n"layers": [', "line 2: no JSON"),
-        (changed(layers=[{"forward_s": 1.0}]), 'layer 0 has no "label"'),
-        (changed(layers=[{"label": "conv"}]), r"layer 0 \(conv\) has no forward_s: a number of at least 0"),
+        (changed(layers=[{"forward_s": 1.0}]), "layers.0.label=None: "),
+        (changed(layers=[{"label": "conv"}]), "layers.0.forward_s=None: a number of at least 0"),
         (
             changed(layers=[{**CHAIN.to_json()["layers"][0], "weight_bytes": 1.5}]),
-            r"layer 0 \(conv\) has weight_bytes=1.5: .*at least 0",
+            "layers.0.weight_bytes=1.5: .*at least 0",
         ),
-        (changed(reading={"inputs_s": 1.0}), r"inputs_s and targets_s .*at least 0"),
-        (changed(reading={"inputs_s": -1, "targets_s": 0}), r"inputs_s and targets_s .*at least 0"),
+        (changed(reading={"inputs_s": 1.0}), "reading.targets_s=None: .*at least 0"),
+        (changed(reading={"inputs_s": -1, "targets_s": 0}), "reading.inputs_s=-1: .*at least 0"),
+        (changed(message_work=1e-4), "message_work=0.0001: "),
+        (changed(shared_weights=3), "shared_weights=3: a list"),
+        (changed(shared_weights=[{"layers": [1, 1]}]), "shared_weights.0.weight_bytes=None: "),
         (
-            changed(message_work=1e-4),
-            "message_work=0.0001: seconds and seconds_per_byte are needed",
+            changed(shared_weights=[{"layers": [1, 1], "weight_bytes": 1}]),
+            r"has layers=\[1, 1\]: two or more of the 3 layers",
         ),
-        (changed(shared_weights=3), "shared_weights=3: a list of weights that layers share"),
-        (changed(shared_weights=[{"layers": [1, 1]}]), r"has layers=\[1, 1\]: two or more of the 3 layers"),
-        (changed(shared_weights=[{"layers": [0, 3]}]), r"has layers=\[0, 3\]: two or more of the 3 layers"),
+        (
+            changed(shared_weights=[{"layers": [0, 3], "weight_bytes": 1}]),
+            r"has layers=\[0, 3\]: two or more of the 3 layers",
+        ),
         (
             changed(shared_weights=[{"layers": [0, 2], "weight_bytes": 17}]),
             r"that layers \[0, 2\] share has weight_bytes=17: .*at most 16",
@@ -128,7 +133,9 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(edges=[[0, 3]]), r"edge \[0, 3\]: two indices of its 3 layers"),
         (changed(edges=[[0, 1], [1, 0]]), "a cycle of layers: (conv -> relu -> conv|relu -> conv -> relu)$"),
         (changed(batch_size=0), r"batch_size=0: .*at least 1"),
-        (changed(bytes_per_s=-1), "bytes_per_s=-1: a number above 0"),
+        (changed(bytes_per_s=-1), "bytes_per_s=-1: a number"),
+        (changed(bytes_per_s=0), "bytes_per_s=0: a number above 0"),
+        ({"layers": 3}, "no profile: it has no layers"),
         ("node1 -- ReLU\n", "line 1: 'node1 -- ReLU' is neither a layer nor an edge"),
     ],
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipetrain.errors import ConfigError, RunError
+from pipetrain.planner.json_reader import from_json
 from pipetrain.planner.profile.profile import MessageCpuTime
 from pipetrain.run.profiling import link_speed
 from pipetrain.run.profiling.link_speed import LinkSpeed, measured_link
@@ -26,12 +27,12 @@ def test_workers_send_megabytes_and_large_messages_cost_cores():
 @pytest.mark.parametrize("content", [None, 1e9, {}, {"bytes_per_s": 0.0, "message_work": {}}, {"bytes_per_s": 1.0}])
 def test_what_is_no_measured_link_is_refused(content):
     with pytest.raises(ConfigError):
-        LinkSpeed.from_json(content)
+        from_json(LinkSpeed, content)
 
 
 def test_measured_link_is_read_as_it_was_stored():
     stored = {"bytes_per_s": 2e9, "message_work": {"seconds": 1e-4, "seconds_per_byte": 3e-10}}
-    assert LinkSpeed.from_json(stored) == LinkSpeed(2e9, MessageCpuTime(1e-4, 3e-10))
+    assert from_json(LinkSpeed, stored) == LinkSpeed(2e9, MessageCpuTime(1e-4, 3e-10))
 
 
 def test_unanswering_workers_are_ended_with_settings_named(tmp_path, monkeypatch):

@@ -232,4 +232,4 @@ def test_inputs_and_targets_take_their_median_behind_the_first(repeats):
 def test_processes_that_read_ahead_take_the_stages_no_time():
     loader = Slow()
     loader.workers = 2
-    assert measure_reading(loader, 1) == LoaderTime()
+    assert measure_reading(loader, 1) == LoaderTime(0.0, 0.0)
