@@ -163,8 +163,8 @@ def _legend(groups: Sequence[SweepGroup], width: int) -> str:
     if max(map(len, lines)) <= width:
         return "\n".join(lines)
     digits = len(str(len(groups)))
-    names = enumerate((group.name for group in groups), start=1)
-    return "\n".join(_wrapped(f"{number:>{digits}}  ", name, width) for number, name in names)
+    lines = [_wrapped(f"{number:>{digits}}  ", group.name, width) for number, group in enumerate(groups, start=1)]
+    return "\n".join(lines)
 
 
 def _wrapped(lead: str, text: str, width: int) -> str:
