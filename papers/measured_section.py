@@ -17,7 +17,7 @@ from pipetrain.report.sweep import sweep_figure
 from pipetrain.report.sweep.columns import column_of
 from pipetrain.report.sweep.compared_run import ComparedRun, Point
 from pipetrain.report.sweep.comparison import ranked
-from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup
 from pipetrain.report.text_table import counted, markdown_table, size_of
 from pipetrain.tracking.strict_json import number
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
@@ -183,8 +183,8 @@ def draw_measured(path: Path, parts: Sequence[Measured]) -> None:
     groups = [group for part in parts for group in _groups(part)]
     available = {name for group in groups for run in group.runs for name in run.values}
     metric = parts[0].metric
-    groups, chosen = ranked(groups, metric if metric in available else None)
-    sweep_figure.draw(path, chosen, groups)
+    compared = ranked(ComparedGroups(groups), metric if metric in available else None)
+    sweep_figure.draw(path, compared.metric, compared.groups)
 
 
 def _groups(part: Measured) -> list[SweepGroup]:

@@ -194,11 +194,13 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     if found.skipped:
         damaged = found.skipped[0]
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
-    groups, metric = comparison.ranked(found.groups, None)
-    made = _made(target, runs, groups) | {"timed": timed}
+    compared = comparison.ranked(found, None)
+    made = _made(target, runs, compared.groups) | {"timed": timed}
     groups = [
-        replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)]) for group in groups
+        replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)])
+        for group in compared.groups
     ]
+    compared = compared._replace(groups=groups)
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
         rows = [*before, *rows]
@@ -207,9 +209,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     write_whole(folder / "runs.csv", _table(rows))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
     shown = (
-        []
-        if target.of_map
-        else comparison.write(groups, metric, folder / "sweep", f"{target.experiment}, {target.scale}")
+        [] if target.of_map else comparison.write(compared, folder / "sweep", f"{target.experiment}, {target.scale}")
     )
     return [folder / "runs.csv", folder / "made.json", *shown]
 

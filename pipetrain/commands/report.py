@@ -105,12 +105,9 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
         why = f"{skipped[0].path}: a damaged run: {skipped[0].reason}"
         raise ConfigError(f"{why}{others}, and nothing is left to compare")
     comparison.check_target(found.groups, target)
-    groups, metric = comparison.ranked(found.groups, options.metric)
-    print(comparison.as_json(groups, metric, skipped) if options.json else sweep_tables.text(groups, metric, skipped))
-    if output:
-        written = comparison.write(groups, metric, output, skipped=skipped)
-    else:
-        written = comparison.write_page(groups, metric, options.folders, skipped)
+    found = comparison.ranked(found, options.metric)
+    print(comparison.as_json(found) if options.json else sweep_tables.text(found))
+    written = comparison.write(found, output) if output else comparison.write_page(found, options.folders)
     if written:
         print(f"\nwritten to {', '.join(map(str, written))}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED

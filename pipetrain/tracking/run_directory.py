@@ -29,17 +29,11 @@ class RunDirectory:
 
     Attributes:
         config: file of the resolved settings.
-        hydra: folder of Hydra's own record of the command line: config.yaml, hydra.yaml, overrides.yaml.
+        hydra: folder of Hydra's own record of the command line.
         plan: file of the partition.
-        metrics: file with a record of every step and every epoch.
-        summary: file of the results.
-        tensorboard: folder of event files.
-        trace: file of the times of all operations of every stage.
         trace_parts: folder of the part of the trace of each process.
-        checkpoints: folder of checkpoints.
         log: the log of the command; the name is Hydra's `hydra.job.name`.
         logs: folder of the output of the processes, and of the reasons of their failures.
-        timeline: folder of the figures of `pipetrain timeline`.
     """
 
     def __init__(self, path: Path) -> None:

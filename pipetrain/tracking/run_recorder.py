@@ -91,7 +91,7 @@ class Recorder:
         self.evaluations = Evaluations(progress, recorded.lower_is_better)
         self.losses: list[float] = earlier.get(LOSSES, [])
         self._tokens: list[int] = earlier.get(TOKENS, [0] * len(self.losses))
-        self._throughputs = {name: Throughput(recorded.samples, earlier.get(f"run.{name}", ())) for name in THROUGHPUTS}
+        self._throughputs = {name: Throughput(recorded.samples, earlier.get(f"run.{name}")) for name in THROUGHPUTS}
         self._speed_name = SIMULATOR if recorded.simulated else MEASURED
         self._speed = self._throughputs[self._speed_name]
 
@@ -208,8 +208,7 @@ class Recorder:
         self.clock.spend("eval_s", seconds)
         self.evaluations.add(step, self._epoch_of(step), metrics)
         fields = {f"eval_{name}": value for name, value in metrics.items()}
-        record = {**self._record("eval", step), "eval_s": round(seconds, 4), **fields}
-        self._write(record)
+        self._write({**self._record("eval", step), "eval_s": round(seconds, 4), **fields})
 
     def _epoch_of(self, step: int) -> int:
         """The epoch, counted from 1, of a step counted from 1."""
@@ -246,8 +245,9 @@ class Recorder:
         speeds = {name: value(self._throughputs[name]) for name in names}
         if not self._recorded.counts_tokens:
             return speeds
-        of_tokens = {name: self._throughputs[name].counting(self._tokens.__getitem__) for name in names}
-        return {**speeds, **{in_tokens(name): value(each) for name, each in of_tokens.items()}}
+        for name in names:
+            speeds[in_tokens(name)] = value(Throughput(self._tokens.__getitem__, self._throughputs[name].seconds))
+        return speeds
 
     def progress(self) -> dict[str, Any]:
         """Fields of this record in a checkpoint, without its history."""

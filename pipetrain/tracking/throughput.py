@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any
 
 THROUGHPUTS = ("samples_per_second", "simulator_samples_per_second", "predicted_samples_per_second")
 MEASURED, SIMULATOR, PREDICTED = THROUGHPUTS
@@ -25,19 +25,13 @@ class Throughput:
     stage has drained. Evaluations and checkpoints belong to no step.
 
     Args:
-        samples: of the minibatch of a step, counted from 0.
-        seconds: of the steps so far, NaN if unknown.
+        samples: of the minibatch of a step, counted from 0; or its tokens.
+        seconds: of the steps so far, NaN if unknown; `add` appends to them.
     """
 
-    def __init__(self, samples: Callable[[int], int], seconds: Sequence[float] = ()) -> None:
+    def __init__(self, samples: Callable[[int], int], seconds: list[float] | None = None) -> None:
         self._samples = samples
-        self.seconds = list(seconds)
-
-    def counting(self, amounts: Callable[[int], int]) -> Self:
-        """The same steps and times with other amounts than samples, such as tokens."""
-        other = type(self)(amounts)
-        other.seconds = self.seconds
-        return other
+        self.seconds = [] if seconds is None else seconds
 
     def add(self, step: int, seconds: float) -> None:
         """Adds the time of a step, counted from 0; steps before it that have none stay unknown."""

@@ -215,8 +215,8 @@ def show() -> None:
         return
     found = collect([folder], {}, refused)
     known = any(sweep.objective in run.values for group in found.groups for run in group.runs)
-    groups, metric = comparison.ranked(found.groups, sweep.objective if known else None)
-    print(f"\n{sweep_tables.text(groups, metric, found.skipped)}\n")
+    compared = comparison.ranked(found, sweep.objective if known else None)
+    print(f"\n{sweep_tables.text(compared)}\n")
     if runs_in(folder):
         print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
 

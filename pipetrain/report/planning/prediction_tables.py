@@ -120,14 +120,10 @@ def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
     if common:
         yield ", ".join(common)
     fastest = min(case.prediction.time_per_minibatch_s for case in cases)
-    rows = [
-        [
-            *(case.chosen.get(name, "-") for name in names),
-            *_cells(case.prediction),
-            "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else "",
-        ]
-        for case in cases
-    ]
+    rows = []
+    for case in cases:
+        mark = "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else ""
+        rows.append([*(case.chosen.get(name, "-") for name in names), *_cells(case.prediction), mark])
     per = "sample" if all(case.prediction.batch_size for case in cases) else "minibatch"
     heads = [*names, "ms per minibatch", "samples/s", "idle", f"sent per {per}", "memory", "bound by", ""]
     yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -182,11 +182,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
 
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """The known numbers.
-
-    Raises:
-        TypeError: one is no number.
-    """
+    """The known numbers; a TypeError if one is no number."""
     return {name: value for name, value in numbers.items() if value is not None and math.fabs(value) < _LARGEST}
 
 
@@ -220,11 +216,7 @@ def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Reco
 
 
 def _planned(path: Path) -> dict[str, str]:
-    """Facts of plan.json: the first layer of every stage, with the replicas if any has several, and the parameters.
-
-    Raises:
-        ConfigError: it is damaged.
-    """
+    """Facts of plan.json: the first layer of every stage, with the replicas if any has several, and the parameters."""
     try:
         plan = strict_json.loads(path.read_text(encoding="utf-8"))
         cut = ",".join(str(int(stage["first"])) for stage in plan["stages"])
@@ -254,13 +246,15 @@ def _first_reaching(target: Mapping[str, float], lower: Collection[str], records
 
 
 def _curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, Curve]:
-    """Metric, throughput or `train_loss` -> its curve.
+    """Metric, throughput or `train_loss` -> its curve."""
+    per_step = _predicted_step_s(content)
+    simulated = content.get("executor") == "simulated" or content.get(PREDICTED) is not None
 
-    Raises:
-        KeyError: a record lacks something.
-        TypeError: something is no number.
-    """
-    seconds = _seconds(content)
+    def seconds(record: Record) -> float | None:
+        """Measured, or, in a simulation, that of as many steps at the predicted throughput."""
+        if not simulated:
+            return _finite({WALL_S: record.get("wall_s")}).get(WALL_S)
+        return None if per_step is None else per_step * record["step"]
 
     def point(record: Record, value: float) -> Point:
         return Point(float(record["epoch"]), value, record["step"], seconds(record))
@@ -282,14 +276,6 @@ def _curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, 
         *_, last = binned = list(part)
         found.setdefault(TRAIN_LOSS, []).append(point(last, statistics.fmean(record["loss"] for record in binned)))
     return found
-
-
-def _seconds(content: Mapping[str, Any]) -> Callable[[Record], float | None]:
-    """The time of a record: measured, or, in a simulation, that of as many samples at the predicted throughput."""
-    if content.get("executor") != "simulated" and content.get(PREDICTED) is None:
-        return lambda record: _finite({WALL_S: record.get("wall_s")}).get(WALL_S)
-    per_step = _predicted_step_s(content)
-    return lambda record: None if per_step is None else per_step * record["step"]
 
 
 def _predicted_step_s(content: Mapping[str, Any]) -> float | None:

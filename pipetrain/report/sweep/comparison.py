@@ -10,8 +10,8 @@ from typing import Any
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import sweep_tables
 from pipetrain.report.sweep.columns import column_of, metric_of
-from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
-from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS
+from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup
 from pipetrain.report.sweep.interval import Interval
 from pipetrain.report.sweep.sweep_page import page
 from pipetrain.report.sweep.sweep_tables import differences
@@ -20,12 +20,13 @@ from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 
-def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[SweepGroup], str | None]:
-    """The groups, best first and those without a completed run last, and the column that they were ranked by.
+def ranked(compared: ComparedGroups, metric: str | None) -> ComparedGroups:
+    """The groups, best first and those without a completed run last, by the metric or, if None, a usual one.
 
     Raises:
         ConfigError: no run has `metric`.
     """
+    groups = compared.groups
     available = sorted({name for group in groups for run in group.runs for name in run.values})
     if metric is not None and metric not in available:
         raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
@@ -37,7 +38,7 @@ def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[Sweep
             return not group.completed, math.inf
         return not group.completed, -mean if column_of(chosen, groups).higher else mean
 
-    return sorted(groups, key=rank), chosen
+    return compared._replace(groups=sorted(groups, key=rank), metric=chosen)
 
 
 def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> None:
@@ -53,12 +54,12 @@ def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> N
             raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
 
 
-def as_json(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
+def as_json(compared: ComparedGroups) -> str:
     """Every group with its runs, mean and sample standard deviation of every column, and the difference to the best."""
-    compared = zip(groups, differences(groups, metric), strict=True)
+    groups, metric, skipped = compared
     content = {
         "metric": metric,
-        "groups": [_group(group, difference) for group, difference in compared],
+        "groups": list(map(_group, groups, differences(groups, metric))),
         "skipped": [{"path": str(run.path), "reason": run.reason} for run in skipped],
     }
     return strict_json.dumps(content, indent=1) + "\n"
@@ -95,21 +96,10 @@ def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
     }
 
 
-def write(
-    groups: Sequence[SweepGroup],
-    metric: str | None,
-    output: Path,
-    title: str | None = None,
-    skipped: Sequence[ComparedRun] = (),
-) -> list[Path]:
+def write(compared: ComparedGroups, output: Path, title: str | None = None) -> list[Path]:
     """Writes the tables, the numbers, the figure and the page, all of them or none; returns the files.
 
-    Args:
-        groups: ranked by `metric`.
-        metric: the column.
-        output: the files without their endings.
-        title: of the page; None: the name of the files.
-        skipped: runs that cannot be read.
+    `output` is the path without their endings; its name is the default title of the page.
 
     Raises:
         OSError: of the file that cannot be written.
@@ -117,10 +107,10 @@ def write(
     from pipetrain.report.sweep.sweep_figure import draw
 
     writers: dict[str, Callable[[Path], object]] = {
-        "md": lambda path: path.write_text(sweep_tables.markdown(groups, metric, skipped), encoding="utf-8"),
-        "json": lambda path: path.write_text(as_json(groups, metric, skipped), encoding="utf-8"),
-        "png": lambda path: draw(path, metric, groups),
-        "html": lambda path: path.write_text(page(title or output.name, metric, groups, skipped), encoding="utf-8"),
+        "md": lambda path: path.write_text(sweep_tables.markdown(compared), encoding="utf-8"),
+        "json": lambda path: path.write_text(as_json(compared), encoding="utf-8"),
+        "png": lambda path: draw(path, compared.metric, compared.groups),
+        "html": lambda path: path.write_text(page(title or output.name, compared), encoding="utf-8"),
     }
     paths = {ending: output.with_name(f"{output.name}.{ending}") for ending in writers}
     partial = {ending: path.with_name(f"{path.name}.partial") for ending, path in paths.items()}
@@ -146,9 +136,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def write_page(
-    groups: Sequence[SweepGroup], metric: str | None, folders: Sequence[Path], skipped: Sequence[ComparedRun] = ()
-) -> list[Path]:
+def write_page(compared: ComparedGroups, folders: Sequence[Path]) -> list[Path]:
     """Writes the page alone into the folder of the runs; nothing if there are several folders or it is read-only.
 
     Raises:
@@ -158,7 +146,7 @@ def write_page(
     if len(folders) > 1 or not os.access(folders[0], os.W_OK):
         return []
     with _naming(path):
-        write_whole(path, page(folders[0].resolve().name, metric, groups, skipped))
+        write_whole(path, page(folders[0].resolve().name, compared))
     return [path]
 
 

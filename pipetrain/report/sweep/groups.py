@@ -111,10 +111,11 @@ class SweepGroup:
         return found
 
 
-class Collected(NamedTuple):
-    """The groups of the runs that can be read, and the other runs, each with its reason."""
+class ComparedGroups(NamedTuple):
+    """The groups of the runs that can be read, the column that ranks them, and the runs that cannot be read."""
 
     groups: Sequence[SweepGroup]
+    metric: str | None = None
     skipped: Sequence[ComparedRun] = ()
 
 
@@ -142,7 +143,7 @@ def collect(
     target: Mapping[str, float],
     others: Sequence[ComparedRun] = (),
     by: Sequence[str] = (),
-) -> Collected:
+) -> ComparedGroups:
     """The groups of all runs under some folders: runs of a group differ in nothing that changes results but the seed.
 
     Args:
@@ -166,7 +167,8 @@ def collect(
     groups = [group for kind in kinds.values() for group in _split(kind)]
     best_known = [max(group, key=lambda run: len(run.facts)) for group in groups]
     named = zip(distinct_names(best_known), groups, distinguishing_settings(best_known), strict=True)
-    return Collected([SweepGroup(*each) for each in named], [run for run in runs if run.status == "damaged"])
+    damaged = [run for run in runs if run.status == "damaged"]
+    return ComparedGroups([SweepGroup(*each) for each in named], skipped=damaged)
 
 
 def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:

@@ -7,8 +7,7 @@ from string import Template
 
 from pipetrain.report.style import GRAY
 from pipetrain.report.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
-from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
+from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import group_styles
 from pipetrain.report.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
 from pipetrain.report.sweep.sweep_tables import FROM_BEST, difference_cells, differences, not_completed, notes, statuses
@@ -20,13 +19,11 @@ _PIXELS = 96
 _COSTS = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
 
 
-def page(title: str, metric: str | None, groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> str:
-    """The document: a table that can be sorted, the courses of all metrics, and the memory and staleness of the stages.
-
-    The groups are ranked by `metric`; `skipped` are runs that cannot be read.
-    """
+def page(title: str, compared: ComparedGroups) -> str:
+    """The document: a table that can be sorted, the courses of all metrics, and memory and staleness of the stages."""
+    groups, metric, _ = compared
     runs = sum(len(group.runs) for group in groups)
-    lines = [*(note.replace("~:", "predicted:") for note in notes(groups, metric)), *not_completed(groups, skipped)]
+    lines = [*(note.replace("~:", "predicted:") for note in notes(groups, metric)), *not_completed(compared)]
     parts = {
         "TITLE": escape(title),
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",

@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
-from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
+from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.interval import Interval, between_seeds
 from pipetrain.report.text_table import counted, markdown_table, printable, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
@@ -25,19 +24,21 @@ _SIMULATED = (
 )
 
 
-def text(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
-    """Tables and notes for the terminal, of groups ranked by `metric`; `skipped` are runs that cannot be read."""
+def text(compared: ComparedGroups) -> str:
+    """Tables and notes for the terminal."""
+    groups, metric, _ = compared
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     tables = [_text_table(part) for columns in _tables(groups, metric) for part in _parts(columns, width)]
-    lines = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(groups, skipped)]
+    lines = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(compared)]
     return "\n\n".join(filter(None, [*tables, _legend(groups, width), "\n".join(lines)]))
 
 
-def markdown(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
+def markdown(compared: ComparedGroups) -> str:
     """The same in Markdown."""
+    groups, metric, _ = compared
     columns = [*_tables(groups, metric), legend_of(groups)]
     tables = ["\n".join(markdown_table(*_heads_and_rows(each))) for each in columns if each]
-    lines = [f"{note}  " for note in (*notes(groups, metric), *not_completed(groups, skipped))]
+    lines = [f"{note}  " for note in (*notes(groups, metric), *not_completed(compared))]
     return "\n\n".join([*tables, *lines]) + "\n"
 
 
@@ -50,13 +51,13 @@ def notes(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
     return [*found, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
 
 
-def not_completed(groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> list[str]:
+def not_completed(compared: ComparedGroups) -> list[str]:
     """A line for each run that did not complete, or that was skipped, with the reason."""
     lines = []
-    for run in (run for group in groups for run in group.runs if run.status != "completed"):
+    for run in (run for group in compared.groups for run in group.runs if run.status != "completed"):
         reason = run.reason or run.status
         lines.append(f"{run.path}: {reason if reason.startswith(run.status) else f'{run.status}: {reason}'}")
-    lines += [f"{run.path}: skipped, as it is damaged: {run.reason}" for run in skipped]
+    lines += [f"{run.path}: skipped, as it is damaged: {run.reason}" for run in compared.skipped]
     return list(map(printable, lines))
 
 
@@ -162,8 +163,8 @@ def _legend(groups: Sequence[SweepGroup], width: int) -> str:
     if max(map(len, lines)) <= width:
         return "\n".join(lines)
     digits = len(str(len(groups)))
-    names = enumerate((group.name for group in groups), start=1)
-    return "\n".join(_wrapped(f"{number:>{digits}}  ", name, width) for number, name in names)
+    lines = [_wrapped(f"{number:>{digits}}  ", group.name, width) for number, group in enumerate(groups, start=1)]
+    return "\n".join(lines)
 
 
 def _wrapped(lead: str, text: str, width: int) -> str:

@@ -218,9 +218,8 @@ class RunTimeline:
 
     @cached_property
     def _played(self) -> Rows:
-        lists = self.rules.lists(self.interval.minibatches)
-        times, replicas = self._times, self.rules.replicas
-        return play(lists, times.duration, self.rules.segments, times.transfer, replicas=replicas)
+        lists, times = self.rules.lists(self.interval.minibatches), self._times
+        return play(lists, times.duration, self.rules.segments, times.transfer, replicas=self.rules.replicas)
 
     @cached_property
     def _measured(self) -> Rows:

@@ -29,13 +29,13 @@ def folder(tmp_path):
     ("metric", "best"), [("top1", "pipedream"), ("loss", "gpipe"), ("best_top1", "gpipe"), ("wall_s", "pipedream")]
 )
 def test_groups_rank_by_final_value_and_failed_ones_last(folder, metric, best):
-    groups, _ = ranked(collect([folder], {}).groups, metric)
+    groups = ranked(collect([folder], {}), metric).groups
     assert (groups[0].name, groups[-1].name) == (best, "lwp")
 
 
 def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
     with pytest.raises(ConfigError, match=r"--metric bleu: no run has it; available: .*loss.*samples_per_second.*top1"):
-        ranked(collect([folder], {}).groups, "bleu")
+        ranked(collect([folder], {}), "bleu")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
 )
 def test_runs_rank_by_available_value_without_named_metric(tmp_path, final, chosen):
     write_run(tmp_path / "a", final=final, best=final)
-    assert ranked(collect([tmp_path], {}).groups, None)[1] == chosen
+    assert ranked(collect([tmp_path], {}), None).metric == chosen
 
 
 def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_path, capsys):

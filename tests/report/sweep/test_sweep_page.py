@@ -16,16 +16,16 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 @pytest.fixture
-def groups(tmp_path):
+def compared(tmp_path):
     for name, method, top1, wall in (("a", "gpipe", 80.0, 9.0), ("b", "lwp", 90.0, 5.0), ("c", "pipemare", 70.0, 7.0)):
         for seed in (0, 1):
             write_run(tmp_path / f"{name}{seed}", f"method={method}", f"seed={seed}", top1=top1 + seed, wall_s=wall)
     write_run(tmp_path / "d", "method=<i>asp</i>", status="diverged", per_stage=[], final={}, best={})
-    return ranked(collect([tmp_path], {}).groups, "top1")[0]
+    return ranked(collect([tmp_path], {}), "top1")
 
 
-def test_page_has_table_curves_and_stages_without_network(groups):
-    text = page("A <title> & $TABLE", "top1", groups)
+def test_page_has_table_curves_and_stages_without_network(compared):
+    text = page("A <title> & $TABLE", compared)
     read = Page(text)
     assert "<title>A &lt;title&gt; &amp; $TABLE</title>" in text
     assert "http" not in re.sub(r' xmlns(:xlink)?="[^"]*"', "", text)
@@ -46,8 +46,8 @@ def test_page_has_table_curves_and_stages_without_network(groups):
     assert '<td data-value="90.5">90.50 ± 0.71</td>' in text
 
 
-def test_page_shows_memory_and_staleness_of_every_stage(groups):
-    bars = re.findall(r"<g><title>(stage [^<]*)</title>", page("sweep", "top1", groups))
+def test_page_shows_memory_and_staleness_of_every_stage(compared):
+    bars = re.findall(r"<g><title>(stage [^<]*)</title>", page("sweep", compared))
     assert len(bars) == 3 * 2 * len(STAGES)
     assert bars[:4] == [
         "stage 0: 800 B of weights, 30 B of activations",
@@ -61,32 +61,32 @@ def test_page_shows_memory_and_staleness_of_every_stage(groups):
 def test_long_names_at_lines_are_numbers(tmp_path, letters, label):
     for number in (1, 2):
         write_run(tmp_path / str(number), "method=pipemare", f"optimizer.name={letters * 'm'}{number}")
-    text = page("sweep", "top1", ranked(collect([tmp_path], {}).groups, "top1")[0])
+    text = page("sweep", ranked(collect([tmp_path], {}), "top1"))
     assert f">{label or 'name=m1'}</text>" in text
     if label:
         assert f"{label}</th><td>{letters * 'm'}1</td>" in text
 
 
-def test_throughput_starts_at_zero(groups):
-    text = page("sweep", "top1", groups)
+def test_throughput_starts_at_zero(compared):
+    text = page("sweep", compared)
     throughput = text.partition('data-metric="samples_per_second"')[2].partition("</svg>")[0]
     assert re.search(r"text-anchor: end[^>]*>0</text>", throughput)
 
 
-def test_columns_are_those_that_any_run_has(groups):
-    assert columns_of("top1", groups) == [
+def test_columns_are_those_that_any_run_has(compared):
+    assert columns_of("top1", compared.groups) == [
         "top1", "best_top1", "samples_per_second", "wall_s", "idle_share", "weight_bytes", "activation_bytes",
         "memory_bytes", "copies",
     ]  # fmt: skip
-    assert columns_of("memory_bytes", groups)[0] == "memory_bytes"
+    assert columns_of("memory_bytes", compared.groups)[0] == "memory_bytes"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_browser_sorts_the_table_by_the_column_that_is_clicked(groups, tmp_path):
+def test_browser_sorts_the_table_by_the_column_that_is_clicked(compared, tmp_path):
     clicks = "<script>for (const n of [5, 5]) table.tHead.rows[0].cells[n].click(); follow('1')</script>"
     path = tmp_path / "page.html"
-    path.write_text(page("sweep", "top1", groups) + clicks, encoding="utf-8")
+    path.write_text(page("sweep", compared) + clicks, encoding="utf-8")
     words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     shown = subprocess.run(
         [*words, "--dump-dom", path.as_uri()], check=True, capture_output=True, text=True, timeout=120

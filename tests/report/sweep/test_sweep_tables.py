@@ -28,7 +28,7 @@ def rows(text):
 
 def text_of(folder, metric="top1", target=None):
     found = collect([folder], target or {})
-    return sweep_tables.text(found.groups, metric, found.skipped)
+    return sweep_tables.text(found._replace(metric=metric))
 
 
 def test_table_has_final_and_best_values_times_and_memory(tmp_path):
@@ -127,7 +127,7 @@ def test_runs_without_evaluation_have_a_table(tmp_path):
 
 def test_markdown_has_the_same_cells(tmp_path):
     write_run(tmp_path / "a", "method=gpipe", top1=80.0)
-    lines = sweep_tables.markdown(collect([tmp_path], {}).groups, "top1").splitlines()
+    lines = sweep_tables.markdown(collect([tmp_path], {})._replace(metric="top1")).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["gpipe", "80.00", "85.00", "300.0", "20.00", "1"]
 
 
