@@ -5,13 +5,29 @@ from typing import Any
 
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.failure import described
+from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.program.validation import ScheduleError, validate
-from pipetrain.schedules.base import ListSchedule, Schedule
+from pipetrain.schedules.base import Family, ListSchedule, Schedule
 from pipetrain.schedules.operation import Kind, Operation
 
 _PACKAGE = __name__.partition(".")[0]
 _MOST_IN_FLIGHT = 64
 """Largest number of minibatches in flight for which a steady state is checked."""
+
+
+def check_attributes(schedule: Schedule) -> None:
+    """Checks that a schedule has a name and a family.
+
+    Raises:
+        ConfigError: it lacks one, or it is of another type.
+    """
+    if not isinstance(getattr(schedule, "name", None), str):
+        raise ConfigError('it has no name; define one in the class, such as name = "mine"')
+    family = getattr(schedule, "family", None)
+    if not isinstance(family, Family):
+        given = "it has no family" if family is None else f"family = {family!r} is no pipetrain.Family"
+        choices = ", ".join(f"Family.{each.name}" for each in Family)
+        raise ConfigError(f"{given}; define one of {choices} in the class")
 
 
 def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
@@ -28,8 +44,8 @@ def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
     for r in range(D):
         _check_number(1, schedule.in_flight, r, D, N)
         _check_number(0, schedule.delay, r, D, N)
-    longest = min(_MOST_IN_FLIGHT, max(schedule.delay(r, D, N) for r in range(D)))
-    for M in sorted({1, 2, 2 * longest + 1}):
+    filled = max(max(schedule.delay(r, D, N), -(-schedule.in_flight(r, D, N) // N)) for r in range(D))
+    for M in sorted({1, 2, 2 * min(_MOST_IN_FLIGHT, filled) + 1}):
         lists = [_checked_list(schedule, r, D, N, M) for r in range(D)]
         try:
             validate(lists, N, M)
@@ -38,6 +54,8 @@ def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
             raise ConfigError(f"its lists for D={D}, N={N}, M={M} cannot run: {reason}") from error
         for r, operations in enumerate(lists):
             _check_versions(schedule, operations, r, D, N)
+            if filled < M:
+                _check_in_flight(schedule, operations, r, D, N)
 
 
 def _called(function: Callable[..., Any], *args: int) -> Any:
@@ -77,9 +95,24 @@ def _check_versions(schedule: ListSchedule, operations: Sequence[Operation], r: 
         if op.kind is Kind.UPDATE:
             updates += 1
         elif op.kind is Kind.FORWARD:
+            if op.minibatch - updates > schedule.delay(r, D, N):
+                raise ConfigError(
+                    f"stage {r}, operation {index}: {op} starts {op.minibatch - updates} updates before its own, but "
+                    f"{_call(schedule.delay, (r, D, N))} returned {schedule.delay(r, D, N)}"
+                )
             stated = _called(schedule.newest_at_forward, r, D, N, op.minibatch, op.microbatch or 0)
             if stated != updates:
                 raise ConfigError(
                     f"stage {r}, operation {index}: {op} starts after {updates} updates, but newest_at_forward says "
                     f"{stated}, which follows from family and in_flight; make the list and these agree"
                 )
+
+
+def _check_in_flight(schedule: ListSchedule, operations: Sequence[Operation], r: int, D: int, N: int) -> None:
+    """Checks the number that memory and plans are computed from, against a list that reaches the steady state."""
+    stated, peak = schedule.in_flight(r, D, N), peak_in_flight(operations, N)
+    if stated != peak:
+        raise ConfigError(
+            f"{_call(schedule.in_flight, (r, D, N))} returned {stated}, but the list of stage {r} has up to {peak} "
+            "microbatches in flight; make them agree"
+        )

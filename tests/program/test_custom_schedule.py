@@ -6,8 +6,9 @@ import pytest
 
 from pipetrain import cli
 from pipetrain.errors import ConfigError
-from pipetrain.program.custom_schedule import check_custom_schedule
-from pipetrain.schedules.base import Family, Schedule
+from pipetrain.program.custom_schedule import check_attributes, check_custom_schedule
+from pipetrain.schedules.base import Family, ListSchedule, Schedule
+from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.operation import Kind, Operation
 
@@ -70,6 +71,42 @@ class Fractional(OneFOneB):
         return 1.5
 
 
+class TooMany(GPipe):
+    def in_flight(self, *_place):
+        return 99
+
+    def operations(self, *place):
+        return GPipe().operations(*place)
+
+
+class TooFew(TooMany):
+    def in_flight(self, *_place):
+        return 1
+
+
+class Undelayed(OneFOneB):
+    def delay(self, *_place):
+        return 0
+
+
+class Nameless(OneFOneB):
+    name = None
+
+
+class Orphan(ListSchedule):
+    name = "orphan"
+
+    def in_flight(self, *_place):
+        return 1
+
+    def operations(self, *_place):
+        return []
+
+
+class Textual(OneFOneB):
+    family = "continuous"
+
+
 class Particular(OneFOneB):
     def check(self, *_place):
         raise ConfigError("partition.stages: two stages are needed")
@@ -92,7 +129,7 @@ def test_a_right_schedule_passes():
     [
         (Reversed, "its lists for D=3, N=1, M=1 cannot run: stage 1, operation 1: B0.0 comes before its forward"),
         (Swapped, "its lists for D=3, N=1, M=2 cannot run: the operation lists deadlock: stage 0 at B0.0, stage 1"),
-        (Deeper, "stage 2, operation 1: F1.0 starts after 0 updates, but newest_at_forward says 1"),
+        (Deeper, "stage 2, operation 1: F1.0 starts 1 updates before its own, but delay(2, 3, 1) returned 0"),
         (Short, "its lists for D=3, N=1, M=1 cannot run: stage 0: B0.0 is missing from its list"),
         (Endless, "operations(0, 3, 1, 1) returned generator; a list of"),
         (Generator, "operations(0, 3, 1, 1) returned generator; a list of"),
@@ -100,6 +137,7 @@ def test_a_right_schedule_passes():
         (Nothing, "operations(0, 3, 1, 1) returned NoneType"),
         (Failing, "operations(0, 3, 1, 1) raised KeyError: 0 ("),
         (Fractional, "in_flight(0, 3, 1) returned 1.5; a whole number of at least 1"),
+        (Undelayed, "stage 0, operation 1: F1.0 starts 1 updates before its own, but delay(0, 3, 1) returned 0"),
         (Particular, "partition.stages: two stages are needed"),
         (Listless, "pipetrain.ListSchedule"),
     ],
@@ -107,6 +145,20 @@ def test_a_right_schedule_passes():
 def test_what_no_pipeline_can_carry_out_is_refused(schedule, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_custom_schedule(schedule(), 3, 1)
+
+
+@pytest.mark.parametrize("schedule", [TooMany, TooFew])
+def test_number_in_flight_is_compared_with_the_list(schedule):
+    with pytest.raises(ConfigError, match=r"in_flight\(0, 3, 4\) returned (99|1), but the list of stage 0 has up to 4"):
+        check_custom_schedule(schedule(), 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "missing"), [(Nameless, "no name"), (Orphan, "no family"), (Textual, "'continuous'")]
+)
+def test_schedule_without_name_or_family_is_refused(schedule, missing):
+    with pytest.raises(ConfigError, match=missing):
+        check_attributes(schedule())
 
 
 def test_run_is_refused_by_schedule_name_and_leaves_nothing(tmp_path, capsys):

@@ -1,10 +1,12 @@
 """The pipeline of a run: partition rule, schedule and method of each phase, replicas, recomputed segments."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.composition import composed
+from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import ReplicaSettings, Settings
@@ -16,7 +18,7 @@ from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartitio
 from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
 from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.partition.rules import Even, PartitionRule
-from pipetrain.program.custom_schedule import check_custom_schedule
+from pipetrain.program.custom_schedule import check_attributes, check_custom_schedule
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import ListSchedule, Replicas, Schedule
@@ -69,7 +71,18 @@ def build_schedule(phase: PhaseSettings) -> Schedule:
     schedule = phase.schedule.build()
     if not isinstance(schedule, Schedule):
         raise phase.schedule.wrong_type_error(schedule, "a pipetrain.Schedule")
+    with _naming_target(phase.schedule):
+        check_attributes(schedule)
     return schedule
+
+
+@contextlib.contextmanager
+def _naming_target(target: Target) -> Iterator[None]:
+    """Puts the target's setting before the message of a ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"schedule._target_={target.path}: {error}") from error
 
 
 def build_rules(
@@ -93,10 +106,8 @@ def build_rules(
             f"schedule={_either(names_of_family('schedule', method.family))}, or "
             f"method={_either(names_of_family('method', schedule.family))}"
         )
-    try:
+    with _naming_target(phase.schedule):
         check_custom_schedule(schedule, num_stages, num_microbatches)
-    except ConfigError as error:
-        raise ConfigError(f"schedule._target_={phase.schedule.path}: {error}") from error
     if method.independent_replicas == 1:
         schedule = replicated(schedule, num_stages, replicas)
     return PipelineRules(schedule, method, num_stages, num_microbatches, segments)
