@@ -188,13 +188,13 @@ def _executor(
     transport: Transport | None,
 ) -> Executor:
     """The executor of all stages, or of those of one process, connected to the other processes."""
-    chain, bounds, phases = components.chain, components.bounds, components.phases
+    chain, bounds, phases = components.chain, components.plan.bounds, components.phases
     if rank is not None:
         stages = build_stages(chain, bounds, training, job.placement.stages_of[rank], job.placement.replica_of(rank))
         hooks.on_progress("connecting the stages")
         with hooks.waiting("the other processes"):
             return connect_stages(stages, phases, hooks, training.clip_norm, transport)
-    if not components.finegrained:
+    if not components.plan.finegrained:
         return build_pipeline(chain, bounds, phases, training, hooks)
     boundaries = job.settings.train.recompute_boundaries
     return build_finegrained_pipeline(chain, bounds, phases, training, hooks, boundaries)

@@ -11,9 +11,8 @@ from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.errors import ConfigError, as_configured, is_whole
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods import Method
-from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
-from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
+from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.partition.rules import Even, PartitionRule
 from pipetrain.program.custom_schedule import check_custom_schedule
@@ -22,16 +21,17 @@ from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import ListSchedule, Replicas, Schedule
 from pipetrain.schedules.round_robin import RoundRobin
 
+Rule = PartitionRule | AutoPartition | FineGrained
 _ONE_EACH = ReplicaSettings()
 
 
-def build_rule(settings: Settings) -> PartitionRule | AutoPartition | FineGrained:
+def build_rule(settings: Settings) -> Rule:
     """The rule that cuts the model into stages.
 
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    rule: PartitionRule | AutoPartition | FineGrained = settings.partition.build()
+    rule: Rule = settings.partition.build()
     if not isinstance(rule, AutoPartition | FineGrained) and not callable(getattr(rule, "cuts", None)):
         raise settings.partition.wrong_type_error(rule, "a partition rule")
     counts = settings.replicas.counts or ()
@@ -127,13 +127,6 @@ def _either(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], *, finegrained: bool) -> dict[int, int]:
-    """First layer of a stage -> the stage; `bounds` are those of a plan."""
-    if finegrained:
-        return stages_of_layers(weight_units(chain), bounds)
-    return {first: r for r, (first, _) in enumerate(bounds)}
-
-
 def build_recompute_segments(
     train: TrainConfig, num_stages: int, stage_of: Mapping[int, int]
 ) -> RecomputeSegments | None:
@@ -156,9 +149,6 @@ def build_recompute_segments(
             f"layers {', '.join(map(str, stage_of))}"
         )
     return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
-
-
-Rule = PartitionRule | AutoPartition | FineGrained
 
 
 def replica_counts(settings: Settings, rule: Rule) -> tuple[int, ...] | None:

@@ -60,10 +60,10 @@ class ProfiledRun:
             profile = read_profile(Path(settings.profile))
         if profile is None:
             built = components.build(settings)
-            if built.finegrained:
+            if built.plan.finegrained:
                 raise ConfigError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
-            stages = tuple(tuple(range(*bounds)) for bounds in built.bounds)
+            stages = tuple(tuple(range(*bounds)) for bounds in built.plan.bounds)
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_rule(settings), profile)
