@@ -43,7 +43,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: there is no such run or checkpoint, or a setting is wrong.
     """
     from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
-    from pipetrain.config.overrides import parse_overrides
+    from pipetrain.tracking.stored_settings import parse_overrides
 
     overrides = parse_overrides(options.overrides)
     texts: Path | None = options.texts

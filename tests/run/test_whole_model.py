@@ -9,7 +9,6 @@ import torch
 from support import small_model, tied_model
 from support.worker_pool import distributed, job, plan_of, settings, simulated
 
-from pipetrain.config.overrides import parse_overrides
 from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
@@ -17,6 +16,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.finished.evaluate import evaluate
 from pipetrain.run.finished.selection import Selection
 from pipetrain.run.whole_model import WholeModelMetrics, decoded_metrics, whole_model_metrics
+from pipetrain.tracking.stored_settings import parse_overrides
 
 
 class Decoding:

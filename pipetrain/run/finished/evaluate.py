@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import known_names, unknown_setting
 from pipetrain.data.loader import Loader
@@ -26,7 +25,7 @@ from pipetrain.run.checks.layers import check_stateful_data
 from pipetrain.run.finished.selection import Selection
 from pipetrain.run.whole_model import GeneratedText, load_whole_model, whole_model_metrics
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.tracking.stored_settings import Override, stored_settings
 
 _CALLED = ("dataset", "model", "loss", "metrics")
 _READ = (
