@@ -111,11 +111,6 @@ class ModelSettings:
         output = section["output"]
         return cls(Target.of("model", options), section["untie"], None if output is None else str(output))
 
-    @property
-    def build_options(self) -> dict[str, Any]:
-        """Keyword arguments of `build_chain`."""
-        return {"separate": self.untie, "output": self.output}
-
 
 @dataclass(frozen=True)
 class OptimizerSettings:
