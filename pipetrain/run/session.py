@@ -16,7 +16,6 @@ from pipetrain.executors.pipeline import (
     connect_stages,
 )
 from pipetrain.losses import counts_tokens
-from pipetrain.optim.stage_optimizer import Rate
 from pipetrain.run.builders.machine import device_at
 from pipetrain.run.builders.model import build_arithmetic
 from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
@@ -31,7 +30,6 @@ from pipetrain.run.whole_model import whole_model_metrics
 from pipetrain.stage.base import Training
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
-from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 _LAST_SECONDS = 30.0
@@ -73,7 +71,17 @@ class TrainingSession:
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:
             history = contents.load_history(job.resume) if job.resume else {}
-            self.recorder = Recorder(_recorded(job, self.components, training.rate), progress, history, show)
+            loader = self.components.data.train
+            recorded = RecordedRun(
+                job.run,
+                settings,
+                len(loader),
+                loader.size_of,
+                rates_by_stage(training.rate, self.components.phases),
+                counts_tokens=counts_tokens(self.components.loss),
+                lower_is_better=self.components.metrics.lower_is_better,
+            )
+            self.recorder = Recorder(recorded, progress, history, show)
             hooks = replace(hooks, on_step=self.recorder.step)
         self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
         self._executor = _executor(job, self.components, training, replace(hooks, trace=self._trace), rank, transport)
@@ -161,22 +169,6 @@ class TrainingSession:
         recorder.close(result)
         summary.write(job.run, result)
         return result
-
-
-def _recorded(job: Job, components: Components, rate: Rate) -> RecordedRun:
-    settings, loader = job.settings, components.data.train
-    return RecordedRun(
-        job.run,
-        len(loader),
-        loader.size_of,
-        rates_by_stage(rate, components.phases),
-        settings.log.every_steps,
-        simulated=settings.executor.simulated,
-        counts_tokens=counts_tokens(components.loss),
-        config=settings.stored,
-        lower_is_better=components.metrics.lower_is_better,
-        hyperparameters=values_set(settings.stored, settings.choices),
-    )
 
 
 def _executor(
