@@ -8,7 +8,7 @@ from typing import Any, Self
 from omegaconf import MISSING
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.schema import (
     TARGET,
     CheckpointConfig,
@@ -285,7 +285,7 @@ class Settings:
     def check_targets(self) -> None:
         """Raises a ConfigError for the first target that does not exist or take its options, unless it is unset."""
         for phase in self.phases:
-            with phase.naming_errors():
+            with naming_phase(phase.number):
                 phase.schedule.check()
                 phase.method.check()
         schedule = self.torch_scheduler or self.lr_schedule

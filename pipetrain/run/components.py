@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from pipetrain.config.phases import naming_phase
 from pipetrain.config.settings import Settings
 from pipetrain.data.ranges import LabelRange
 from pipetrain.errors import ConfigError, RunError
@@ -132,7 +133,7 @@ def build(settings: Settings, resume: Path | None = None) -> Components:
     timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
     shares_weights = True
     for phase in settings.phases:
-        with phase.naming_errors():
+        with naming_phase(phase.number):
             shares_weights &= build_schedule(phase).synchronous
     account: list[str] = []
     if isinstance(rule, AutoPartition):

@@ -132,12 +132,6 @@ def whole_model_metrics(
     return WholeModelMetrics(chain, decoding, options, settings.seed, hooks, chain.aliases())
 
 
-def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> Sequence[str]:
-    """Names of the metrics that evaluations take of the whole model; raises as `whole_model_metrics`."""
-    metrics = whole_model_metrics(settings, dataset, chain)
-    return () if metrics is None else tuple(metrics.decoding.metrics)
-
-
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:
     """Why a data set cannot decode with a model; None if it can, as far as it knows.
 

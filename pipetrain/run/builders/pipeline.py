@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.composition import composed
-from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.errors import ConfigError, as_configured, is_whole
@@ -54,7 +54,7 @@ def build_phases(
     starts = [0, *timetable.phase_ends[:-1]]
     phases = []
     for phase, start, end in zip(settings.phases, starts, timetable.phase_ends, strict=True):
-        with phase.naming_errors():
+        with naming_phase(phase.number):
             rules = build_rules(phase, num_stages, settings.train.microbatches, segments, replicas)
         phases.append(Phase(rules, start, end))
     return phases
@@ -151,7 +151,7 @@ def build_recompute_segments(
     return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
 
 
-def replica_counts(settings: Settings, rule: Rule) -> tuple[int, ...] | None:
+def replica_counts(settings: Settings, rule: Rule | None) -> tuple[int, ...] | None:
     """Number of replicas of each stage: partition.replicas, else the plan's; None if all have one.
 
     Raises:
@@ -197,8 +197,7 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
         PartitionFromPlan(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
     )
     num_stages, segments = _stages_and_segments(settings, plan)
-    counts = settings.replicas.counts if plan is None else replica_counts(settings, plan)
-    replicas = replace(settings.replicas, counts=counts)
+    replicas = replace(settings.replicas, counts=replica_counts(settings, plan))
     train = settings.train
     phases = []
     for phase in settings.phases:

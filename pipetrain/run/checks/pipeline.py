@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import nn
 
+from pipetrain.config.phases import naming_phase
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
@@ -37,7 +38,7 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
     if not settings.executor.simulated:
         _check_distributed(settings, components)
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
-        with chosen.naming_errors():
+        with naming_phase(chosen.number):
             yield from _lists(settings, components, phase.rules)
             yield from _method(settings, components.chain, phase.rules)
             yield from _clipping(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
@@ -49,7 +50,7 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
     for chosen in settings.phases:
         depth = chosen.schedule.options.get("depth")
         if depth is not None and depth > steps:
-            with chosen.naming_errors():
+            with naming_phase(chosen.number):
                 raise ConfigError(
                     f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
                 )
@@ -79,7 +80,7 @@ def _check_distributed(settings: Settings, components: Components) -> None:
     slow_link.given_bytes_per_s()
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
         if phase.rules.method.simulated_only:
-            with chosen.naming_errors():
+            with naming_phase(chosen.number):
                 raise ConfigError(
                     f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
                     "executor=simulated"
