@@ -23,7 +23,6 @@ class PhaseSettings:
     """A phase of a run.
 
     Attributes:
-        schedule, method: what runs.
         choices: {"schedule": ..., "method": ...}, as they are called on the command line.
         steps, epochs: how long it lasts, one of them; both None: to the end of the run.
         number: its place in `phases`; None: the configuration has none, and this is the whole run.

@@ -45,9 +45,6 @@ class Components:
 
     Attributes:
         device: cpu or cuda.
-        chain: the model.
-        timetable: when the run drains, evaluates, saves and ends.
-        plan: the stages.
         account: lines on how the cuts were planned, if they were.
 
     Raises:

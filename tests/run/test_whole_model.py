@@ -13,8 +13,8 @@ from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.evaluate import evaluate
-from pipetrain.run.finished.selection import Selection
 from pipetrain.run.whole_model import WholeModelMetrics, whole_model_metrics
 from pipetrain.tracking.stored_settings import parse_overrides
 

@@ -173,7 +173,6 @@ class ComposedPhase:
     """One phase of a configuration.
 
     Attributes:
-        rules: its schedule and method.
         steps: its length; None: to the end of the run.
         batch_size: samples of a minibatch.
         names: of its method and schedule on the command line.

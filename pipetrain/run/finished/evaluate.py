@@ -21,8 +21,8 @@ from pipetrain.run.builders.loss import build_loss, build_metrics
 from pipetrain.run.builders.machine import device_of
 from pipetrain.run.builders.model import build_arithmetic
 from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.checks.layers import check_stateful_data
-from pipetrain.run.finished.selection import Selection
 from pipetrain.run.whole_model import GeneratedText, load_whole_model, whole_model_metrics
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.stored_settings import Override, stored_settings
@@ -39,8 +39,6 @@ class Evaluation:
     """Results of an evaluation.
 
     Attributes:
-        checkpoint: its folder.
-        step: of the checkpoint.
         model, dataset: names of the choices, or paths of the targets.
         samples: number of samples of the evaluation set.
         metrics: `loss`, and metrics in percent.

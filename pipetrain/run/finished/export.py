@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipetrain.errors import ConfigError
 from pipetrain.run.checkpoint import contents, store, tensor_file
-from pipetrain.run.finished.selection import Selection
+from pipetrain.run.checkpoint.store import Selection
 
 LOADERS = {"torch": "torch.load", "safetensors": "safetensors"}
 """Format of the file -> the library or function that loads it."""

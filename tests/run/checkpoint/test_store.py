@@ -23,8 +23,8 @@ from pipetrain.losses import CrossEntropy
 from pipetrain.report.error_line import message
 from pipetrain.run.checkpoint import contents, manifest, store
 from pipetrain.run.checkpoint.contents import Kind
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.export import export
-from pipetrain.run.finished.selection import Selection
 from pipetrain.stage.base import Training
 from pipetrain.tracking.run_directory import RunDirectory
 

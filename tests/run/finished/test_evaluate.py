@@ -10,8 +10,8 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.evaluate import evaluate
-from pipetrain.run.finished.selection import Selection
 from pipetrain.tracking.stored_settings import parse_overrides
 
 

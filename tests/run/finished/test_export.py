@@ -12,8 +12,8 @@ from support.worker_pool import job, simulated
 from pipetrain import cli
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.run.checkpoint import contents, store, tensor_file
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.export import check_output, export, format_of
-from pipetrain.run.finished.selection import Selection
 
 
 @pytest.fixture(scope="module")

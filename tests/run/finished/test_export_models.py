@@ -11,8 +11,8 @@ from pipetrain.libraries import torchvision_import
 from pipetrain.libraries.torchvision_shim import models as torchvision_models
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.model import build_model
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.export import export
-from pipetrain.run.finished.selection import Selection
 from pipetrain.run.whole_model import load_whole_model
 
 IMAGES = {
