@@ -50,7 +50,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if texts is not None:
         if texts.exists():
             raise ConfigError(f"--texts {texts}: exists; name a new file")
-        check_new_file(f"--texts {texts}", texts)
+        check_new_file(f"--texts {texts}", texts, "texts.jsonl", force=True)
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
     from pipetrain.report.run_tables import evaluation_json, evaluation_lines, evaluation_texts

@@ -44,8 +44,6 @@ _LIBRARIES = {
     ],
 }  # fmt: skip
 """Section -> trusted targets of libraries."""
-_GROUPS = {"phases": ("schedule", "method")}
-"""Section -> the groups whose choices it holds, if their name is another."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: C
     trusted = set(asked)
     for section in sections:
         trusted.update(_LIBRARIES.get(section, ()))
-        for group in _GROUPS.get(section, (section,)):
+        for group in ("schedule", "method") if section == "phases" else (section,):
             trusted.update(path for choice in choices_of(group) for _, path in _targets(choice.content, group))
     for section in sections:
         for setting, path in _targets(config[section], section):
