@@ -22,7 +22,7 @@ from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer, 
 from pipetrain.run.checkpoint import contents, store
 from pipetrain.run.checkpoint.progress import TrainingState
 from pipetrain.run.checkpoint_saver import CheckpointSaver
-from pipetrain.run.components import Components, build_in_worker
+from pipetrain.run.components import build_in_worker
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of
 from pipetrain.run.trainer import Trainer
@@ -84,15 +84,29 @@ class TrainingSession:
             self.recorder = Recorder(recorded, progress, history, show)
             hooks = replace(hooks, on_step=self.recorder.step)
         self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
-        self._executor = _executor(job, self.components, training, replace(hooks, trace=self._trace), rank, transport)
+        self._executor = self._build_executor(training, replace(hooks, trace=self._trace), rank, transport)
         self._checkpoints = CheckpointSaver(job, self.components, self._executor, self.recorder)
         dataset, chain = self.components.data.dataset, self.components.chain
-        self._whole_model_metrics = whole_model_metrics(settings, dataset, chain, device, hooks)
-        self.trainer = Trainer(
-            self._executor, self.components, state, self._checkpoints, self.recorder, self._whole_model_metrics
-        )
+        decoder = whole_model_metrics(settings, dataset, chain, device, hooks)
+        self.trainer = Trainer(self._executor, self.components, state, self._checkpoints, self.recorder, decoder)
         if state.evaluation_due and job.resumes_itself:
             self.trainer.saved_at = state.step
+
+    def _build_executor(
+        self, training: Training, hooks: RunHooks, rank: int | None, transport: Transport | None
+    ) -> Executor:
+        """The executor of all stages, or of those of one process, connected to the other processes."""
+        chain, plan, phases = self.components.chain, self.components.plan, self.components.phases
+        if rank is not None:
+            placement = self._job.placement
+            stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
+            hooks.on_progress("connecting the stages")
+            with hooks.waiting("the other processes"):
+                return connect_stages(stages, phases, hooks, training.clip_norm, transport)
+        if not plan.finegrained:
+            return build_pipeline(chain, plan.bounds, phases, training, hooks)
+        boundaries = self._job.settings.train.recompute_boundaries
+        return build_finegrained_pipeline(chain, plan.bounds, phases, training, hooks, boundaries)
 
     def train(self) -> dict[str, Any] | None:
         """Restores, trains and saves; the summary where the last stage is.
@@ -161,32 +175,11 @@ class TrainingSession:
         else:
             result |= {"transport": transport.backend, "transport_reason": transport.reason}
         result["extra_drains"] = state.extra_drains
-        if self._whole_model_metrics is not None:
-            result["metric_signatures"] = self._whole_model_metrics.signatures
+        if self.trainer.decoder is not None:
+            result["metric_signatures"] = self.trainer.decoder.signatures
         if self._trace is not None:
             self._trace.close()
             assemble(job.run, [job.placement.name(process) for process in range(job.placement.num_processes)])
         recorder.close(result)
         summary.write(job.run, result)
         return result
-
-
-def _executor(
-    job: Job,
-    components: Components,
-    training: Training,
-    hooks: RunHooks,
-    rank: int | None,
-    transport: Transport | None,
-) -> Executor:
-    """The executor of all stages, or of those of one process, connected to the other processes."""
-    chain, bounds, phases = components.chain, components.plan.bounds, components.phases
-    if rank is not None:
-        stages = build_stages(chain, bounds, training, job.placement.stages_of[rank], job.placement.replica_of(rank))
-        hooks.on_progress("connecting the stages")
-        with hooks.waiting("the other processes"):
-            return connect_stages(stages, phases, hooks, training.clip_norm, transport)
-    if not components.plan.finegrained:
-        return build_pipeline(chain, bounds, phases, training, hooks)
-    boundaries = job.settings.train.recompute_boundaries
-    return build_finegrained_pipeline(chain, bounds, phases, training, hooks, boundaries)

@@ -156,11 +156,6 @@ def best_first(folders: Sequence[Path], metric: str) -> list[Path]:
     return [folder for _, folder in sorted(ranked)]
 
 
-def metrics_of(folders: Sequence[Path]) -> list[str]:
-    """The metrics that some of the checkpoints were evaluated by."""
-    return sorted({name for folder in folders for name in _evaluated(folder)[0]})
-
-
 def _evaluated(folder: Path) -> tuple[Mapping[str, float], Collection[str]]:
     """The metrics of a checkpoint, and the names of those that fall as the model improves."""
     try:
@@ -224,7 +219,7 @@ class Selection:
         folders = checkpoints(self.path)
         ranked = best_first(folders, metric)
         if not ranked:
-            known = ", ".join(metrics_of(folders)) or "none"
+            known = ", ".join(sorted({name for folder in folders for name in _evaluated(folder)[0]})) or "none"
             raise ConfigError(
                 f"--best: no checkpoint of {self.path} was evaluated by {metric}; metrics there are: {known}"
             )

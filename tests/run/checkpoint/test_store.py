@@ -373,10 +373,6 @@ def test_newest_best_and_requested_start_are_kept(run, settings, left):
     assert steps(sorted(path for path in run.checkpoints.iterdir())) == left
 
 
-def test_metrics_of_all_checkpoints_are_named(run):
-    assert store.metrics_of(store.checkpoints(run.path)) == ["loss", "top1"]
-
-
 def test_run_keeps_newest_and_best_and_saves_at_evaluations(tmp_path):
     settings = ["train.epochs=4", "checkpoint.every_epochs=0", "checkpoint.keep_best=1", "checkpoint.metric=top1"]
     assert carried_out(tmp_path / "run", *settings, "optimizer.lr=0.5") == 0
