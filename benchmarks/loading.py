@@ -33,7 +33,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.run_plan import make_plan
 from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 
 WORKERS = (0, 1, 2)
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "loading.json"
@@ -136,7 +136,7 @@ class Bench:
 
 
 def _first_stage(settings: Settings, dataset: Any, example: tuple[Tensor, ...]) -> nn.ModuleList:
-    chain = build_chain(settings.model.target, dataset, settings.seed)
+    chain = build_model(settings, dataset)
     first = make_plan(chain, Even(2), example).stages[0]
     return nn.ModuleList(chain.layers[first.first : first.last])
 

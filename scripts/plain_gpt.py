@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from pipetrain.config.settings import Settings
 from pipetrain.run.builders.data import Data, build_data
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer
 from pipetrain.run.timetable import timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
@@ -45,7 +45,7 @@ def trained(settings: Settings, data: Data) -> torch.nn.Module:
     """The model after as many steps as the run takes."""
     timetable = timetable_of(settings, len(data.train))
     rate = build_rate(settings, timetable)
-    model = build_chain(settings.model.target, data.dataset, settings.seed).module
+    model = build_model(settings, data.dataset).module
     optimizer = build_torch_optimizer(settings.optimizer, list(model.parameters()))
     base = optimizer.param_groups[0]["lr"]
     schedule = LambdaLR(optimizer, lambda step: rate(step) / base)

@@ -13,7 +13,7 @@ from pipetrain.planner.partition.finegrained import weight_units
 from pipetrain.report.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 from pipetrain.report.text_table import counted, markdown_table
 from pipetrain.run.builders.data import build_dataset
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 
 DEPTHS, _MICROBATCHES = (8, 32, 107), 8
 
@@ -129,7 +129,7 @@ def _weights(network: str, scale: str) -> int:
         [f"experiment={NAME}/{network}", *next(combinations(ReproductionTarget(f"{NAME}/{network}", scale).settings))]
     )
     dataset = build_dataset(settings.dataset)
-    return len(weight_units(build_chain(settings.model.target, dataset, seed=0)))
+    return len(weight_units(build_model(settings, dataset)))
 
 
 def weights(found: FieldMap) -> int:

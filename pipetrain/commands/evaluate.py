@@ -43,14 +43,14 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: there is no such run or checkpoint, or a setting is wrong.
     """
     from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
-    from pipetrain.config.overrides import parse_overrides
+    from pipetrain.tracking.stored_settings import parse_overrides
 
     overrides = parse_overrides(options.overrides)
     texts: Path | None = options.texts
     if texts is not None:
         if texts.exists():
             raise ConfigError(f"--texts {texts}: exists; name a new file")
-        check_new_file(f"--texts {texts}", texts)
+        check_new_file(f"--texts {texts}", texts, "texts.jsonl", force=True)
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
     from pipetrain.report.run_tables import evaluation_json, evaluation_lines, evaluation_texts

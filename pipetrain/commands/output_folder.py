@@ -26,14 +26,20 @@ def check_writable(setting: str, folder: Path) -> None:
         raise ConfigError(f"{setting}: no file can be written to {nearest}: {error.strerror}") from error
 
 
-def check_new_file(setting: str, path: Path) -> None:
-    """Checks that a file can be made in its folder, which must exist.
+def check_new_file(setting: str, path: Path, example: str, *, force: bool) -> None:
+    """Checks that a file, called `example` for instance, can be made in its folder, which must exist.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it cannot, or it exists and `force` does not replace it.
     """
     if not path.resolve().parent.is_dir():
         raise ConfigError(f"{setting}: there is no folder {path.resolve().parent}; make it first")
+    if path.is_dir():
+        raise ConfigError(f"{setting}: is a folder; name a file in it, such as {path / example}")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{setting}: is not a regular file")
+    if path.exists() and not force:
+        raise ConfigError(f"{setting}: exists; --force replaces it")
     check_writable(setting, path.parent)
 
 

@@ -69,17 +69,17 @@ def group_overrides_of(group: str, name: str) -> dict[str, str]:
 
 def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
     """The choices, with the class of the user's own in place of the one whose file `config` started from."""
-    return {group: _own_name(group, name, config.get(group)) or name for group, name in choices.items()}
-
-
-def _own_name(group: str, name: str, content: Any) -> str | None:
-    """Name of the user's class; None if the section belongs to the choice."""
-    path = content.get(TARGET) if group in _NAMED_BY_CLASS and isinstance(content, Mapping) else None
-    if path is None or path == MISSING:
-        return None
-    bundled = name in names_of(group) and section(group, name).get(TARGET) in (None, path)
-    own_file = name != "custom" and name not in names_of(group)
-    return None if bundled or own_file else str(path).rpartition(".")[2]
+    names = dict(choices)
+    for group in names.keys() & set(_NAMED_BY_CLASS):
+        content, name = config.get(group), names[group]
+        path = content.get(TARGET, MISSING) if isinstance(content, Mapping) else MISSING
+        if name in names_of(group):
+            is_own = section(group, name).get(TARGET, path) != path
+        else:
+            is_own = name == "custom"  # a file of the user's own has the name that the user gave it
+        if is_own and path != MISSING:
+            names[group] = str(path).rpartition(".")[2]
+    return names
 
 
 def tuned_file(model: str, choice: str) -> Path | None:

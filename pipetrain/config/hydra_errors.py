@@ -64,15 +64,16 @@ def _missing_preset(name: str, options: Sequence[str]) -> str:
     """The message for a preset, which may be in a folder; `options` are those that are in none."""
     names = names_of("experiment")
     folder = name.partition("/")[0]
-    inside = [each for each in names if each.startswith(f"{folder}/")]
-    if name == folder and inside:
-        return f"experiment={name}: a folder of presets; choose from {', '.join(inside)}"
-    if inside:
+    if inside := [each for each in names if each.startswith(f"{folder}/")]:
+        if name == folder:
+            return f"experiment={name}: a folder of presets; choose from {', '.join(inside)}"
         return f"experiment={name}: {unknown_choice('experiment', name, inside)}"
-    near = did_you_mean(name, [*names, *options])
+    if near := did_you_mean(name, [*names, *options]):
+        return f"experiment={name}: no such experiment{near}"
     first = sorted({*options, *(each.partition("/")[0] + "/" * ("/" in each) for each in names)} - {""})
-    return f"experiment={name}: no such experiment{near or '; choose from ' + ', '.join(first)}" + (
-        "" if near else "; pipetrain list experiments describes all"
+    return (
+        f"experiment={name}: no such experiment; choose from {', '.join(first)}; "
+        "pipetrain list experiments describes all"
     )
 
 

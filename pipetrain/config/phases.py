@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ class PhaseSettings:
     """A phase of a run.
 
     Attributes:
-        schedule, method: what runs.
         choices: {"schedule": ..., "method": ...}, as they are called on the command line.
         steps, epochs: how long it lasts, one of them; both None: to the end of the run.
         number: its place in `phases`; None: the configuration has none, and this is the whole run.
@@ -40,13 +39,10 @@ class PhaseSettings:
         """Steps that it lasts; None: to the end of the run."""
         return self.steps if self.epochs is None else self.epochs * steps_per_epoch
 
-    def naming_errors(self) -> AbstractContextManager[None]:
-        """Puts the phase's number before errors, if the configuration has phases."""
-        return _naming_phase(self.number)
-
 
 @contextmanager
-def _naming_phase(number: int | None) -> Iterator[None]:
+def naming_phase(number: int | None) -> Iterator[None]:
+    """Puts the number of a phase before errors, if the configuration has phases."""
     try:
         yield
     except ConfigError as error:
@@ -63,7 +59,7 @@ def phases_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> tuple[Ph
         return (PhaseSettings(schedule, method, names),)
     phases = []
     for number, entry in enumerate(config["phases"]):
-        with _naming_phase(number):
+        with naming_phase(number):
             schedule, method = (Target.of(part, entry[part]) for part in _PARTS)
         phases.append(PhaseSettings(schedule, method, entry["names"], entry["steps"], entry["epochs"], number))
     return tuple(phases)

@@ -8,7 +8,7 @@ from typing import Any, Self
 from omegaconf import MISSING
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.schema import (
     TARGET,
     CheckpointConfig,
@@ -110,11 +110,6 @@ class ModelSettings:
         check_flag("model.untie", section["untie"])
         output = section["output"]
         return cls(Target.of("model", options), section["untie"], None if output is None else str(output))
-
-    @property
-    def build_options(self) -> dict[str, Any]:
-        """Keyword arguments of `build_chain`."""
-        return {"separate": self.untie, "output": self.output}
 
 
 @dataclass(frozen=True)
@@ -290,7 +285,7 @@ class Settings:
     def check_targets(self) -> None:
         """Raises a ConfigError for the first target that does not exist or take its options, unless it is unset."""
         for phase in self.phases:
-            with phase.naming_errors():
+            with naming_phase(phase.number):
                 phase.schedule.check()
                 phase.method.check()
         schedule = self.torch_scheduler or self.lr_schedule

@@ -156,5 +156,5 @@ def evaluation_json(evaluation: "Evaluation") -> dict[str, Any]:
 
 def evaluation_texts(evaluation: "Evaluation") -> str:
     """A line of JSON for each generated text, with its references."""
-    lines = ({"text": each.text, "references": list(each.references)} for each in evaluation.texts)
+    lines = ({"text": text, "references": list(references)} for text, references in evaluation.texts)
     return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from pipetrain.config.phases import naming_phase
 from pipetrain.config.settings import Settings
 from pipetrain.data.ranges import LabelRange
 from pipetrain.errors import ConfigError, RunError
@@ -15,7 +16,7 @@ from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import Loss, Metrics
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
-from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
 from pipetrain.planner.run_plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.builders.data import Data, build_data
@@ -27,7 +28,6 @@ from pipetrain.run.builders.pipeline import (
     build_recompute_segments,
     build_rule,
     build_schedule,
-    first_layers,
     replica_counts,
 )
 from pipetrain.run.builders.weight_traffic import weight_memory_traffic
@@ -45,9 +45,6 @@ class Components:
 
     Attributes:
         device: cpu or cuda.
-        chain: the model.
-        timetable: when the run drains, evaluates, saves and ends.
-        plan: the stages.
         account: lines on how the cuts were planned, if they were.
 
     Raises:
@@ -62,26 +59,19 @@ class Components:
     plan: Plan
     account: list[str] = field(default_factory=list)
 
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """(first layer, last layer exclusive) of each stage; weight units instead of layers if `finegrained`."""
-        return self.plan.bounds
-
-    @property
-    def finegrained(self) -> bool:
-        """True if stages are of single weights."""
-        return self.plan.finegrained
-
     @cached_property
     def segments(self) -> RecomputeSegments | None:
         """Stages that recompute together; None if none recomputes."""
-        stage_of = first_layers(self.chain, self.bounds, finegrained=self.finegrained)
-        return build_recompute_segments(self.settings.train, len(self.bounds), stage_of)
+        if self.plan.finegrained:
+            stage_of = stages_of_layers(weight_units(self.chain), self.plan.bounds)
+        else:
+            stage_of = {first: r for r, (first, _) in enumerate(self.plan.bounds)}
+        return build_recompute_segments(self.settings.train, len(self.plan.bounds), stage_of)
 
     @cached_property
     def phases(self) -> list[Phase]:
         """Schedule and method of each phase."""
-        settings, timetable, num_stages = self.settings, self.timetable, len(self.bounds)
+        settings, timetable, num_stages = self.settings, self.timetable, len(self.plan.bounds)
         replicas = replace(settings.replicas, counts=self.plan.replicas)
         try:
             return build_phases(settings, timetable, num_stages, self.segments, replicas)
@@ -99,7 +89,7 @@ class Components:
     @cached_property
     def placement(self) -> Placement:
         """Process of each stage."""
-        return common_placement([phase.rules.schedule for phase in self.phases], len(self.bounds))
+        return common_placement([phase.rules.schedule for phase in self.phases], len(self.plan.bounds))
 
     @cached_property
     def loss(self) -> Loss:
@@ -140,7 +130,7 @@ def build(settings: Settings, resume: Path | None = None) -> Components:
     timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
     shares_weights = True
     for phase in settings.phases:
-        with phase.naming_errors():
+        with naming_phase(phase.number):
             shares_weights &= build_schedule(phase).synchronous
     account: list[str] = []
     if isinstance(rule, AutoPartition):

@@ -20,10 +20,6 @@ class Job:
     """All that preflight has found out about a run; pickled to each worker.
 
     Attributes:
-        settings: of the run.
-        run: the run directory.
-        plan: the stages.
-        timetable: when the run drains, evaluates, saves and ends.
         placement: which process has which stages.
         threads: intra-op threads of each process.
         device: cpu or cuda.

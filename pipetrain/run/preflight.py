@@ -32,7 +32,7 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
     if resume is not None:
         finished, missing = check_start(resume, run, components)
         resume_notes += missing
-    processes = 1 if components.finegrained else placement.num_processes
+    processes = 1 if components.plan.finegrained else placement.num_processes
     return Job(
         settings=settings,
         run=run,

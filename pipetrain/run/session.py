@@ -16,14 +16,13 @@ from pipetrain.executors.pipeline import (
     connect_stages,
 )
 from pipetrain.losses import counts_tokens
-from pipetrain.optim.stage_optimizer import Rate
 from pipetrain.run.builders.machine import device_at
 from pipetrain.run.builders.model import build_arithmetic
 from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
 from pipetrain.run.checkpoint import contents, store
 from pipetrain.run.checkpoint.progress import TrainingState
 from pipetrain.run.checkpoint_saver import CheckpointSaver
-from pipetrain.run.components import Components, build_in_worker
+from pipetrain.run.components import build_in_worker
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of
 from pipetrain.run.trainer import Trainer
@@ -31,7 +30,6 @@ from pipetrain.run.whole_model import whole_model_metrics
 from pipetrain.stage.base import Training
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
-from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 _LAST_SECONDS = 30.0
@@ -73,18 +71,42 @@ class TrainingSession:
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:
             history = contents.load_history(job.resume) if job.resume else {}
-            self.recorder = Recorder(_recorded(job, self.components, training.rate), progress, history, show)
+            loader = self.components.data.train
+            recorded = RecordedRun(
+                job.run,
+                settings,
+                len(loader),
+                loader.size_of,
+                rates_by_stage(training.rate, self.components.phases),
+                counts_tokens=counts_tokens(self.components.loss),
+                lower_is_better=self.components.metrics.lower_is_better,
+            )
+            self.recorder = Recorder(recorded, progress, history, show)
             hooks = replace(hooks, on_step=self.recorder.step)
         self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
-        self._executor = _executor(job, self.components, training, replace(hooks, trace=self._trace), rank, transport)
+        self._executor = self._build_executor(training, replace(hooks, trace=self._trace), rank, transport)
         self._checkpoints = CheckpointSaver(job, self.components, self._executor, self.recorder)
         dataset, chain = self.components.data.dataset, self.components.chain
-        self._whole_model_metrics = whole_model_metrics(settings, dataset, chain, device, hooks)
-        self.trainer = Trainer(
-            self._executor, self.components, state, self._checkpoints, self.recorder, self._whole_model_metrics
-        )
+        decoder = whole_model_metrics(settings, dataset, chain, device, hooks)
+        self.trainer = Trainer(self._executor, self.components, state, self._checkpoints, self.recorder, decoder)
         if state.evaluation_due and job.resumes_itself:
             self.trainer.saved_at = state.step
+
+    def _build_executor(
+        self, training: Training, hooks: RunHooks, rank: int | None, transport: Transport | None
+    ) -> Executor:
+        """The executor of all stages, or of those of one process, connected to the other processes."""
+        chain, plan, phases = self.components.chain, self.components.plan, self.components.phases
+        if rank is not None:
+            placement = self._job.placement
+            stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
+            hooks.on_progress("connecting the stages")
+            with hooks.waiting("the other processes"):
+                return connect_stages(stages, phases, hooks, training.clip_norm, transport)
+        if not plan.finegrained:
+            return build_pipeline(chain, plan.bounds, phases, training, hooks)
+        boundaries = self._job.settings.train.recompute_boundaries
+        return build_finegrained_pipeline(chain, plan.bounds, phases, training, hooks, boundaries)
 
     def train(self) -> dict[str, Any] | None:
         """Restores, trains and saves; the summary where the last stage is.
@@ -153,48 +175,11 @@ class TrainingSession:
         else:
             result |= {"transport": transport.backend, "transport_reason": transport.reason}
         result["extra_drains"] = state.extra_drains
-        if self._whole_model_metrics is not None:
-            result["metric_signatures"] = self._whole_model_metrics.signatures
+        if self.trainer.decoder is not None:
+            result["metric_signatures"] = self.trainer.decoder.signatures
         if self._trace is not None:
             self._trace.close()
             assemble(job.run, [job.placement.name(process) for process in range(job.placement.num_processes)])
         recorder.close(result)
         summary.write(job.run, result)
         return result
-
-
-def _recorded(job: Job, components: Components, rate: Rate) -> RecordedRun:
-    settings, loader = job.settings, components.data.train
-    return RecordedRun(
-        job.run,
-        len(loader),
-        loader.size_of,
-        rates_by_stage(rate, components.phases),
-        settings.log.every_steps,
-        simulated=settings.executor.simulated,
-        counts_tokens=counts_tokens(components.loss),
-        config=settings.stored,
-        lower_is_better=components.metrics.lower_is_better,
-        hyperparameters=values_set(settings.stored, settings.choices),
-    )
-
-
-def _executor(
-    job: Job,
-    components: Components,
-    training: Training,
-    hooks: RunHooks,
-    rank: int | None,
-    transport: Transport | None,
-) -> Executor:
-    """The executor of all stages, or of those of one process, connected to the other processes."""
-    chain, bounds, phases = components.chain, components.bounds, components.phases
-    if rank is not None:
-        stages = build_stages(chain, bounds, training, job.placement.stages_of[rank], job.placement.replica_of(rank))
-        hooks.on_progress("connecting the stages")
-        with hooks.waiting("the other processes"):
-            return connect_stages(stages, phases, hooks, training.clip_norm, transport)
-    if not components.finegrained:
-        return build_pipeline(chain, bounds, phases, training, hooks)
-    boundaries = job.settings.train.recompute_boundaries
-    return build_finegrained_pipeline(chain, bounds, phases, training, hooks, boundaries)

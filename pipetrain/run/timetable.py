@@ -17,7 +17,6 @@ class Timetable:
     """The steps of a run, counted from its start, at which something happens.
 
     Attributes:
-        total_steps: of the whole run.
         steps_per_epoch: minibatches of an epoch.
         evaluate_every, save_every: epochs; 0 for only at the end (evaluate: never).
         save_every_steps: also every so many steps.

@@ -27,7 +27,6 @@ class Trainer:
 
     Attributes:
         state: position of the run.
-        checkpoints: saves the state.
         recorder: in the process of the last stage; None in others.
         decoder: of metrics that need the whole model; None if there are no such metrics.
         interrupted: True if a signal ended the run.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,13 +39,6 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path) -> LayerCha
     for layer in chain.layers:
         layer.eval()
     return chain
-
-
-class GeneratedText(NamedTuple):
-    """A text, and what it is compared with."""
-
-    text: str
-    references: Sequence[str]
 
 
 @dataclass
@@ -106,11 +99,11 @@ def whole_model_metrics(
     chain: LayerChain,
     device: torch.device = _CPU,
     hooks: RunHooks = _NO_HOOKS,
-    texts: list[GeneratedText] | None = None,
+    texts: list[tuple[str, Sequence[str]]] | None = None,
 ) -> WholeModelMetrics | None:
     """The metrics of a data set; None if it has none, cannot decode with this model, or is not to decode.
 
-    They extend `texts` by the texts that they generate.
+    They extend `texts` by each text that they generate, with its references.
 
     Raises:
         ConfigError: the `decoding` of the data set lacks `measure` or `metrics`.
@@ -127,15 +120,9 @@ def whole_model_metrics(
         device=device,
     )
     if texts is not None:
-        options = replace(options, on_texts=lambda *pairs: texts.extend(map(GeneratedText, *pairs)))
+        options = replace(options, on_texts=lambda *pairs: texts.extend(zip(*pairs, strict=True)))
     # aliases are read now: from its first step on, a stage puts other tensors into the modules of tied weights
     return WholeModelMetrics(chain, decoding, options, settings.seed, hooks, chain.aliases())
-
-
-def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> Sequence[str]:
-    """Names of the metrics that evaluations take of the whole model; raises as `whole_model_metrics`."""
-    metrics = whole_model_metrics(settings, dataset, chain)
-    return () if metrics is None else tuple(metrics.decoding.metrics)
 
 
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:

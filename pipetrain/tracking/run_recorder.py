@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pipetrain.config.settings import Settings
 from pipetrain.device_queue import HostCopies, queues
 from pipetrain.errors import DivergedError
 from pipetrain.losses import StepLoss
@@ -17,6 +18,7 @@ from pipetrain.tracking import records
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.records import MetricsFile, Record
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.tensorboard import TensorBoardWriter
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput, WallClock, in_tokens
 
@@ -26,28 +28,20 @@ class RecordedRun:
     """The run that is recorded.
 
     Attributes:
-        directory: of the run.
         steps_per_epoch: minibatches of an epoch.
         samples: of the minibatch of a step, counted from 0.
         rates: the learning rates of a step, counted from 0, as fields of its record.
-        every_steps: steps between records.
-        simulated: True if all stages share this process, so that the wall time is the simulator's.
         counts_tokens: True if the loss is a mean over tokens.
-        config: the configuration, resolved.
         lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
-        hyperparameters: the values that were set, by name on the command line.
     """
 
     directory: RunDirectory
+    settings: Settings
     steps_per_epoch: int
     samples: Callable[[int], int]
     rates: Callable[[int], Record]
-    every_steps: int = 1
-    simulated: bool = False
     counts_tokens: bool = False
-    config: Mapping[str, Any] = field(default_factory=dict)
     lower_is_better: Sequence[str] = ()
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 Show = Callable[[Record], None]
@@ -92,7 +86,7 @@ class Recorder:
         self.losses: list[float] = earlier.get(LOSSES, [])
         self._tokens: list[int] = earlier.get(TOKENS, [0] * len(self.losses))
         self._throughputs = {name: Throughput(recorded.samples, earlier.get(f"run.{name}")) for name in THROUGHPUTS}
-        self._speed_name = SIMULATOR if recorded.simulated else MEASURED
+        self._speed_name = SIMULATOR if recorded.settings.executor.simulated else MEASURED
         self._speed = self._throughputs[self._speed_name]
 
     def _new_board(self) -> TensorBoardWriter:
@@ -111,7 +105,7 @@ class Recorder:
         """Starts the clock, when a run starts or is resumed and its processes are connected."""
         self.clock.start()
         rates = self._recorded.rates(0)
-        self._board.start(self._recorded.config, rates_by_stage=len(rates) > 1)
+        self._board.start(self._recorded.settings.stored, rates_by_stage=len(rates) > 1)
         due = {"evaluation_due": True} if self._evaluation_due else {}
         self._write({**self._record("start", self._resumed_at), **due})
 
@@ -151,7 +145,7 @@ class Recorder:
         self._write({**self._record("drain", step), "cause": cause})
 
     def _due(self, step: int) -> bool:
-        return step % self._recorded.every_steps == 0
+        return step % self._recorded.settings.log.every_steps == 0
 
     def _read(self, all_but: int = 0) -> None:
         """Reads losses, waiting for them, except the last ones, and records their steps.
@@ -172,7 +166,7 @@ class Recorder:
                 self._interval(minibatch + 1)
 
     def _interval(self, step: int) -> None:
-        first = max(0, step - self._recorded.every_steps)
+        first = max(0, step - self._recorded.settings.log.every_steps)
         self._write(
             {
                 **self._trained("interval", first, step),
@@ -268,7 +262,8 @@ class Recorder:
     def close(self, summary: Mapping[str, Any]) -> None:
         """Closes the files; hyperparameters and results go to TensorBoard's HPARAMS page."""
         self._file.close()
-        self._board.close(self._recorded.hyperparameters, summary)
+        settings = self._recorded.settings
+        self._board.close(values_set(settings.stored, settings.choices), summary)
 
 
 def _rounded(speed: float | None) -> float | None:

@@ -1,18 +1,123 @@
-"""The settings of a run, read back from its directory or listed by name."""
+"""The settings of a run, read back from its directory, with changes on top; or listed by name."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from pipetrain.config.choices import all_names, choices_of, section_for
 from pipetrain.config.composition import settings_of
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
-from pipetrain.config.overrides import Override
-from pipetrain.config.schema import TARGET, leaves
+from pipetrain.config.schema import TARGET, config_dir, leaves, schema
 from pipetrain.config.settings import Settings
-from pipetrain.config.trust import check_targets
+from pipetrain.config.suggestions import unknown_choice, unknown_setting
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.run_directory import RunDirectory
+
+_LIBRARIES = {
+    "loss": [
+        f"torch.nn.{name}"
+        for name in (
+            "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "GaussianNLLLoss", "HuberLoss", "KLDivLoss", "L1Loss",
+            "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss",
+            "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
+        )
+    ],
+    "metrics": [
+        f"torchmetrics.classification.{task}{name}"
+        for task in ("Binary", "Multiclass", "Multilabel")
+        for name in (
+            "AUROC", "Accuracy", "AveragePrecision", "CalibrationError", "CohenKappa", "F1Score", "FBetaScore",
+            "HammingDistance", "JaccardIndex", "MatthewsCorrCoef", "Precision", "Recall", "Specificity",
+        )
+    ] + [
+        f"torchmetrics.regression.{name}"
+        for name in (
+            "ConcordanceCorrCoef", "CosineSimilarity", "ExplainedVariance", "KendallRankCorrCoef", "LogCoshError",
+            "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogError",
+            "PearsonCorrCoef", "R2Score", "SpearmanCorrCoef",
+        )
+    ],
+}  # fmt: skip
+"""Section -> trusted targets of libraries."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """A change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`, which adds a setting."""
+
+    text: str
+    key: str
+    value: Any
+    adds: bool
+
+    @property
+    def chooses(self) -> bool:
+        """True if it makes a choice rather than set a value."""
+        return isinstance(self.value, str) and (config_dir() / self.key).is_dir()
+
+    def apply(self, config: DictConfig, model: str = "") -> None:
+        """Changes the configuration of a run; the model changes some settings of choices.
+
+        Raises:
+            ConfigError: it has no such setting, or the group no such choice.
+        """
+        if self.chooses:
+            if self.value not in (names := sorted(all_names(self.key))):
+                raise ConfigError(f"{self.text}: {unknown_choice(self.key, self.value, names)}")
+            config[self.key] = OmegaConf.merge(schema()[self.key], section_for(model, self.key, self.value))
+            return
+        try:
+            OmegaConf.update(config, self.key, self.value, merge=True, force_add=self.adds)
+        except (ConfigKeyError, ConfigAttributeError) as error:
+            raise ConfigError(unknown_setting(self.key, self.text)) from error
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{self.text}: {str(error).splitlines()[0]}") from error
+
+
+def parse_overrides(words: Sequence[str]) -> list[Override]:
+    """The overrides that the words are in Hydra's grammar.
+
+    Raises:
+        ConfigError: one deletes a setting, or has several values.
+        HydraException: one is not of that grammar.
+    """
+    overrides = []
+    for word, each in zip(words, OverridesParser.create().parse_overrides(list(words)), strict=True):
+        if each.is_delete() or each.is_sweep_override():
+            raise ConfigError(f"{word}: one value for one setting, such as dataset.root=/data")
+        overrides.append(Override(word, each.key_or_group, each.value(), each.is_add() or each.is_force_add()))
+    return overrides
+
+
+def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:
+    """Raises a ConfigError for a target in `sections`, at any depth, that is neither pipetrain's own nor `asked` for.
+
+    A path below `pipetrain.` is not enough: `pipetrain.run.checkpoint.store.shutil.rmtree` is one, too.
+    """
+    trusted = set(asked)
+    for section in sections:
+        trusted.update(_LIBRARIES.get(section, ()))
+        for group in ("schedule", "method") if section == "phases" else (section,):
+            trusted.update(path for choice in choices_of(group) for _, path in _targets(choice.content, group))
+    for section in sections:
+        for setting, path in _targets(config[section], section):
+            if path not in trusted:
+                raise ConfigError(
+                    f"{where}: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, "
+                    "add --trust"
+                )
+
+
+def _targets(content: Any, setting: str) -> Iterator[tuple[str, str]]:
+    """The targets in a section at any depth: what the setting is called, and its path."""
+    for name, value in leaves(content, setting, into_lists=True):
+        if TARGET in re.split(r"[.[]", name):
+            yield name, str(value)
 
 
 def stored_settings(
@@ -51,7 +156,7 @@ def stored_settings(
         reason = explained(error) if isinstance(error, CONFIGURATION_ERRORS) else str(error)
         raise ConfigError(f"{words or run.config}: {one_line(reason)}") from error
     if not trust:
-        asked = [path for override in overrides for path in override.targets]
+        asked = [str(each.value) for each in overrides if each.key.rpartition(".")[2] == TARGET]
         check_targets(settings.stored, calls, asked, str(run.config))
     return settings
 

@@ -47,7 +47,7 @@ def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "FILE"], "-o FILE: exists; --force replaces it, or -o names another file"),
+        (["-o", "FILE"], "-o FILE: exists; --force replaces it"),
         (["-o", "."], "-o .: is a folder; name a file in it, such as profile.json"),
         (["-o", "no/x.json"], "no; make it first"),
         (["-o", "new", "profile=none.txt"], "profile=none.txt: cannot be read: No such file or directory"),

@@ -10,7 +10,7 @@ from support.worker_pool import distributed, job, phase, plan_of, simulated
 from pipetrain.config.choices import names_of, section
 from pipetrain.config.instantiate import Target
 from pipetrain.run.builders.data import build_dataset
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 
 PHASES = [phase("pipedream", steps=2), phase("pipeoptim", steps=2)]
 DATA = {
@@ -44,7 +44,7 @@ def run_of(folder, name, content, num_stages):
         phases=PHASES,
     )
     with torch.device("meta"):
-        layers = len(build_chain(each.settings.model.target, build_dataset(each.settings.dataset), seed=0))
+        layers = len(build_model(each.settings, build_dataset(each.settings.dataset)))
     cuts = [layers * r // num_stages for r in range(num_stages + 1)]
     return replace(each, plan=plan_of(list(pairwise(cuts))))
 

@@ -13,8 +13,8 @@ from support.worker_pool import distributed, job, run_jobs, simulated
 from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.evaluate import evaluate
-from pipetrain.run.finished.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
 METRICS = {

@@ -75,5 +75,5 @@ def test_first_prediction_uses_last_gradient_of_phase_before():
 
 def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
     simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
-    names = contents.load_tensors(store.checkpoints(tmp_path / "run")[-1], lambda _name: True)
-    assert {name.kind for name in names} == {Kind.MODEL, Kind.HISTORY}
+    folder = store.checkpoints(tmp_path / "run")[-1]
+    assert {kind for kind in Kind if contents.load_tensors(folder, kind)} == {Kind.MODEL, Kind.HISTORY}

@@ -17,7 +17,6 @@ from pipetrain.report.run_tables import (
     summary_lines,
 )
 from pipetrain.run.finished.evaluate import Evaluation
-from pipetrain.run.whole_model import GeneratedText
 
 
 def test_plan_table_has_a_line_for_each_stage():
@@ -164,7 +163,7 @@ def test_generated_text_metric_is_no_percentage_with_signature():
 
 
 def test_generated_texts_are_lines_of_json():
-    found = replace(FOUND, texts=[GeneratedText("ein Wort", ["ein Wort", "1 Wort"]), GeneratedText("für", ["für"])])
+    found = replace(FOUND, texts=[("ein Wort", ["ein Wort", "1 Wort"]), ("für", ["für"])])
     assert evaluation_texts(found) == (
         '{"text": "ein Wort", "references": ["ein Wort", "1 Wort"]}\n{"text": "für", "references": ["für"]}\n'
     )

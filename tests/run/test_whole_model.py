@@ -9,14 +9,14 @@ import torch
 from support import small_model, tied_model
 from support.worker_pool import distributed, job, plan_of, settings, simulated
 
-from pipetrain.config.overrides import parse_overrides
 from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.evaluate import evaluate
-from pipetrain.run.finished.selection import Selection
-from pipetrain.run.whole_model import WholeModelMetrics, decoded_metrics, whole_model_metrics
+from pipetrain.run.whole_model import WholeModelMetrics, whole_model_metrics
+from pipetrain.tracking.stored_settings import parse_overrides
 
 
 class Decoding:
@@ -123,13 +123,6 @@ def test_texts_are_kept_with_their_references():
     dataset = SimpleNamespace(decoding=Decoding(measure))
     whole_model_metrics(settings("gpipe"), dataset, chain, texts=texts).metrics(chain)
     assert texts == [("a b", ["a b"]), ("c", ["d", "e"])]
-
-
-def test_names_of_metrics_are_known_before_a_run():
-    dataset = SimpleNamespace(decoding=Decoding(lambda *_: {}, metrics=["bleu", "meteor"]))
-    chain = small_model.build(1, 4)
-    assert decoded_metrics(settings("gpipe"), dataset, chain) == ("bleu", "meteor")
-    assert decoded_metrics(settings("gpipe", eval={"decode": False}), dataset, chain) == ()
 
 
 S2VT = {

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import torch
+from support.worker_pool import settings
 
 from pipetrain.errors import DivergedError
 from pipetrain.losses import StepLoss
@@ -50,8 +51,13 @@ def loss(value, seconds=None):
     return StepLoss(torch.tensor(value) if seconds is None else OnDevice(value, seconds), 5)
 
 
+def run(path, every, executor="distributed", **options):
+    chosen = settings("gpipe", log={"every_steps": every}, executor={"name": executor})
+    return RecordedRun(RunDirectory(path), chosen, 3, samples, lambda _step: {"lr": 0.1}, **options)
+
+
 def recorder(path, every, **options):
-    made = Recorder(RecordedRun(RunDirectory(path), 3, samples, lambda _step: {"lr": 0.1}, every, **options))
+    made = Recorder(run(path, every, **options))
     made.start()
     made.begin(DrainInterval.whole(3))
     return made
@@ -164,7 +170,7 @@ def test_epoch_that_is_cut_short_averages_its_own_losses(tmp_path):
 
 
 def test_simulation_has_own_speed_and_predicted_pipeline_speed(tmp_path):
-    made = recorder(tmp_path, every=1, simulated=True)
+    made = recorder(tmp_path, every=1, executor="simulated")
     for step in range(3):
         made.step(step, loss(1.0))
     made.drain([1.0, 1.0, 0.5])
@@ -180,8 +186,7 @@ def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
     made = recorder(tmp_path, every=2)
     train(made, 0, 3)
     made.evaluation(3, {"top1": 50.0}, 0.5)
-    run = RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2)
-    again = Recorder(run, {"step": 3, **made.progress()}, made.history())
+    again = Recorder(run(tmp_path, 2), {"step": 3, **made.progress()}, made.history())
     again.start()
     train(again, 3, 6)
     assert [each["loss"] for each in recorded(tmp_path, "interval")] == [0.5, 2.5, 4.5]
@@ -200,9 +205,7 @@ def test_text_run_reports_tokens_and_their_throughput(tmp_path):
     found = made.summary()
     assert found["tokens"] == 15
     assert found["tokens_per_second"] == pytest.approx(found["samples_per_second"] * 10 / 6)
-    options = dict(counts_tokens=True)
-    run = RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2, **options)
-    again = Recorder(run, {"step": 3}, made.history())
+    again = Recorder(run(tmp_path, 2, counts_tokens=True), {"step": 3}, made.history())
     assert again.summary()["tokens"] == 15
 
 

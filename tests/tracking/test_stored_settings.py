@@ -1,15 +1,108 @@
-"""Settings read back from a run directory that may be another's, or damaged."""
+"""Settings read back from a run directory that may be another's, or damaged, with changes on top."""
 
 import json
 import os
 
 import pytest
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from pipetrain.config.composition import composed
-from pipetrain.config.overrides import parse_overrides
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.stored_settings import stored_settings, values_set
+from pipetrain.tracking.stored_settings import check_targets, parse_overrides, stored_settings, values_set
+
+
+@pytest.fixture
+def config():
+    made = OmegaConf.create({"dataset": {"_target_": "x", "root": "data", "limit": 5, "size": [1, 2]}, "seed": 0})
+    OmegaConf.set_struct(made, value=True)
+    return made
+
+
+def changed(config, *words):
+    for override in parse_overrides(words):
+        override.apply(config)
+    return config
+
+
+def test_values_take_the_place_of_those_before(config):
+    changed(config, "dataset.root=/data", "dataset.size=[3,4]", "seed=2", "+dataset.new={a: 1}")
+    assert config.dataset == {"_target_": "x", "root": "/data", "limit": 5, "size": [3, 4], "new": {"a": 1}}
+    assert config.seed == 2
+
+
+def test_choice_of_a_group_takes_the_place_of_the_whole_section(config):
+    changed(config, "dataset=mnist", "dataset.root=/data")
+    assert config.dataset._target_ == "pipetrain.data.images.mnist_cifar.mnist"
+    assert (config.dataset.root, config.dataset.limit, config.dataset.shuffle) == ("/data", None, True)
+
+
+def test_choice_has_what_the_model_of_the_run_changes_of_it():
+    config = OmegaConf.create({"optimizer": {}})
+    (override,) = parse_overrides(["optimizer=sgdm"])
+    override.apply(config, "alexnet")
+    assert (config.optimizer.lr, config.optimizer.momentum) == (0.01, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("dataset=nope", "dataset=nope: no such dataset; choose from .*cifar10, .*mnist"),
+        ("dataset=minst", "dataset=minst: no such dataset; did you mean mnist"),
+        ("dataset.rooot=6", "dataset.rooot=6: no such setting; did you mean dataset.root"),
+        ("dataset.evil=6", "dataset.evil=6: not a setting of the chosen dataset|dataset.evil=6: no such setting"),
+        ("dataset.root=a,b", "dataset.root=a,b: one value for one setting"),
+        ("~dataset.root", "~dataset.root: one value for one setting"),
+    ],
+)
+def test_change_that_cannot_be_made_is_refused_in_its_own_words(config, word, message):
+    with pytest.raises(ConfigError, match=message):
+        changed(config, word)
+
+
+def test_word_that_is_no_setting_is_an_error_of_the_grammar():
+    with pytest.raises(HydraException):
+        parse_overrides(["dataset"])
+
+
+OWN = {
+    "dataset": {"_target_": "pipetrain.data.images.mnist_cifar.fashion_mnist_mini"},
+    "model": {"_target_": "pipetrain.models.small_images.lenet5"},
+    "loss": {"_target_": "torch.nn.CrossEntropyLoss"},
+    "metrics": {"f1": {"_target_": "torchmetrics.classification.MulticlassF1Score", "num_classes": 2}},
+    "optimizer": {"_target_": "os.system"},
+    "phases": [{"method": {"_target_": "pipetrain.methods.lwp.LinearWeightPrediction"}}, {}],
+}
+SECTIONS = ("dataset", "model", "loss", "metrics", "phases")
+
+
+def test_targets_that_the_choices_name_are_called_unasked():
+    check_targets(OWN, SECTIONS, asked=(), where="config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "setting", "path"),
+    [
+        ({"model": {"_target_": "mylib.build"}}, "model._target_", "mylib.build"),
+        ({"dataset": {"_target_": "torch.load"}}, "dataset._target_", "torch.load"),
+        # a path below the package may lead out of it again
+        ({"model": {"_target_": "pipetrain.run.trainer.time"}}, "model._target_", "pipetrain.run.trainer.time"),
+        ({"model": {"_target_": "pipetrain.cli.main"}}, "model._target_", "pipetrain.cli.main"),
+        ({"loss": {"_target_": "torch.nn.Module"}}, "loss._target_", "torch.nn.Module"),
+        ({"metrics": {"f1": {"_target_": "mylib.F1"}}}, "metrics.f1._target_", "mylib.F1"),
+        ({"metrics": {"f1": {"_target_": "torchmetrics.Metric"}}}, "metrics.f1._target_", "torchmetrics.Metric"),
+        ({"model": {**OWN["model"], "size": {"_target_": "x.y"}}}, "model.size._target_", "x.y"),
+        ({"model": {**OWN["model"], "size": [0, {"_target_": "x.y"}]}}, "model.size[1]._target_", "x.y"),
+        ({"phases": [{}, {"schedule": {"_target_": "mylib.S"}}]}, "phases[1].schedule._target_", "mylib.S"),
+    ],
+)  # fmt: skip
+def test_untrusted_target_is_named_with_allowing_flag(change, setting, path):
+    message = f"config.yaml: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, add"
+    with pytest.raises(ConfigError) as caught:
+        check_targets({**OWN, **change}, SECTIONS, asked=(), where="config.yaml")
+    assert str(caught.value) == f"{message} --trust"
+    check_targets({**OWN, **change}, SECTIONS, asked=(path,), where="config.yaml")
 
 
 @pytest.fixture

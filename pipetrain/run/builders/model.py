@@ -24,35 +24,22 @@ _FIRST = 5
 """Samples that a model is tried with before it is cut along its graph."""
 
 
-def build_chain(
-    model: Target, dataset: Any, seed: int, *, separate: bool = False, output: str | None = None
-) -> LayerChain:
-    """The model's layer chain, its initial weights drawn from the run's seed.
-
-    Args:
-        model: target that returns it.
-        dataset: fills in the target's open options.
-        seed: of the run.
-        separate: True if each layer gets its own weight instead of a shared one.
-        output: the entry of the forward's output that goes to the loss; None: see `chain_of`.
+def build_model(settings: Settings, dataset: Any) -> LayerChain:
+    """The layer chain of a run's model, whose open options the data set fills in; the seed draws its initial weights.
 
     Raises:
         ConfigError: the target does not return a model, or refuses an option.
     """
-    extra = from_data(model, dataset)
-    torch.manual_seed(seed)
-    module = model.build(**extra)
+    model = settings.model.target
+    options = from_data(model, dataset)
+    torch.manual_seed(settings.seed)
+    module = model.build(**options)
     if not isinstance(module, nn.Module | LayerChain):
         raise model.wrong_type_error(module, "an nn.Module or a pipetrain.LayerChain")
-    chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), output)
-    if separate:
+    chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), settings.model.output)
+    if settings.model.untie:
         untie(chain)
     return chain
-
-
-def build_model(settings: Settings, dataset: Any) -> LayerChain:
-    """The layer chain of a run's model."""
-    return build_chain(settings.model.target, dataset, settings.seed, **settings.model.build_options)
 
 
 def first_inputs(dataset: Any) -> Inputs:

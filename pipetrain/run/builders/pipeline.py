@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.composition import composed
 from pipetrain.config.instantiate import Target
-from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.errors import ConfigError, as_configured, is_whole
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods import Method
-from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
-from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
+from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.partition.rules import Even, PartitionRule
 from pipetrain.program.custom_schedule import check_attributes, check_custom_schedule
@@ -24,16 +23,17 @@ from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import ListSchedule, Replicas, Schedule
 from pipetrain.schedules.round_robin import RoundRobin
 
+Rule = PartitionRule | AutoPartition | FineGrained
 _ONE_EACH = ReplicaSettings()
 
 
-def build_rule(settings: Settings) -> PartitionRule | AutoPartition | FineGrained:
+def build_rule(settings: Settings) -> Rule:
     """The rule that cuts the model into stages.
 
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    rule: PartitionRule | AutoPartition | FineGrained = settings.partition.build()
+    rule: Rule = settings.partition.build()
     if not isinstance(rule, AutoPartition | FineGrained) and not callable(getattr(rule, "cuts", None)):
         raise settings.partition.wrong_type_error(rule, "a partition rule")
     counts = settings.replicas.counts or ()
@@ -56,7 +56,7 @@ def build_phases(
     starts = [0, *timetable.phase_ends[:-1]]
     phases = []
     for phase, start, end in zip(settings.phases, starts, timetable.phase_ends, strict=True):
-        with phase.naming_errors():
+        with naming_phase(phase.number):
             rules = build_rules(phase, num_stages, settings.train.microbatches, segments, replicas)
         phases.append(Phase(rules, start, end))
     return phases
@@ -138,13 +138,6 @@ def _either(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], *, finegrained: bool) -> dict[int, int]:
-    """First layer of a stage -> the stage; `bounds` are those of a plan."""
-    if finegrained:
-        return stages_of_layers(weight_units(chain), bounds)
-    return {first: r for r, (first, _) in enumerate(bounds)}
-
-
 def build_recompute_segments(
     train: TrainConfig, num_stages: int, stage_of: Mapping[int, int]
 ) -> RecomputeSegments | None:
@@ -169,10 +162,7 @@ def build_recompute_segments(
     return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
 
 
-Rule = PartitionRule | AutoPartition | FineGrained
-
-
-def replica_counts(settings: Settings, rule: Rule) -> tuple[int, ...] | None:
+def replica_counts(settings: Settings, rule: Rule | None) -> tuple[int, ...] | None:
     """Number of replicas of each stage: partition.replicas, else the plan's; None if all have one.
 
     Raises:
@@ -194,7 +184,6 @@ class ComposedPhase:
     """One phase of a configuration.
 
     Attributes:
-        rules: its schedule and method.
         steps: its length; None: to the end of the run.
         batch_size: samples of a minibatch.
         names: of its method and schedule on the command line.
@@ -218,8 +207,7 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
         PartitionFromPlan(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
     )
     num_stages, segments = _stages_and_segments(settings, plan)
-    counts = settings.replicas.counts if plan is None else replica_counts(settings, plan)
-    replicas = replace(settings.replicas, counts=counts)
+    replicas = replace(settings.replicas, counts=replica_counts(settings, plan))
     train = settings.train
     phases = []
     for phase in settings.phases:

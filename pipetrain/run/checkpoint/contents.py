@@ -1,6 +1,6 @@
 """The tensors of a checkpoint: saved by stage, and loaded by name, into any partition."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -84,27 +84,26 @@ def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
     return {str(name): tensor for name, tensor in tensors.items() if name.of not in stage.copied}
 
 
-def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
-    """The tensors whose names `selects` accepts, on the CPU, whichever process wrote them.
+def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> dict[str, dict[str, Tensor]]:
+    """The tensors of one kind, of all or of some `names`, on the CPU: weight, buffer, layer or series -> key -> tensor.
 
     Raises:
         ConfigError: a file holds something else.
     """
-    tensors: dict[str, Tensor] = {}
+
+    def selects(text: str) -> bool:
+        name = TensorName.parse(text)
+        return name.kind is kind and (names is None or name.of in names)
+
+    loaded: dict[str, dict[str, Tensor]] = {}
     for path in (folder / entry.name for entry in manifest.entries(folder)):
         if path.suffix == tensor_file.SUFFIX:
             try:
-                tensors |= tensor_file.read(path, lambda each: selects(TensorName.parse(each)))
+                tensors = tensor_file.read(path, selects)
             except ValueError as error:
                 raise ConfigError(f"{path}: holds tensors that no checkpoint has: {error}") from error
-    return {TensorName.parse(name): tensor for name, tensor in tensors.items()}
-
-
-def _load_kind(folder: Path, kind: Kind, names: Collection[str] | None = None) -> dict[str, dict[str, Tensor]]:
-    """The tensors of one kind as weight, buffer, layer or series -> key -> tensor, of all or of some names."""
-    loaded: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in load_tensors(folder, lambda n: n.kind is kind and (names is None or n.of in names)).items():
-        loaded.setdefault(name.of, {})[name.key] = tensor
+            for name, tensor in ((TensorName.parse(text), tensor) for text, tensor in tensors.items()):
+                loaded.setdefault(name.of, {})[name.key] = tensor
     return loaded
 
 
@@ -117,23 +116,23 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     local_names: dict[str, str] = {}
     for local, full in stage.full_names.items():
         local_names.setdefault(full, local)  # of a weight that layers of the stage share, the optimizer knows the first
-    model = _load_kind(folder, Kind.MODEL, local_names)
+    model = load_tensors(folder, Kind.MODEL, local_names)
     if missing := local_names.keys() - model.keys():
         raise ConfigError(f"resume={folder}: was saved from another model, without {min(missing)}")
     with torch.no_grad():
         for full, target in stage.state().items():
             target.copy_(model[full][""])
     statistics: dict[str, dict[str, Tensor]] = {}
-    for full, values in _load_kind(folder, Kind.STATISTIC, local_names).items():
+    for full, values in load_tensors(folder, Kind.STATISTIC, local_names).items():
         for statistic, value in values.items():
             statistics.setdefault(statistic, {})[local_names[full]] = value
     # the same stage's scale, else the smallest of other stages; none if the loss was not scaled before
-    if stage.scaler is not None and (scales := _load_kind(folder, Kind.SCALER)):
+    if stage.scaler is not None and (scales := load_tensors(folder, Kind.SCALER)):
         saved = scales.get(stage.layers) or min(scales.values(), key=lambda state: state[""][0].item())
         stage.scaler.load_state(saved[""])
-    optimizer = _load_kind(folder, Kind.OPTIMIZER, local_names)
+    optimizer = load_tensors(folder, Kind.OPTIMIZER, local_names)
     stage.optimizer.load_state({local_names[full]: state for full, state in optimizer.items()})
-    carried = _load_kind(folder, Kind.CARRIED, stage.carried.names)
+    carried = load_tensors(folder, Kind.CARRIED, stage.carried.names)
     in_order = {layer: [state[key] for key in sorted(state, key=int)] for layer, state in carried.items()}
     stage.carried.restore({layer: tuple(t.to(stage.device) for t in tensors) for layer, tensors in in_order.items()})
     stage.resume_at(step, statistics)
@@ -145,7 +144,7 @@ def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
     Raises:
         ConfigError: the optimizer needs other state.
     """
-    states = _load_kind(folder, Kind.OPTIMIZER)
+    states = load_tensors(folder, Kind.OPTIMIZER)
     if not states:
         return
     smallest, state = min(states.items(), key=lambda item: sum(tensor.numel() for tensor in item[1].values()))
@@ -166,12 +165,12 @@ def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
 
 def load_history(folder: Path) -> dict[str, Tensor]:
     """The series that the run had recorded, by name."""
-    return {str(name): tensor for name, tensor in load_tensors(folder, lambda n: n.kind is Kind.HISTORY).items()}
+    return {f"{Kind.HISTORY}.{name}": values[""] for name, values in load_tensors(folder, Kind.HISTORY).items()}
 
 
 def model_state(folder: Path) -> dict[str, Tensor]:
     """The whole model's weights and buffers; a tied one under its first name alone."""
-    return {name: values[""] for name, values in _load_kind(folder, Kind.MODEL).items()}
+    return {name: values[""] for name, values in load_tensors(folder, Kind.MODEL).items()}
 
 
 def named_state(folder: Path) -> dict[str, Tensor]:

@@ -1,10 +1,11 @@
-"""The checkpoints of a run: which there are, whether they are whole, which are best, and which are removed."""
+"""The checkpoints of a run: which there are, whether they are whole, which are best or asked for, which are removed."""
 
 import contextlib
 import math
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pipetrain.run.checkpoint.progress import progress_fault
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import stored_settings
 
 PROGRESS, CONFIG = "progress.json", "config.json"
 PARTIAL, OLD = ".partial", ".old"
@@ -154,11 +156,6 @@ def best_first(folders: Sequence[Path], metric: str) -> list[Path]:
     return [folder for _, folder in sorted(ranked)]
 
 
-def metrics_of(folders: Sequence[Path]) -> list[str]:
-    """The metrics that some of the checkpoints were evaluated by."""
-    return sorted({name for folder in folders for name in _evaluated(folder)[0]})
-
-
 def _evaluated(folder: Path) -> tuple[Mapping[str, float], Collection[str]]:
     """The metrics of a checkpoint, and the names of those that fall as the model improves."""
     try:
@@ -182,3 +179,48 @@ def remove_expired(run: RunDirectory, keep: CheckpointConfig) -> None:
         if folder not in kept and step_of(folder):
             with contextlib.suppress(OSError):  # what stays only takes space
                 shutil.rmtree(folder.rename(folder.with_name(folder.name + OLD)))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The checkpoint that a command asks for.
+
+    Attributes:
+        path: a run directory, or a checkpoint in one.
+        step: step of the checkpoint; None: the newest.
+        best: True to select the best one.
+        metric: the metric of the best one; None: the run's own `checkpoint.metric`.
+    """
+
+    path: Path
+    step: int | None = None
+    best: bool = False
+    metric: str | None = None
+
+    @property
+    def run(self) -> RunDirectory:
+        """The run of the checkpoint."""
+        return run_of(self.path) if is_checkpoint(self.path) else RunDirectory(self.path)
+
+    def checkpoint(self) -> Path:
+        """The checkpoint, every file of which is whole.
+
+        Raises:
+            ConfigError: there is none, or it is damaged.
+        """
+        if self.metric is not None and not self.best:
+            raise ConfigError(f"--metric {self.metric}: goes with --best")
+        if is_checkpoint(self.path) and (self.step is not None or self.best):
+            flag = "--best" if self.best else f"--step {self.step}"
+            raise ConfigError(f"{self.path} {flag}: this is a checkpoint already; name its run directory instead")
+        if not self.best:
+            return newest_undamaged(self.path) if self.step is None else at_step(self.path, self.step)
+        metric = self.metric or stored_settings(self.run, calls=()).checkpoint.metric
+        folders = checkpoints(self.path)
+        ranked = best_first(folders, metric)
+        if not ranked:
+            known = ", ".join(sorted({name for folder in folders for name in _evaluated(folder)[0]})) or "none"
+            raise ConfigError(
+                f"--best: no checkpoint of {self.path} was evaluated by {metric}; metrics there are: {known}"
+            )
+        return undamaged(ranked[0])

@@ -9,7 +9,7 @@ from pipetrain.run.checks.dry_run import evaluation_dry_run
 from pipetrain.run.checks.loss import check_loss
 from pipetrain.run.checks.ranges import check_labels, check_samples, check_vocabulary
 from pipetrain.run.components import Components
-from pipetrain.run.whole_model import decoded_metrics, problem_of
+from pipetrain.run.whole_model import problem_of, whole_model_metrics
 
 
 def check_data(settings: Settings, components: Components) -> Iterator[str]:
@@ -34,7 +34,8 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
         check_labels(settings, data, trial, labels)
     if trial.tokens is not None:
         check_vocabulary(settings, trial.tokens)
-    decoded = decoded_metrics(settings, data.dataset, chain)
+    of_whole_model = whole_model_metrics(settings, data.dataset, chain)
+    decoded = () if of_whole_model is None else tuple(of_whole_model.decoding.metrics)
     yield from check_loss(settings, trial, components.loss, components.metrics, decoded)
     build_rate(settings, components.timetable)(0)  # which otherwise only workers do
     check_samples(settings, data, labels, trial.tokens)

@@ -58,12 +58,13 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
 def _ties(settings: Settings, components: Components) -> list[str]:
     chain = components.chain
     if not settings.model.untie:
-        if not components.finegrained:
+        if not components.plan.finegrained:
             return [
-                f"{tie}, which sum its gradients before each update" for tie in ties_between(chain, components.bounds)
+                f"{tie}, which sum its gradients before each update"
+                for tie in ties_between(chain, components.plan.bounds)
             ]
         if not all(phase.rules.schedule.synchronous for phase in components.phases):
-            check_tied_units(chain, components.bounds)
+            check_tied_units(chain, components.plan.bounds)
         return []
     own = [f"{name} is a weight of its own beside {was}" for name, was in chain.untied.items()]
     return [f"model.untie=true: {', '.join(own) or 'no layers share a weight, so nothing changes'}"]
@@ -73,8 +74,8 @@ def _arithmetic(settings: Settings, components: Components, changing: str | None
     """Notes on precision; `changing` is the first method whose backward may read other weights than its forward."""
     train, schedules = settings.train, [phase.rules.schedule for phase in components.phases]
     unlisted = [schedule for schedule in schedules if not isinstance(schedule, ListSchedule)]
-    if train.precision == "fp16" and (components.finegrained or unlisted):
-        where = "partition=finegrained" if components.finegrained else f"schedule={unlisted[0].name}"
+    if train.precision == "fp16" and (components.plan.finegrained or unlisted):
+        where = "partition=finegrained" if components.plan.finegrained else f"schedule={unlisted[0].name}"
         raise ConfigError(f"train.precision=fp16: {where} leaves no room to scale the loss; train.precision=bf16 works")
     if train.compile:
         check_compiler(components.device)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import nn
 
+from pipetrain.config.phases import naming_phase
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
@@ -31,25 +32,25 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
         ConfigError: executor, schedules, methods and replicas do not work together.
     """
     yield from _replicas(settings, components)
-    if components.finegrained:
+    if components.plan.finegrained:
         _check_finegrained(settings)
     yield from components.account
     if not settings.executor.simulated:
         _check_distributed(settings, components)
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
-        with chosen.naming_errors():
+        with naming_phase(chosen.number):
             yield from _lists(settings, components, phase.rules)
             yield from _method(settings, components.chain, phase.rules)
             yield from _clipping(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
-    if not components.finegrained:
+    if not components.plan.finegrained:
         yield from unfilled(
-            [phase.rules.schedule for phase in components.phases], len(components.bounds), settings.train
+            [phase.rules.schedule for phase in components.phases], len(components.plan.bounds), settings.train
         )
     steps = components.timetable.steps_per_epoch
     for chosen in settings.phases:
         depth = chosen.schedule.options.get("depth")
         if depth is not None and depth > steps:
-            with chosen.naming_errors():
+            with naming_phase(chosen.number):
                 raise ConfigError(
                     f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
                 )
@@ -79,7 +80,7 @@ def _check_distributed(settings: Settings, components: Components) -> None:
     given_bytes_per_s()
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
         if phase.rules.method.simulated_only:
-            with chosen.naming_errors():
+            with naming_phase(chosen.number):
                 raise ConfigError(
                     f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
                     "executor=simulated"
@@ -96,7 +97,7 @@ def _lists(settings: Settings, components: Components, rules: PipelineRules) -> 
         check_unlisted(settings, rules.schedule, components.data.train)
         _check_devices(components.device, components.placement)
         return notes_of(rules.schedule, components.placement)
-    if not components.finegrained:  # its stages exchange nothing, and their lists are long
+    if not components.plan.finegrained:  # its stages exchange nothing, and their lists are long
         rules.lists(2 * rules.steady + max(rules.replicas.counts))
     return []
 
@@ -155,7 +156,7 @@ def _replicas(settings: Settings, components: Components) -> list[str]:
     of_plan = "the plan's " if settings.replicas.counts is None else ""
     given = f"{of_plan}partition.replicas={list(replicas.counts)}"
     _check_replicated_model(given, components)
-    if components.finegrained:
+    if components.plan.finegrained:
         raise ConfigError(f"{given}: partition=finegrained has no replicas; any other partition has")
     if settings.train.precision == "fp16":
         raise ConfigError(
@@ -177,9 +178,9 @@ def _replicas(settings: Settings, components: Components) -> list[str]:
 
 def _check_replicated_model(given: str, components: Components) -> None:
     chain = components.chain
-    if components.finegrained:
+    if components.plan.finegrained:
         return
-    if ties := ties_between(chain, components.bounds):
+    if ties := ties_between(chain, components.plan.bounds):
         raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
     carrying = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
     if carrying:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import known_names, unknown_setting
 from pipetrain.data.loader import Loader
@@ -22,11 +21,11 @@ from pipetrain.run.builders.loss import build_loss, build_metrics
 from pipetrain.run.builders.machine import device_of
 from pipetrain.run.builders.model import build_arithmetic
 from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.checks.layers import check_stateful_data
-from pipetrain.run.finished.selection import Selection
-from pipetrain.run.whole_model import GeneratedText, load_whole_model, whole_model_metrics
+from pipetrain.run.whole_model import load_whole_model, whole_model_metrics
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.tracking.stored_settings import Override, stored_settings
 
 _CALLED = ("dataset", "model", "loss", "metrics")
 _READ = (
@@ -40,14 +39,12 @@ class Evaluation:
     """Results of an evaluation.
 
     Attributes:
-        checkpoint: its folder.
-        step: of the checkpoint.
         model, dataset: names of the choices, or paths of the targets.
         samples: number of samples of the evaluation set.
         metrics: `loss`, and metrics in percent.
         others: metrics on other scales: of the whole model, such as `bleu`, and of the section `metrics`.
         signatures: metric -> how it was computed, if that is known.
-        texts: generated, in the order of the samples.
+        texts: generated, in the order of the samples, each with its references.
     """
 
     checkpoint: Path
@@ -58,7 +55,7 @@ class Evaluation:
     metrics: Mapping[str, float]
     others: Mapping[str, float] = field(default_factory=dict)
     signatures: Mapping[str, str] = field(default_factory=dict)
-    texts: Sequence[GeneratedText] = ()
+    texts: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust: bool = False) -> Evaluation:
@@ -87,7 +84,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     dataset = build_dataset(settings.dataset)
     loader = evaluation_loader(settings, dataset)
     chain = load_whole_model(settings, dataset, folder)
-    device, texts = torch.device(device_of(settings.device)), list[GeneratedText]()
+    device, texts = torch.device(device_of(settings.device)), list[tuple[str, Sequence[str]]]()
     decoded = whole_model_metrics(settings, dataset, chain, device, texts=texts)
     metrics = _metrics(settings, dataset, chain, loader, device)
     others = {name: metrics[name] for name in settings.metrics}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipetrain.errors import ConfigError
 from pipetrain.run.checkpoint import contents, store, tensor_file
-from pipetrain.run.finished.selection import Selection
+from pipetrain.run.checkpoint.store import Selection
 
 LOADERS = {"torch": "torch.load", "safetensors": "safetensors"}
 """Format of the file -> the library or function that loads it."""
@@ -31,23 +31,6 @@ def format_of(path: Path) -> str:
         f"-o {path}: no format for {path.suffix}; use {tensor_file.SUFFIX}, or for torch.load one of "
         f"{', '.join(_OF_TORCH)}, or choose the format with --format"
     )
-
-
-def check_output(path: Path, *, force: bool) -> None:
-    """Checks that the file can be written, before anything is read.
-
-    Raises:
-        ConfigError: there is no such folder, or the file exists and `force` does not replace it.
-    """
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise ConfigError(f"-o {path}: there is no folder {folder}; make it first")
-    if path.is_dir():
-        raise ConfigError(f"-o {path}: is a folder; name a file in it, such as {path / 'weights.pt'}")
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"-o {path}: is not a regular file")
-    if path.exists() and not force:
-        raise ConfigError(f"-o {path}: exists; --force replaces it")
 
 
 def export(selection: Selection, path: Path, file_format: str) -> str:

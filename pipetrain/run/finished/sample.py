@@ -11,7 +11,7 @@ from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import NOT_NEGATIVE
 from pipetrain.run.builders.data import build_dataset
-from pipetrain.run.finished.selection import Selection
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.whole_model import load_whole_model
 from pipetrain.tracking.stored_settings import stored_settings
 

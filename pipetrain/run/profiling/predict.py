@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
@@ -60,10 +60,10 @@ class ProfiledRun:
             profile = read_profile(Path(settings.profile))
         if profile is None:
             built = components.build(settings)
-            if built.finegrained:
+            if built.plan.finegrained:
                 raise ConfigError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
-            stages = tuple(tuple(range(*bounds)) for bounds in built.bounds)
+            stages = tuple(tuple(range(*bounds)) for bounds in built.plan.bounds)
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_rule(settings), profile)
@@ -78,7 +78,7 @@ class ProfiledRun:
             ConfigError: a schedule or method cannot run on these stages, or has no operation lists.
         """
         for index, phase in enumerate(self.settings.phases):
-            with phase.naming_errors():
+            with naming_phase(phase.number):
                 program, latency_s = self._program(self._rules(phase)), self.settings.topology.latency_s
                 yield phase, predict(self.cut, program, self.memory(index), latency_s)
 

@@ -184,7 +184,7 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
     inputs, targets = minibatch
     return {
         "model": _of_target(settings.model.target),
-        "built": settings.model.build_options,
+        "built": {"separate": settings.model.untie, "output": settings.model.output},
         "layers": [
             [label, [[name, shape_of(weight)] for name, weight in layer.named_parameters()]]
             for label, layer in zip(chain.labels, chain.layers, strict=True)

@@ -12,7 +12,7 @@ from support.worker_pool import distributed, job, plan_of, settings, simulated
 from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.run_plan import make_plan
 from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 from pipetrain.tracking.run_directory import RunDirectory
 
 NAMES = [name for name in library_models.MODELS if find_spec(name.split("/")[0])]
@@ -51,7 +51,7 @@ def prepared(run, name, method):
     }
     chosen = settings(method, **sections)
     data = build_data(chosen)
-    chain = build_chain(chosen.model.target, data.dataset, chosen.seed)
+    chain = build_model(chosen, data.dataset)
     stages = make_plan(chain, Even(2), data.example).stages
     made = job(run, method, 2, **sections)
     bounds = [(stage.first, stage.last) for stage in stages]

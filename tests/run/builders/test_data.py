@@ -9,32 +9,29 @@ from support.methods import MethodCase
 from support.worker_pool import settings
 from torch import nn
 
-from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.loss import build_loss
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer
 from pipetrain.run.builders.pipeline import build_recompute_segments, build_rule, build_rules
 from pipetrain.run.timetable import timetable_of
 
-SMALL = Target("model", "support.small_model.build", {})
-
 
 def test_model_takes_open_settings_from_dataset():
     dataset = build_data(settings("gpipe")).dataset
-    assert build_chain(SMALL, dataset, seed=0).layers[-1].out_features == dataset.classes == 4
-    own = Target("model", "support.small_model.build", {"classes": 7})
-    assert build_chain(own, dataset, seed=0).layers[-1].out_features == 7
+    assert build_model(settings("gpipe"), dataset).layers[-1].out_features == dataset.classes == 4
+    own = settings("gpipe", model={"_target_": "support.small_model.build", "classes": 7})
+    assert build_model(own, dataset).layers[-1].out_features == 7
 
 
 def test_initial_weights_depend_on_the_seed_alone():
     dataset = build_data(settings("gpipe")).dataset
-    first = build_chain(SMALL, dataset, seed=1).module.state_dict()
+    first = build_model(settings("gpipe", seed=1), dataset).module.state_dict()
     torch.rand(3)
-    again = build_chain(SMALL, dataset, seed=1).module.state_dict()
-    other = build_chain(SMALL, dataset, seed=2).module.state_dict()
+    again = build_model(settings("gpipe", seed=1), dataset).module.state_dict()
+    other = build_model(settings("gpipe", seed=2), dataset).module.state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["0.weight"], other["0.weight"])
 

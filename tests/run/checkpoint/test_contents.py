@@ -12,7 +12,7 @@ from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
 from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 from pipetrain.run.checkpoint import contents, store
 
 
@@ -31,12 +31,12 @@ def adam(**options):
 
 def test_checkpoint_of_the_same_model_fits(made):
     ran, folder = made
-    contents.whole_state(folder, build_chain(ran.settings.model.target, build_data(ran.settings).dataset, seed=0))
+    contents.whole_state(folder, build_model(ran.settings, build_data(ran.settings).dataset))
 
 
 def test_weight_of_another_shape_is_named_with_both(made):
     ran, folder = made
-    chain = build_chain(ran.settings.model.target, build_data(ran.settings).dataset, seed=0)
+    chain = build_model(ran.settings, build_data(ran.settings).dataset)
     name = "0.weight"
     chain.module[0] = nn.Conv2d(1, 5, 3)
     message = f"{folder}: was saved from another model; {name} is (6, 1, 3, 3) there and (5, 1, 3, 3) here"

@@ -23,8 +23,8 @@ from pipetrain.losses import CrossEntropy
 from pipetrain.report.error_line import message
 from pipetrain.run.checkpoint import contents, manifest, store
 from pipetrain.run.checkpoint.contents import Kind
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.export import export
-from pipetrain.run.finished.selection import Selection
 from pipetrain.stage.base import Training
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -50,8 +50,8 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
     state = contents.whole_state(folder, chain)
     assert state.keys() == chain.module.state_dict().keys()
     assert all((tensor == torch.tensor(0.5).to(tensor.dtype)).all() for tensor in state.values())
-    (optimizer,) = contents.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
-    assert (optimizer.of, optimizer.key) == ("0.weight", "momentum_buffer")
+    (state,) = contents.load_tensors(folder, Kind.OPTIMIZER).items()
+    assert (state[0], [*state[1]]) == ("0.weight", ["momentum_buffer"])
 
 
 def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
@@ -371,10 +371,6 @@ def test_damaged_progress_takes_no_place(run):
 def test_newest_best_and_requested_start_are_kept(run, settings, left):
     assert kept(run, **settings) == left
     assert steps(sorted(path for path in run.checkpoints.iterdir())) == left
-
-
-def test_metrics_of_all_checkpoints_are_named(run):
-    assert store.metrics_of(store.checkpoints(run.path)) == ["loss", "top1"]
 
 
 def test_run_keeps_newest_and_best_and_saves_at_evaluations(tmp_path):

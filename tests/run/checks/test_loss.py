@@ -10,7 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
 from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.loss import build_metrics
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
 from pipetrain.run.checks.dry_run import training_dry_run
 from pipetrain.run.checks.loss import check_loss
 
@@ -19,7 +19,7 @@ def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", de
     """What check_loss says of a tiny run whose labels are changed by `target`."""
     chosen: Settings = settings("gpipe", train={"target": metrics}, checkpoint={"metric": best}, metrics=further)
     data = build_data(chosen)
-    chain = build_chain(chosen.model.target, data.dataset, chosen.seed)
+    chain = build_model(chosen, data.dataset)
     samples = [(inputs, tuple(map(target, labels))) for inputs, labels in data.train.samples(0, 0, 1)]
     data.train.samples = lambda *_: iter(samples)
     before = {name: value.clone() for name, value in chain.module.state_dict().items()}

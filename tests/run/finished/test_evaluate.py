@@ -8,11 +8,11 @@ import torch
 from support.worker_pool import job, plan_of, simulated
 from torch import nn
 
-from pipetrain.config.overrides import parse_overrides
 from pipetrain.errors import ConfigError
 from pipetrain.run.checkpoint import contents, store
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.evaluate import evaluate
-from pipetrain.run.finished.selection import Selection
+from pipetrain.tracking.stored_settings import parse_overrides
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from support import small_model
 from support.worker_pool import job, simulated
 
 from pipetrain import cli
+from pipetrain.commands.output_folder import check_new_file
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.run.checkpoint import contents, store, tensor_file
-from pipetrain.run.finished.export import check_output, export, format_of
-from pipetrain.run.finished.selection import Selection
+from pipetrain.run.checkpoint.store import Selection
+from pipetrain.run.finished.export import export, format_of
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def run(tmp_path_factory):
 
 
 def exported(run, path, *, force=False):
-    check_output(path, force=force)
+    check_new_file(f"-o {path}", path, "weights.pt", force=force)
     return export(Selection(run), path, format_of(path))
 
 

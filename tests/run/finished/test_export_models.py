@@ -10,9 +10,9 @@ from support.worker_pool import job, plan_of, simulated
 from pipetrain.libraries import torchvision_import
 from pipetrain.libraries.torchvision_shim import models as torchvision_models
 from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.model import build_model
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.run.finished.export import export
-from pipetrain.run.finished.selection import Selection
 from pipetrain.run.whole_model import load_whole_model
 
 IMAGES = {
@@ -68,7 +68,7 @@ def test_export_loads_into_plain_model_with_equal_scores(tmp_path, name):
     train = {"epochs": 1, "batch_size": 4, "max_steps": 2}
     made = job(tmp_path / "run", "gpipe", 2, **changes, train=train)
     data = build_data(made.settings)
-    layers = len(build_chain(made.settings.model.target, data.dataset, made.settings.seed))
+    layers = len(build_model(made.settings, data.dataset))
     with torch.enable_grad():
         simulated(replace(made, plan=plan_of([(0, layers // 2), (layers // 2, layers)])))
     export(Selection(made.run.path), tmp_path / "w.pt", "torch")

@@ -8,7 +8,7 @@ from support.checkpoints import written
 
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
-from pipetrain.run.finished.selection import Selection
+from pipetrain.run.checkpoint.store import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
 

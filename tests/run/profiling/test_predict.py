@@ -17,7 +17,7 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsy
     assert cli.carry_out(["predict", *words, "method=pipedream", "-o", str(tmp_path)]) == 0
     (case,) = json.loads((tmp_path / "prediction.json").read_text())
     built = components.build(composed([*words, "method=pipedream"]))
-    assert [stage["num_layers"] for stage in case["stages"]] == [last - first for first, last in built.bounds]
+    assert [stage["num_layers"] for stage in case["stages"]] == [last - first for first, last in built.plan.bounds]
     assert case["batch_size"] == 16
     for stage in case["stages"]:
         assert stage["update_s"] > 0
