@@ -5,7 +5,7 @@ import socket
 import time
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch.distributed as dist
@@ -16,7 +16,6 @@ from pipetrain.executors.messages.transport import NEVER, Transport, agreed_tran
 from pipetrain.launch import master
 from pipetrain.run.builders.machine import device_at
 from pipetrain.run.job import Job
-from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
 
 START = "PIPETRAIN_START"
@@ -61,29 +60,12 @@ def _value(store: Store, key: str) -> str:
     return store.get(key).decode() if store.check([key]) else ""
 
 
-@dataclass(frozen=True)
-class ProcessEnvironment:
-    """Place of a worker process in the run.
+def join(job: Job) -> tuple[str, Transport, Job]:
+    """Joins the process group of a run.
 
-    Attributes:
-        start: name of this start of the processes.
-        transport: of tensors between the processes.
-        placement: of the stages on the processes.
-    """
-
-    rank: int
-    start: str
-    transport: Transport
-    placement: Placement
-
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """The stages of this process."""
-        return tuple(self.placement.stages_of[self.rank])
-
-
-def join(job: Job) -> tuple[ProcessEnvironment, Job]:
-    """Joins the process group of a run; returns the job with the run directory of rank 0, too.
+    Returns:
+        The name of this start, the transport of tensors between the processes, and the job with the run directory of
+        rank 0.
 
     Raises:
         RunError: the first process cannot be reached.
@@ -105,7 +87,7 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     found = [str(job.run), str(job.resume or ""), job.finished]
     run, resume, finished = control.all_gather_json(found)[0]
     job = replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)
-    return ProcessEnvironment(rank, start, agreed_transport(device), job.placement), job
+    return start, agreed_transport(device), job
 
 
 def monitoring_store(start: str, store: Store | None = None) -> Store:

@@ -14,12 +14,13 @@ from pipetrain.arithmetic import switched
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.failure import Failure
 from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
-from pipetrain.launch.rendezvous import START, ProcessEnvironment, join, monitoring_store
+from pipetrain.launch.rendezvous import START, join, monitoring_store
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_freed_memory
@@ -133,7 +134,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     activity = watchdog.activity
     try:
         with activity.wait("the other processes"):
-            process, job = join(job)
+            start, transport, job = join(job)
     except LostStageError as error:
         if watchdog.run is not None:
             _leave_note(watchdog.run, watchdog.process, error)
@@ -141,20 +142,21 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     if job.finished:
         dist.destroy_process_group()
         return None
-    store = monitoring_store(process.start)
+    store = monitoring_store(start)
     watchdog.meet(store, job.run)
     if watchdog.publish is None:
         limit = job.settings.launch.hang_timeout
-        peers = PeerMonitor(process.rank, job.placement.num_processes, store, job.run, limit)
+        peers = PeerMonitor(watchdog.process, job.placement.num_processes, store, job.run, limit)
         with activity.wait("the other processes"):
             peers.meet(watchdog.heartbeat())
         watchdog.peers, watchdog.publish = peers, peers.exchange
     try:
         with _switched(job):
-            return _run_stages(job, process, show, watchdog)
+            return _run_stages(job, transport, show, watchdog)
     except BaseException as error:
-        note = _leave_note(job.run, process.rank, error)
-        stage, file = job.placement.name(process.rank), job.run.failure_traceback(process.rank)
+        rank = watchdog.process
+        note = _leave_note(job.run, rank, error)
+        stage, file = job.placement.name(rank), job.run.failure_traceback(rank)
         raise RunError(f"{stage} {note.line}; traceback in {file}") from error
 
 
@@ -170,7 +172,7 @@ def _leave_note(run: RunDirectory, rank: int, error: BaseException) -> FailureNo
     return note
 
 
-def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
+def _run_stages(job: Job, transport: Transport, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
     activity = watchdog.activity
     activity.now("building the data set and the model")
     hooks = RunHooks(
@@ -181,7 +183,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
         gate=watchdog.gate,
     )
     try:
-        session = TrainingSession(job, hooks, show, process.rank, process.transport)
+        session = TrainingSession(job, hooks, show, watchdog.process, transport)
         watchdog.begin()
         watchdog.reports.own = session.trainer.own_reports
         result = session.train()
@@ -191,7 +193,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
         by_stage = reports_by_stage(job.placement.in_order(reports), session.trainer.executor.replicas)
         return session.diverge(error, by_stage)
     except LostStageError as error:
-        _leave_note(job.run, process.rank, error)
+        _leave_note(job.run, watchdog.process, error)
         watchdog.lose()
     if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
         dist.destroy_process_group()

@@ -10,14 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from process_tree import children, is_alive, workers
 from support.cli import arguments, environment
 from torch.distributed import HashStore, TCPStore
 
-from pipetrain.executors.messages.transport import Transport
-from pipetrain.launch.rendezvous import ProcessEnvironment, loopback_store, negotiate_start_name
-from pipetrain.schedules.torch_library import ZBVZeroBubble
+from pipetrain.launch.rendezvous import loopback_store, negotiate_start_name
 
 
 def names(store, ranks, num_processes=3):
@@ -43,12 +40,6 @@ def test_calls_of_gone_processes_do_not_block_agreement():
 
 def test_process_alone_names_its_start_itself():
     assert negotiate_start_name(HashStore(), 0, 1) != negotiate_start_name(HashStore(), 0, 1)
-
-
-def test_process_with_the_last_stage_records_the_run():
-    cpu, placement = Transport(torch.device("cpu")), ZBVZeroBubble().placement(4)
-    processes = [ProcessEnvironment(r, "start", cpu, placement) for r in range(2)]
-    assert [process.stages for process in processes] == [(0, 3), (1, 2)]
 
 
 def test_store_listens_on_the_loopback_address_alone():
