@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
-from pipetrain.commands.output_folder import check_writable
+from pipetrain.commands.output_folder import check_output_file
 from pipetrain.errors import ExitCode
 
 _FORMATS = ("torch", "safetensors")
@@ -32,10 +32,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or FILE cannot be there.
     """
-    from pipetrain.run.finished.export import check_output, export, format_of
+    from pipetrain.run.finished.export import export, format_of
 
     file_format = options.format or format_of(options.output)
-    check_output(options.output, force=options.force)
-    check_writable(f"-o {options.output}", options.output.parent)
+    check_output_file(options.output, force=options.force)
     print(export(selected_checkpoint(options), options.output, file_format))
     return ExitCode.COMPLETED

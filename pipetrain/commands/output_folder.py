@@ -10,12 +10,8 @@ from pipetrain.failure import described
 def check_writable(setting: str, folder: Path) -> None:
     """Checks that files can be made in `folder`, or in its nearest existing parent; leaves nothing there.
 
-    Args:
-        setting: that names the folder, such as `-o figures`.
-        folder: of the files.
-
     Raises:
-        ConfigError: they cannot.
+        ConfigError: they cannot; it begins with `setting`, such as `-o figures`.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{setting}: exists and is not a directory")
@@ -24,6 +20,21 @@ def check_writable(setting: str, folder: Path) -> None:
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise ConfigError(f"{setting}: no file can be written to {nearest}: {error.strerror}") from error
+
+
+def check_output_file(path: Path, *, force: bool) -> None:
+    """Checks that the file of `-o` can be made in its folder, which must exist.
+
+    Raises:
+        ConfigError: it cannot, or it exists and `force` does not replace it.
+    """
+    if path.is_dir():
+        raise ConfigError(f"-o {path}: is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"-o {path}: is not a regular file")
+    if path.exists() and not force:
+        raise ConfigError(f"-o {path}: exists; --force replaces it, or -o names another file")
+    check_new_file(f"-o {path}", path)
 
 
 def check_new_file(setting: str, path: Path) -> None:

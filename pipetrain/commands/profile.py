@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipetrain.commands import Subparsers, add_settings_parser
-from pipetrain.commands.output_folder import check_new_file
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.commands.output_folder import check_output_file
+from pipetrain.errors import ExitCode
 
 _DESCRIPTION = """\
 Measures each layer's forward and backward time, output, weights and activations, and the bandwidth between two
@@ -48,11 +48,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         settings = replace(settings, planner=replace(settings.planner, cache="renew"))
     output: Path | None = options.output or (None if settings.profile else Path(_DEFAULT))
     if output is not None:
-        if output.is_dir():
-            raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
-        if output.exists() and not options.force:
-            raise ConfigError(f"-o {output}: exists; --force replaces it, or -o names another file")
-        check_new_file(f"-o {output}", output)
+        check_output_file(output, force=options.force)
     profile = chosen_profile(settings)
     print(*profile_table(profile, f"layers, in {output or settings.profile}"), sep="\n")
     if output is not None:

@@ -48,7 +48,7 @@ def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch)
     ("words", "message"),
     [
         (["-o", "FILE"], "-o FILE: exists; --force replaces it, or -o names another file"),
-        (["-o", "."], "-o .: is a folder; name a file in it, such as profile.json"),
+        (["-o", "."], "-o .: is a folder; name a file in it"),
         (["-o", "no/x.json"], "no; make it first"),
         (["-o", "new", "profile=none.txt"], "profile=none.txt: cannot be read: No such file or directory"),
         (["-o", "new", "train.batch_size=8,16"], "train.batch_size=8,16: a sweep; one value of each setting is needed"),

@@ -33,23 +33,6 @@ def format_of(path: Path) -> str:
     )
 
 
-def check_output(path: Path, *, force: bool) -> None:
-    """Checks that the file can be written, before anything is read.
-
-    Raises:
-        ConfigError: there is no such folder, or the file exists and `force` does not replace it.
-    """
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise ConfigError(f"-o {path}: there is no folder {folder}; make it first")
-    if path.is_dir():
-        raise ConfigError(f"-o {path}: is a folder; name a file in it, such as {path / 'weights.pt'}")
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"-o {path}: is not a regular file")
-    if path.exists() and not force:
-        raise ConfigError(f"-o {path}: exists; --force replaces it")
-
-
 def export(selection: Selection, path: Path, file_format: str) -> str:
     """Writes the file, which loads without pipetrain, and describes its content. No code of the run is called.
 

@@ -10,9 +10,10 @@ from support import small_model
 from support.worker_pool import job, simulated
 
 from pipetrain import cli
+from pipetrain.commands.output_folder import check_output_file
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.run.checkpoint import contents, store, tensor_file
-from pipetrain.run.finished.export import check_output, export, format_of
+from pipetrain.run.finished.export import export, format_of
 from pipetrain.run.finished.selection import Selection
 
 
@@ -24,7 +25,7 @@ def run(tmp_path_factory):
 
 
 def exported(run, path, *, force=False):
-    check_output(path, force=force)
+    check_output_file(path, force=force)
     return export(Selection(run), path, format_of(path))
 
 
@@ -70,7 +71,7 @@ def test_file_that_exists_is_replaced_only_by_force(run, tmp_path):
     ("path", "reason"),
     [
         ("no/w.pt", "there is no folder {folder}/no; make it first"),
-        (".", "is a folder; name a file in it, such as {folder}/weights.pt"),
+        (".", "is a folder; name a file in it"),
         ("pipe", "is not a regular file"),
     ],
 )
