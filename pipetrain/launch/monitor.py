@@ -329,11 +329,7 @@ class PeerMonitor(Monitor):
                 process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
 
     def failure(self, name: Callable[[int], str]) -> str | None:
-        """The failed worker and its failure, as far as known here; None if the run was merely asked to end.
-
-        Args:
-            name: returns what messages call a process.
-        """
+        """The failed worker and its failure, as far as known here; None if the run was merely asked to end."""
         if failure := named_failure(self._run, name):
             return failure
         lost = self.lost()

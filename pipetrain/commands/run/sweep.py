@@ -105,13 +105,7 @@ def _remove_empty_sweep(folder: Path) -> None:
 
 
 def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
-    """Adds the end of a run to its sweep; the run may be in another process than the sweep.
-
-    Args:
-        hydra: Hydra's own settings of the run.
-        config: settings of the run.
-        code: its exit code.
-    """
+    """Adds the end of a run to its sweep; the run may be in another process than the sweep."""
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException:  # its value cannot be resolved
