@@ -58,7 +58,6 @@ class RunEnd:
 
     Attributes:
         path: its directory, which a refused run does not have.
-        code: its exit code.
         settings: values that were set, by their names on the command line.
         asked: names that were given on the command line.
     """
@@ -238,12 +237,7 @@ def _without_section(word: str) -> str:
 
 
 def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:
-    """The given settings that are the same in all runs.
-
-    Args:
-        words: the overrides of the sweep.
-        swept: settings that the sweeper itself varies, by name.
-    """
+    """The given settings that are the same in all runs; `swept` are those that the sweeper itself varies, by name."""
     given = overrides_of(words)
     names = {each.key_or_group for each in given}
     given += overrides_of([f"{name}={value}" for name, value in swept.items() if name not in names])
