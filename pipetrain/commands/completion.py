@@ -132,13 +132,7 @@ def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[s
 
 
 def _settings(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
-    """Settings and choices that begin with `word`.
-
-    Args:
-        before: the settings so far.
-        word: as far as it is typed.
-        folder: the user's own choices.
-    """
+    """Settings and choices that begin with `word`, after the settings `before`; `folder` has the user's own choices."""
     from pipetrain.config.checks import CHOICES
     from pipetrain.config.choices import all_names
     from pipetrain.config.reference import groups, sections

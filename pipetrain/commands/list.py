@@ -109,12 +109,7 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
 
 
 def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str, Any]]:
-    """Description of each choice.
-
-    Args:
-        kind: what is listed.
-        sizes: True if the models are built.
-        folder: with the user's own choices, which have a name and a summary.
+    """Description of each choice; of those in the user's `folder` the name and the summary.
 
     Returns:
         `name` and `summary` of each; of a data set its `task`; of a model the `task`, its `dataset`, the overrides of
@@ -149,9 +144,7 @@ def _description(kind: str, choice: "Choice") -> Mapping[str, str | None]:
 def _sizes(model: str, datasets: dict[str, Any]) -> dict[str, int]:
     """Layers and parameters of a model for its data set, built without memory for its weights.
 
-    Args:
-        model: its name.
-        datasets: built data sets by their settings; a new one is added.
+    `datasets` are the built data sets by their settings; a new one is added.
     """
     import torch
 

@@ -10,12 +10,8 @@ from pipetrain.failure import described
 def check_writable(setting: str, folder: Path) -> None:
     """Checks that files can be made in `folder`, or in its nearest existing parent; leaves nothing there.
 
-    Args:
-        setting: that names the folder, such as `-o figures`.
-        folder: of the files.
-
     Raises:
-        ConfigError: they cannot.
+        ConfigError: they cannot; it begins with `setting`, such as `-o figures`.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{setting}: exists and is not a directory")

@@ -63,11 +63,6 @@ def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
 
 
 def named_failure(run: RunDirectory, name: Callable[[int], str]) -> str | None:
-    """The failed worker and its failure, such as `stage 1 hung: 8 s in F3.0`; None if no note blames a worker.
-
-    Args:
-        run: the run directory.
-        name: returns the name of a process.
-    """
+    """The failed worker and its failure, such as `stage 1 hung: 8 s in F3.0`; None if no note blames a worker."""
     notes = failure_notes(run).items()
     return next((f"{name(process)} {note.line}" for process, note in notes if note.kind is not FailureKind.LOST), None)

@@ -101,10 +101,6 @@ class DrainConsensus:
     1. The worker that wants a drain publishes it.
     2. Each worker holds its gate, and publishes how many minibatches it has begun.
     3. All shut their gates after the largest of these numbers. A gate that is opened again is part of the next drain.
-
-    Args:
-        process, num_processes: number of this worker, and of all.
-        gate: this worker's gate.
     """
 
     def __init__(self, process: int, num_processes: int, gate: AdmissionGate) -> None:
@@ -139,9 +135,6 @@ class DrainConsensus:
 
 class ReportExchange:
     """Collects the measurements of the workers of a run that stops early; the last stage's worker writes them.
-
-    Args:
-        process, num_processes: number of this worker, and of all.
 
     Attributes:
         own: this worker's report, a value of JSON's.

@@ -98,10 +98,6 @@ def _resumed(job: Job) -> Job:
 def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     """Runs the job's stages to their end; returns the summary that the last stage wrote.
 
-    Args:
-        job: the run.
-        interruption: of the run; takes note of every signal, even of one that comes too late for it.
-
     Raises:
         KeyboardInterrupt: a signal came; every process is ended.
         WorkerError: a worker failed; the first one, not a neighbor that noticed.

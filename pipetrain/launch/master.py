@@ -20,9 +20,6 @@ def wait_for_master(who: str) -> None:
 
     A master that still prepares the run refuses connections; `launch.start_timeout` limits that wait.
 
-    Args:
-        who: name of this process in messages.
-
     Raises:
         RunError: the name is unknown, there is no route to the address, or nothing answers.
     """

@@ -35,12 +35,7 @@ _POLL_SECONDS = 0.05
 
 
 class UnreportedWorkerFailure(Exception):  # noqa: N818  (it is the worker that failed)
-    """A worker failed in a way that its exit code does not show.
-
-    Args:
-        process: number of the worker.
-        how: what happened to it, such as `hung: 8 s in F3.0`.
-    """
+    """A worker failed in a way that its exit code does not show; the message is such as `hung: 8 s in F3.0`."""
 
     def __init__(self, process: int, how: str) -> None:
         super().__init__(how)
@@ -283,10 +278,6 @@ class PeerMonitor(Monitor):
 
     It also ends this worker if the store has not answered for `launch.hang_timeout`. A request over a link that was cut
     may wait for a quarter of an hour, and the thread that made it with it. So another thread looks at the time.
-
-    Args:
-        process, num_processes: number of this worker, and of all.
-        store, run, hang_timeout: as of `Monitor`.
     """
 
     def __init__(self, process: int, num_processes: int, store: Store, run: RunDirectory, hang_timeout: float) -> None:
@@ -329,11 +320,7 @@ class PeerMonitor(Monitor):
                 process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
 
     def failure(self, name: Callable[[int], str]) -> str | None:
-        """The failed worker and its failure, as far as known here; None if the run was merely asked to end.
-
-        Args:
-            name: returns what messages call a process.
-        """
+        """The failed worker and its failure, as far as known here; None if the run was merely asked to end."""
         if failure := named_failure(self._run, name):
             return failure
         lost = self.lost()

@@ -36,11 +36,6 @@ def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
     torchrun starts all processes again when one has failed, and leaves them the store of before, with the addresses of
     those that are gone. Its count of restarts differs between machines. So every other rank publishes a key of its
     own, and only accepts an answer to that key.
-
-    Args:
-        store: where they meet; may contain entries of earlier starts.
-        rank: of this process.
-        num_processes: number of all.
     """
     own = uuid.uuid4().hex
     if rank == 0:

@@ -35,9 +35,6 @@ _ORDER_SECONDS = 2.0
 _POLL_SECONDS = 0.05
 _LAST_BEAT_SECONDS = 5.0
 
-PublishHeartbeat = Callable[[Heartbeat], None]
-"""Publishes a heartbeat; must not wait."""
-
 
 @dataclass
 class Activity:
@@ -104,7 +101,8 @@ class Watchdog:
         process, num_processes: number of this worker, and of all.
         run: the run directory; None until an outer launcher's process has received it from rank 0.
         limits: seconds that an activity, the start and a graceful stop may take.
-        publish: publishes its heartbeats for our launcher; None under an outer launcher, until the workers have met.
+        publish: publishes its heartbeats for our launcher without waiting; None under an outer launcher, until the
+            workers have met.
         on_signal: called with the signal's number before it ends the process; with 0 if this worker hangs, or another
             was lost.
 
@@ -122,7 +120,7 @@ class Watchdog:
         num_processes: int,
         run: RunDirectory | None,
         limits: LaunchConfig,
-        publish: PublishHeartbeat | None = None,
+        publish: Callable[[Heartbeat], None] | None = None,
         on_signal: Callable[[int], None] = lambda _number: None,
     ) -> None:
         self.process = process

@@ -157,13 +157,6 @@ def sweep(
 ) -> dict[tuple[str, ...], Summary]:
     """Summaries of the runs of a sweep, by their values of `varied`; `status` and `reason` describe failures.
 
-    Args:
-        machine: where they run.
-        settings: of all runs.
-        varied: settings in which the runs differ.
-        seconds: deadline of the sweep.
-        environment: further variables.
-
     Raises:
         CheckError: the sweep is late, or a run has no summary.
     """

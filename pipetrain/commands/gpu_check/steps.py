@@ -53,7 +53,6 @@ class Step:
     """A step of the check.
 
     Attributes:
-        title: in the report.
         checks: yields the lines of the step.
         gpus: smallest number of GPUs.
         emulated: True if emulated GPUs will do.

@@ -197,9 +197,7 @@ def _flags(options: argparse.Namespace) -> list[str]:
 def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float | None]:
     """Exit code of a run that this carries out, and the value of its objective in a sweep.
 
-    Args:
-        config: of the run.
-        begun: its directory is added; from then on the run itself reports an interruption.
+    The run directory is added to `begun`: from then on the run itself reports an interruption.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode

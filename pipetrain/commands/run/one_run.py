@@ -41,12 +41,6 @@ if TYPE_CHECKING:
 def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
     """Carries out one run in its directory; returns its exit code. Errors are shown, so that a sweep continues.
 
-    Args:
-        config: as composed.
-        choices: choice of each group.
-        folder: the run directory.
-        hydra: Hydra's own settings, kept next to the run's.
-
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
     """

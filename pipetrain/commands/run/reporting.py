@@ -35,11 +35,7 @@ class Reporting:
 def reporting(job: Job, hydra: DictConfig, *, writes: bool = True, shows: bool = True) -> Iterator[Reporting]:
     """Around a run: prints its plan, then its progress, and at the end its summary.
 
-    Args:
-        job: of the run.
-        hydra: Hydra's own settings.
-        writes: True if this process writes the run directory.
-        shows: True if this process writes to the terminal.
+    Of an outer launcher's processes one `writes` the run directory, and one `shows` progress and summary.
     """
     if writes:
         _begin(job, hydra)

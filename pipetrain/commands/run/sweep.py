@@ -58,7 +58,6 @@ class RunEnd:
 
     Attributes:
         path: its directory, which a refused run does not have.
-        code: its exit code.
         settings: values that were set, by their names on the command line.
         asked: names that were given on the command line.
     """
@@ -105,13 +104,7 @@ def _remove_empty_sweep(folder: Path) -> None:
 
 
 def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
-    """Adds the end of a run to its sweep; the run may be in another process than the sweep.
-
-    Args:
-        hydra: Hydra's own settings of the run.
-        config: settings of the run.
-        code: its exit code.
-    """
+    """Adds the end of a run to its sweep; the run may be in another process than the sweep."""
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException:  # its value cannot be resolved
@@ -244,12 +237,7 @@ def _without_section(word: str) -> str:
 
 
 def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:
-    """The given settings that are the same in all runs.
-
-    Args:
-        words: the overrides of the sweep.
-        swept: settings that the sweeper itself varies, by name.
-    """
+    """The given settings that are the same in all runs; `swept` are those that the sweeper itself varies, by name."""
     given = overrides_of(words)
     names = {each.key_or_group for each in given}
     given += overrides_of([f"{name}={value}" for name, value in swept.items() if name not in names])

@@ -71,7 +71,7 @@ def test_file_that_exists_is_replaced_only_by_force(run, tmp_path):
     ("path", "reason"),
     [
         ("no/w.pt", "there is no folder {folder}/no; make it first"),
-        (".", "is a folder; name a file in it, such as {folder}/weights.pt"),
+        (".", "is a folder; name a file in it"),
         ("pipe", "is not a regular file"),
     ],
 )
