@@ -97,7 +97,7 @@ def ours(workload: Workload, rank: int, steps: int, rounds: int, rules: Pipeline
     stage, replica = rules.replicas.places[rank]
     times, on_step = stamps()
     stages = build_stages(workload.chain(), even_bounds(workload, rules), training(workload), [stage], replica)
-    executor = connect_stages(stages, [Phase(rules, 0, steps * rounds)], RunHooks(on_step))
+    executor = connect_stages(stages, [Phase(rules, 0, steps * rounds)], RunHooks(on_step), clip_norm=None)
     loader = Loader(workload.pictures(steps), batch_size=workload.batch, shuffle=False)
     starts = itertools.count(step=steps)
 

@@ -275,6 +275,7 @@ class Bench:
             [stage],
             self.phases(rules),
             RunHooks(on_step),
+            clip_norm=None,
             transport=self.transport,
         )
         batch, num_microbatches = self.workload.batch, rules.num_microbatches

@@ -114,7 +114,7 @@ def marked_run(marks: Path, words: list[str]) -> None:
             setattr(Recorder, name, marking(getattr(Recorder, name)))
         return lead(*given)
 
-    carried_out, lead = one_run.run, one_run._lead
+    carried_out, lead = one_run.run, one_run._run_as_launcher
 
     def marking(function: Callable[..., Any]) -> Callable[..., Any]:
         def marked(*given: Any) -> Any:
@@ -129,7 +129,7 @@ def marked_run(marks: Path, words: list[str]) -> None:
             yield
         ends.append(time.perf_counter())
 
-    vars(one_run).update(gc_paused=marked_imports, run=marking(carried_out), _lead=marking(simulated_steps))
+    vars(one_run).update(gc_paused=marked_imports, run=marking(carried_out), _run_as_launcher=marking(simulated_steps))
     sys.argv = ["pipetrain", "run", *words]
     try:
         cli.main()

@@ -156,6 +156,8 @@ def _absent(name: str) -> str:
     module, _, last = name.rpartition(".")
     if module in sys.modules:
         return f"{module} has no {last}{did_you_mean(last, vars(sys.modules[module]))}"
+    if name == "???":
+        return "is not set; give the path of a class or function, such as mylib.Name"
     if name == "torchmetrics":
         return 'torchmetrics is not installed; `pip install "pipetrain[metrics]"`'
     return f"there is no module {name}; is its folder on PYTHONPATH?"

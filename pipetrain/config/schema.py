@@ -70,7 +70,7 @@ class UpdateConfig:
     lr: float | None = None
     """Learning rate, which lr_schedule scales; every choice except custom sets one."""
     clip_norm: float | None = None
-    """Clip gradients to this norm, over all stages with synchronous methods, else per stage; null: no clipping."""
+    """Largest norm of gradients: over synchronous stages with equal replicas together, else of each; null: no limit."""
 
 
 @dataclass(frozen=True)

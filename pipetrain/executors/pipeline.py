@@ -66,8 +66,8 @@ def build_stages(
 def connect_stages(
     stages: Sequence[Stage],
     rules: PipelineRules | Sequence[Phase],
-    hooks: RunHooks = _NO_HOOKS,
-    clip_norm: float | None = None,
+    hooks: RunHooks,
+    clip_norm: float | None,
     transport: Transport | None = None,
 ) -> Executor:
     """Executor of the stages of this process, from `build_stages`, connected to the other processes.

@@ -43,9 +43,9 @@ class PipelineRules:
         if segments is not None:
             self._check_leads(segments)
         self.contexts = [StageContext.under(schedule, r, num_stages, num_microbatches) for r in range(num_stages)]
-        self.lists = lru_cache(maxsize=2)(self._lists)
+        self.lists = lru_cache(maxsize=2)(self._make_lists)
         # every worker asks for its own and for those of stage 0
-        self._list = lru_cache(maxsize=1 + self.replicas.counts[0])(self._listed)
+        self._worker_list = lru_cache(maxsize=1 + self.replicas.counts[0])(self._make_worker_list)
 
     def _check_replicas(self) -> None:
         if self.method.needs_even_replicas and not self.replicas.even:
@@ -91,13 +91,13 @@ class PipelineRules:
     def _lead(self, stage: int) -> int:
         return self.segments.lead(stage) if self.segments is not None else 0
 
-    def _listed(self, worker: int, minibatches: int) -> list[Operation]:
+    def _make_worker_list(self, worker: int, minibatches: int) -> list[Operation]:
         operations = self.list_schedule.of_worker(worker, self.num_stages, self.num_microbatches, minibatches)
         if self.segments is None:
             return operations
         return with_recomputation(operations, self.segments.lead(self.replicas.stage_of(worker)))
 
-    def _lists(self, minibatches: int) -> list[list[Operation]]:
+    def _make_lists(self, minibatches: int) -> list[list[Operation]]:
         return checked_lists(self.list_schedule, self.num_stages, self.num_microbatches, minibatches, self.segments)
 
     def steady_cycle(self, stage: int) -> list[Operation]:
@@ -107,8 +107,8 @@ class PipelineRules:
 
     def planned(self, worker: int, minibatches: int, start: int = 0) -> list[PlannedOperation]:
         """The list of a worker and what each of its operations reads, `start` minibatches into the run."""
-        operations, stage = self._list(worker, minibatches), self.replicas.stage_of(worker)
-        first = [self._list(other, minibatches) for other in self.replicas.workers_of(0)]
+        operations, stage = self._worker_list(worker, minibatches), self.replicas.stage_of(worker)
+        first = [self._worker_list(other, minibatches) for other in self.replicas.workers_of(0)]
         return planned_operations(self.contexts[stage], operations, first, self.method, self._lead(stage), start)
 
     @property

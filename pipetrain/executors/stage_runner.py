@@ -1,4 +1,4 @@
-"""Runs the operation list of one stage. Both executors share this code, so they compute the same bits."""
+"""Runs the operation list of one stage: shared by the simulated and the distributed executor, hence the same bits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -195,10 +195,10 @@ class StageRunner:
 
     def ready_to_update(self) -> bool:
         """Exchanges gradients before the next update, as far as the other stages are; True once that is complete."""
-        self._exchange = self._exchange or self._exchanging()
+        self._exchange = self._exchange or self._exchange_gradients()
         return next(self._exchange, True)
 
-    def _exchanging(self) -> Iterator[bool]:
+    def _exchange_gradients(self) -> Iterator[bool]:
         """Completes the gradients of an update with the parts of other stages and replicas.
 
         1. The gradients of weights that stages share are summed over these stages.
@@ -236,7 +236,7 @@ class StageRunner:
         assert self.ready_to_update(), "an update before the gradients of other stages"
         self._exchange = None
         t, this = self.cursor.start + planned.operation.minibatch, self._round
-        gradients = self._applied()
+        gradients = self._gradients_to_apply()
         with self.stage.clock.computing():
             self.stage.update(t, gradients, keep=not planned.releases, steady=this.first >= self._steady)
         self.stage.optimizer.updates = t + 1
@@ -265,7 +265,7 @@ class StageRunner:
         minibatch = self._minibatches.pop(self.cursor.start + own)
         return [step_loss(minibatch.losses, minibatch.counts)]
 
-    def _applied(self) -> dict[str, Tensor]:
+    def _gradients_to_apply(self) -> dict[str, Tensor]:
         """Gradients to apply, clipped; empty if the loss scale was too large."""
         gradients, norms = self.stage.gradients.take(), self._norms
         if self.stage.scaler is not None:

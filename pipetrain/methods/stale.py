@@ -14,10 +14,10 @@ from pipetrain.schedules.base import Family
 
 @dataclass(frozen=True)
 class Stale(Method):
-    """The newest weights in F and in B; the activations of F are kept.
+    """Reads the newest weights in F and in B, like `naive_async`, and scales the learning rate of each stage.
 
     Attributes:
-        stage_lr_scale: what each stage's learning rate is multiplied by (their table 8); 1 where None.
+        stage_lr_scale: factor of each stage's learning rate (their table 8); None for 1.
     """
 
     name: ClassVar[str] = "stale"

@@ -22,7 +22,7 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import play, unit_duration
 from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table
-from pipetrain.run.builders.pipeline import build_rules
+from pipetrain.run.builders.pipeline import build_pipeline_rules
 from pipetrain.stage.base import Training
 from pipetrain.tracking.files import write_whole
 
@@ -103,7 +103,7 @@ def rules_of(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
         Target.of("method", {**section("method", name), **changes}),
         {"schedule": schedule, "method": name},
     )
-    return build_rules(phase, num_stages, count, None)
+    return build_pipeline_rules(phase, num_stages, count, None)
 
 
 def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeasurement]:

@@ -24,9 +24,9 @@ from pipetrain.run.builders.loss import build_loss, build_metrics
 from pipetrain.run.builders.machine import device_of
 from pipetrain.run.builders.model import build_arithmetic, build_model
 from pipetrain.run.builders.pipeline import (
+    build_partition_rule,
     build_phases,
     build_recompute_segments,
-    build_rule,
     build_schedule,
     replica_counts,
 )
@@ -124,7 +124,7 @@ def build(settings: Settings, resume: Path | None = None) -> Components:
     """
     settings.check_targets()
     device = device_of(settings.device)
-    rule = build_rule(settings)
+    rule = build_partition_rule(settings)
     data = build_data(settings)
     chain = build_model(settings, data.dataset)
     timetable = timetable_of(settings, len(data.train), replayed_drains(settings))

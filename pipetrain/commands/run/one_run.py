@@ -78,8 +78,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             interruption.check()
             return failed_early(error, directory, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
-            return _join(job, hydra, interruption)
-        code = _lead(job, hydra, interruption)
+            return _run_as_worker(job, hydra, interruption)
+        code = _run_as_launcher(job, hydra, interruption)
         if hydra.get("mode") is RunMode.MULTIRUN:
             interruption.check()  # however this run has ended, no other of the sweep begins
         return code
@@ -95,7 +95,7 @@ def _with_restart(settings: "Settings", directory: RunDirectory) -> "Settings":
     return replace(settings, resume="auto") if again else settings
 
 
-def _lead(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
+def _run_as_launcher(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages from this process, which starts the workers or simulates them."""
     from pipetrain.commands.run.reporting import reporting
 
@@ -133,7 +133,7 @@ def _report_finished(job: "Job") -> None:
     print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
 
 
-def _join(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
+def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
     from pipetrain.launch.worker import run_under_torchrun

@@ -18,7 +18,7 @@ from pipetrain.program.steady_state import between_updates, peak_in_flight
 from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Box, Message, Panel, boxes, number, scale_times
-from pipetrain.run.builders.pipeline import build_recompute_segments, build_rules
+from pipetrain.run.builders.pipeline import build_pipeline_rules, build_recompute_segments
 from pipetrain.schedules import Kind, Operation
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
@@ -147,7 +147,7 @@ def timeline_of_run(
 def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
     stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
     segments = build_recompute_segments(settings.train, len(plan), stage_of)
-    return build_rules(phase, len(plan), settings.train.microbatches, segments, settings.replicas)
+    return build_pipeline_rules(phase, len(plan), settings.train.microbatches, segments, settings.replicas)
 
 
 def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:

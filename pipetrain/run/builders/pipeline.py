@@ -27,7 +27,7 @@ Rule = PartitionRule | AutoPartition | FineGrained
 _ONE_EACH = ReplicaSettings()
 
 
-def build_rule(settings: Settings) -> Rule:
+def build_partition_rule(settings: Settings) -> Rule:
     """The rule that cuts the model into stages.
 
     Raises:
@@ -57,7 +57,7 @@ def build_phases(
     phases = []
     for phase, start, end in zip(settings.phases, starts, timetable.phase_ends, strict=True):
         with naming_phase(phase.number):
-            rules = build_rules(phase, num_stages, settings.train.microbatches, segments, replicas)
+            rules = build_pipeline_rules(phase, num_stages, settings.train.microbatches, segments, replicas)
         phases.append(Phase(rules, start, end))
     return phases
 
@@ -85,7 +85,7 @@ def _naming_target(target: Target) -> Iterator[None]:
         raise ConfigError(f"schedule._target_={target.path}: {error}") from error
 
 
-def build_rules(
+def build_pipeline_rules(
     phase: PhaseSettings,
     num_stages: int,
     num_microbatches: int,
@@ -211,7 +211,7 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     train = settings.train
     phases = []
     for phase in settings.phases:
-        rules = build_rules(phase, num_stages, train.microbatches, segments, replicas)
+        rules = build_pipeline_rules(phase, num_stages, train.microbatches, segments, replicas)
         phases.append(ComposedPhase(rules, phase.length(_EPOCH), train.batch_size, phase.choices))
     return phases
 

@@ -24,7 +24,7 @@ from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
 from pipetrain.run.builders.optimizer import build_torch_optimizer
-from pipetrain.run.builders.pipeline import Rule, build_recompute_segments, build_rule, build_rules
+from pipetrain.run.builders.pipeline import Rule, build_partition_rule, build_pipeline_rules, build_recompute_segments
 from pipetrain.run.builders.weight_traffic import passes_of_updates
 from pipetrain.run.checks.pipeline import unfilled
 from pipetrain.run.profiling.auto_partition import plan_by
@@ -66,7 +66,7 @@ class ProfiledRun:
             stages = tuple(tuple(range(*bounds)) for bounds in built.plan.bounds)
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
-            stages, replicas = _laid_out(settings, build_rule(settings), profile)
+            stages, replicas = _laid_out(settings, build_partition_rule(settings), profile)
         cut = CutProfile(profile, stages, replicas, _checked_topology(settings, profile, sum(replicas)))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
@@ -107,7 +107,9 @@ class ProfiledRun:
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
         replicas = replace(self.settings.replicas, counts=self.cut.replicas)
-        rules = build_rules(phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas)
+        rules = build_pipeline_rules(
+            phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas
+        )
         if rules.replicas.counts != self.cut.replicas:
             raise ConfigError(
                 f"method={phase.choices['method']}: its replicas do not wait for each other, and no operation list "

@@ -28,7 +28,7 @@ from pipetrain.run.builders.data import Data, build_data
 from pipetrain.run.builders.loss import build_loss
 from pipetrain.run.builders.machine import device_at, device_of
 from pipetrain.run.builders.model import build_arithmetic, build_model
-from pipetrain.run.builders.pipeline import build_rule
+from pipetrain.run.builders.pipeline import build_partition_rule
 from pipetrain.run.profiling.layer_times import Measuring, Minibatch, measured_layers
 from pipetrain.run.profiling.link_speed import LinkSpeed, measured_link
 from pipetrain.run.profiling.measurement_cache import Measurement, measure_in_subprocess
@@ -46,7 +46,7 @@ def profile_of(settings: Settings) -> Profile:
         ConfigError: the model or its data cannot be built.
     """
     settings.check_targets()
-    if isinstance(build_rule(settings), FineGrained):
+    if isinstance(build_partition_rule(settings), FineGrained):
         raise ConfigError("partition=finegrained cuts layers apart, and a profile is of whole layers; leave it out")
     data = build_data(settings)
     chain = build_model(settings, data.dataset)

@@ -15,7 +15,7 @@ from pipetrain.run.builders.data import build_data
 from pipetrain.run.builders.loss import build_loss
 from pipetrain.run.builders.model import build_model
 from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer
-from pipetrain.run.builders.pipeline import build_recompute_segments, build_rule, build_rules
+from pipetrain.run.builders.pipeline import build_partition_rule, build_pipeline_rules, build_recompute_segments
 from pipetrain.run.timetable import timetable_of
 
 
@@ -69,10 +69,10 @@ def test_minibatch_larger_than_epoch_is_refused_with_limit():
 @pytest.mark.parametrize(
     ("section", "build"),
     [
-        ("method", lambda chosen: build_rules(chosen.phases[0], 2, 1, None)),
-        ("schedule", lambda chosen: build_rules(chosen.phases[0], 2, 1, None)),
+        ("method", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
+        ("schedule", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
         ("loss", lambda chosen: build_loss(chosen, None)),
-        ("partition", build_rule),
+        ("partition", build_partition_rule),
         ("lr_schedule", lambda chosen: build_rate(chosen, timetable_of(chosen, 6))),
     ],
 )
@@ -104,7 +104,7 @@ def test_method_and_schedule_mismatch_is_refused_with_fits(method, schedule, wor
     case = MethodCase(MethodCase.named(method).method, MethodCase.named(schedule).schedule)
     (phase,) = settings(case).phases
     with pytest.raises(ConfigError, match=rf"^method=\w+ does not work with schedule=\w+; {works}"):
-        build_rules(phase, 2, 2, None)
+        build_pipeline_rules(phase, 2, 2, None)
 
 
 def test_recomputation_is_by_segments_by_stages_or_not_at_all():

@@ -6,7 +6,7 @@ from support.worker_pool import phase, settings
 from torch import nn
 
 from pipetrain.config.settings import ReplicaSettings
-from pipetrain.run.builders.pipeline import build_rules
+from pipetrain.run.builders.pipeline import build_pipeline_rules
 from pipetrain.run.builders.weight_traffic import passes_of_updates, update_passes, weight_memory_traffic
 from pipetrain.run.preflight import prepare
 from pipetrain.run.timetable import timetable_of
@@ -83,5 +83,5 @@ def test_plan_of_a_run_includes_what_its_method_costs(tmp_path):
 
 def test_replicas_pass_over_their_weights_once_for_each_round():
     chosen = settings("pipedream")
-    rules = build_rules(chosen.phases[0], 2, 1, None, ReplicaSettings((2, 1)))
+    rules = build_pipeline_rules(chosen.phases[0], 2, 1, None, ReplicaSettings((2, 1)))
     assert passes_of_updates(rules, torch.optim.SGD([nn.Parameter(torch.zeros(2, 2))], fused=True)) == [3 + COPY, 3]
