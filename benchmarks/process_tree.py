@@ -1,5 +1,6 @@
 """The processes of a run, found from outside, in `/proc`."""
 
+import signal
 from pathlib import Path
 
 
@@ -14,7 +15,8 @@ def fork_servers(launcher: int) -> list[int]:
 
 
 def handles(process: int, number: int) -> bool:
-    """True if a process handles a signal itself."""
+    """True if a command handles a signal itself; SIGINT, which Python always handles, as soon as it handles SIGTERM."""
+    number = signal.SIGTERM if number == signal.SIGINT else number
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
