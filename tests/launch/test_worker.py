@@ -153,9 +153,9 @@ def sleeping(folder):
 
 def test_simulated_run_reports_own_and_pipeline_speed(tmp_path):
     found = simulated(sleeping(tmp_path))
-    one, both = 4 / sleeping_model.SECONDS, 2 / sleeping_model.SECONDS
+    one, both = 4 / sleeping_model.SECONDS, 9 * 4 / (17 * sleeping_model.SECONDS)
     assert found["samples_per_second"] is None
-    # a busy machine makes both slower
+    # a busy machine makes both slower; of the last nine minibatches, the first is in stage 1 when their time begins
     assert found["simulator_samples_per_second"] <= both
     assert 1.4 * found["simulator_samples_per_second"] < found["predicted_samples_per_second"] <= 1.01 * one
 
