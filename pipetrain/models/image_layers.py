@@ -1,7 +1,6 @@
 """Layers that image models share: features and a classifier, enlarged images, residual blocks."""
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,29 +14,35 @@ _FOLLOWING = (nn.BatchNorm2d, nn.ReLU, nn.Dropout)
 """Modules that join the layer of the convolution before them."""
 
 
-def features_classifier(
-    features: Iterable[nn.Module], channels: int, side: int, hidden: int, classes: int, dropout: float
-) -> nn.Sequential:
-    """A model as torchvision has AlexNet and VGG, under the same names.
+class FeaturesClassifier(nn.Module):
+    """A model as torchvision has AlexNet and VGG, under the same names; features are averaged to (side, side).
 
-    Features are averaged to (channels, side, side). The classifier has three linear layers, the first two as wide as
-    `hidden`, and dropout before these two.
+    Papers count memory by module, so flattening is a function here, as in torchvision.
     """
-    parts: dict[str, nn.Module] = {
-        "features": nn.Sequential(*features),
-        "avgpool": nn.AdaptiveAvgPool2d(side),
-        "flatten": nn.Flatten(),
-        "classifier": nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(channels * side * side, hidden), nn.ReLU(),
-            nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(),
-            nn.Linear(hidden, classes),
-        ),
-    }  # fmt: skip
-    return nn.Sequential(OrderedDict(parts))
+
+    def __init__(self, features: Sequence[nn.Module], side: int, classifier: nn.Sequential) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*features)
+        self.avgpool = nn.AdaptiveAvgPool2d(side)
+        self.classifier = classifier
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.avgpool(self.features(x))
+        return self.classifier(x.flatten(1))  # type: ignore[no-any-return]
+
+
+def classifier_of(inputs: int, hidden: int, classes: int, dropout: float) -> nn.Sequential:
+    """Three linear layers, with dropout before the first two: 7 modules."""
+    return nn.Sequential(
+        nn.Dropout(dropout), nn.Linear(inputs, hidden), nn.ReLU(),
+        nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )  # fmt: skip
 
 
 def chain_of_features(model: Any, least: int) -> LayerChain:
-    """The chain of a `features_classifier`, or torchvision's; images with a side below `least` are enlarged."""
+    """The chain of a `FeaturesClassifier`, or torchvision's; images with a side below `least` are enlarged."""
     out_of_place(model)
     groups: list[list[nn.Module]] = []
     for part in model.features:

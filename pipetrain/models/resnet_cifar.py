@@ -1,7 +1,6 @@
 """ResNets for small images (He et al. 2016, section 4.2): 6n + 2 layers, parameter-free shortcuts."""
 
-from collections import OrderedDict
-
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
@@ -41,6 +40,28 @@ class Block(nn.Module):
         return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
 
+class CifarResNet(nn.Module):
+    """The model as plain PyTorch code; papers count its modules, so relu and pooling are functions, as in theirs."""
+
+    def __init__(self, blocks: int, width: int, channels: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = _group(blocks, width, width)
+        self.layer2 = _group(blocks, width, 2 * width)
+        self.layer3 = _group(blocks, 2 * width, 4 * width)
+        self.fc = nn.Linear(4 * width, classes)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
+
+
 def build(depth: int, channels: int, classes: int, width: int = 16) -> LayerChain:
     """The ResNet of `depth` weight layers, each of them one layer of the chain; any image size.
 
@@ -52,26 +73,13 @@ def build(depth: int, channels: int, classes: int, width: int = 16) -> LayerChai
     if depth < 8 or depth % 6 != 2:
         raise ConfigError(f"model.depth={depth}: a CIFAR ResNet has 6n + 2 layers, such as 20, 32, 44, 56 or 110")
     check_whole("model.width", width, least=1)
-    blocks = (depth - 2) // 6
-    parts: dict[str, nn.Module] = {
-        "conv1": nn.Conv2d(channels, width, 3, padding=1, bias=False),
-        "bn1": nn.BatchNorm2d(width),
-        "relu": nn.ReLU(),
-        "layer1": _group(blocks, width, width),
-        "layer2": _group(blocks, width, 2 * width),
-        "layer3": _group(blocks, 2 * width, 4 * width),
-        "avgpool": nn.AdaptiveAvgPool2d(1),
-        "flatten": nn.Flatten(),
-        "fc": nn.Linear(4 * width, classes),
-    }
-    model = nn.Sequential(OrderedDict(parts))
-    layers: list[nn.Module] = [nn.Sequential(*list(model)[:3])]
-    for part in model.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(part, Block):
-            layers += block_layers([(part.conv1, part.bn1), (part.conv2, part.bn2)], part.shortcut)
-    return LayerChain(model, [*layers, nn.Sequential(*list(model)[-3:])])
+    model = CifarResNet((depth - 2) // 6, width, channels, classes)
+    layers: list[nn.Module] = [nn.Sequential(model.conv1, model.bn1, nn.ReLU())]
+    for block in model.modules():
+        if isinstance(block, Block):
+            layers += block_layers([(block.conv1, block.bn1), (block.conv2, block.bn2)], block.shortcut)
+    layers.append(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), model.fc))
+    return LayerChain(model, layers)
 
 
 def _group(blocks: int, inputs: int, outputs: int) -> nn.Sequential:

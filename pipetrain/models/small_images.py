@@ -7,7 +7,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.image_layers import chain_of_features, features_classifier
+from pipetrain.models.image_layers import FeaturesClassifier, chain_of_features, classifier_of
 
 _SMALLEST = 12  # the smaller side of the smallest image that leaves a pixel after both poolings
 
@@ -47,7 +47,9 @@ def alexnet_cifar(channels: int, classes: int) -> LayerChain:
     The paper draws no layers. These have the weight memory of its table 9, 88.87 MB, and its eight weight layers; an
     image of 32 x 32 leaves 2 x 2 pixels, as torchvision's AlexNet leaves 6 x 6. Smaller images are enlarged to 32.
     """
-    model = features_classifier(_alexnet_features(channels), _ALEXNET_WIDTHS[-1], 2, 4096, classes, 0.5)
+    model = FeaturesClassifier(
+        list(_alexnet_features(channels)), 2, classifier_of(_ALEXNET_WIDTHS[-1] * 4, 4096, classes, 0.5)
+    )
     return chain_of_features(model, least=32)
 
 
@@ -79,8 +81,8 @@ def vgg16_cifar(channels: int, classes: int, width: int = 64, *, dropout: bool =
         ConfigError: `width` is below 1.
     """
     check_whole("model.width", width, least=1)
-    features = _vgg_features(channels, width, float(dropout))
-    model = features_classifier(features, 8 * width, 1, 8 * width, classes, _CLASSIFIER * dropout)
+    features = list(_vgg_features(channels, width, float(dropout)))
+    model = FeaturesClassifier(features, 1, classifier_of(8 * width, 8 * width, classes, _CLASSIFIER * dropout))
     for part in model.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")

@@ -160,4 +160,4 @@ def test_s2vt_has_equal_bits_and_captions_in_runs_and_eval(tmp_path, stages, met
     found = evaluate(Selection(made[0].run.path), parse_overrides(["device=cpu"]), trust=True)
     assert found.others == {"meteor": together[0]["final"]["meteor"]}
     assert found.signatures == together[0]["metric_signatures"]
-    assert [len(each.references) for each in found.texts] == [3] * 6
+    assert [len(references) for _, references in found.texts] == [3] * 6
