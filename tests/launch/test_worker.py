@@ -194,8 +194,15 @@ BITS = ("status", "steps", "weights_sha256", "loss_sha256")
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", ["[1,1]", "[2,1]"])
 def test_timed_drain_of_processes_is_repeated_by_simulation(tmp_path, replicas):
-    tiny = [*TINY, "method=pipedream", "dataset.limit=3200", "eval.every_epochs=0", f"partition.replicas={replicas}"]
-    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.002")
+    tiny = [
+        *TINY,
+        "method=pipedream",
+        "dataset.limit=6000",
+        "train.epochs=4",
+        "eval.every_epochs=0",
+        f"partition.replicas={replicas}",
+    ]
+    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.006", "checkpoint.every_epochs=0")
     clocked = cli.summary(tmp_path / "clocked")
     assert clocked["extra_drains"]
     saved = {store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")}
