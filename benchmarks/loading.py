@@ -32,8 +32,8 @@ from pipetrain.config.settings import Settings
 from pipetrain.data.loader import Loader
 from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.run_plan import make_plan
-from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.model import build_model
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.builders.model import build_model
 
 WORKERS = (0, 1, 2)
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "loading.json"

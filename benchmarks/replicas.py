@@ -39,12 +39,12 @@ from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.run.builders.machine import keep_freed_memory
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.round_robin import RoundRobin
 from pipetrain.schedules.sequential import DataParallel
 from pipetrain.stage.stage import Stage
+from pipetrain.training.builders.machine import keep_freed_memory
 
 WARM_UP = 4
 """Minibatches of each round that are not counted."""

@@ -53,8 +53,6 @@ from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.run_plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
-from pipetrain.run.builders.machine import device_at, keep_freed_memory
-from pipetrain.run.builders.weight_traffic import passes_under
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
@@ -64,6 +62,8 @@ from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage.base import Training
 from pipetrain.stage.measurements import Clock
 from pipetrain.stage.stage import Stage
+from pipetrain.training.builders.machine import device_at, keep_freed_memory
+from pipetrain.training.builders.weight_traffic import passes_under
 
 STAGES, WARM_UP = 2, 3
 MICROBATCHES = (2, 4, 8)

@@ -17,12 +17,12 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
 from pipetrain.config.settings import Settings
-from pipetrain.run.builders.data import Data, build_data
-from pipetrain.run.builders.model import build_model
-from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer
-from pipetrain.run.timetable import timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.training.builders.data import Data, build_data
+from pipetrain.training.builders.model import build_model
+from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer
+from pipetrain.training.timetable import timetable_of
 
 _CALLED = ("dataset", "model", "optimizer", "lr_schedule")
 

@@ -12,8 +12,8 @@ from pipetrain.config.composition import combinations, composed
 from pipetrain.planner.partition.finegrained import weight_units
 from pipetrain.report.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 from pipetrain.report.text_table import counted, markdown_table
-from pipetrain.run.builders.data import build_dataset
-from pipetrain.run.builders.model import build_model
+from pipetrain.training.builders.data import build_dataset
+from pipetrain.training.builders.model import build_model
 
 DEPTHS, _MICROBATCHES = (8, 32, 107), 8
 

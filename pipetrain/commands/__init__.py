@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from pipetrain.run.checkpoint.store import Selection
+    from pipetrain.training.checkpoint.store import Selection
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Flags: TypeAlias = argparse._ActionsContainer
@@ -42,6 +42,6 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 def selected_checkpoint(options: argparse.Namespace) -> "Selection":
     """The checkpoint that the arguments select."""
-    from pipetrain.run.checkpoint.store import Selection
+    from pipetrain.training.checkpoint.store import Selection
 
     return Selection(options.run, options.step, best=options.best, metric=options.metric)

@@ -120,7 +120,7 @@ def _devices() -> Iterator[Finding]:
     transport = ""
     if torch.cuda.is_available():
         from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
-        from pipetrain.run.builders.machine import device_at
+        from pipetrain.training.builders.machine import device_at
 
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         text = f"{len(names)} device(s): {', '.join(names)}; more stages than devices share them"

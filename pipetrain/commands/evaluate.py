@@ -54,9 +54,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
     from pipetrain.report.run_tables import evaluation_json, evaluation_lines, evaluation_texts
-    from pipetrain.run.finished.evaluate import evaluate
     from pipetrain.tracking import strict_json
     from pipetrain.tracking.files import write_whole
+    from pipetrain.training.finished.evaluate import evaluate
 
     try:
         evaluation = evaluate(selected_checkpoint(options), overrides, trust=options.trust)

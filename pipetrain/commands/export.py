@@ -32,7 +32,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or FILE cannot be there.
     """
-    from pipetrain.run.finished.export import export, format_of
+    from pipetrain.training.finished.export import export, format_of
 
     file_format = options.format or format_of(options.output)
     check_new_file(f"-o {options.output}", options.output, "weights.pt", force=options.force)

@@ -153,8 +153,8 @@ def _sizes(model: str, datasets: dict[str, Any]) -> dict[str, int]:
     from pipetrain.config.schema import LoaderConfig
     from pipetrain.config.settings import DatasetSettings
     from pipetrain.models.conversion import chain_of
-    from pipetrain.run.builders.data import build_dataset
-    from pipetrain.run.builders.model import from_data
+    from pipetrain.training.builders.data import build_dataset
+    from pipetrain.training.builders.model import from_data
 
     content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
     key = json.dumps(content, sort_keys=True)

@@ -78,6 +78,6 @@ def chosen_profile(settings: "Settings") -> "Profile":
     if settings.profile is not None:
         return read_profile(Path(settings.profile))
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.run.profiling.profile import profile_of
+    from pipetrain.training.profiling.profile import profile_of
 
     return profile_of(settings)

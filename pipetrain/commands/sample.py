@@ -44,7 +44,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
-    from pipetrain.run.finished.sample import Sampling, sample
+    from pipetrain.training.finished.sample import Sampling, sample
 
     sampling = Sampling(options.length, options.temperature, options.top_k, options.seed)
     try:

@@ -22,10 +22,10 @@ from pipetrain.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
 from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.rendezvous import START, loopback_store, monitoring_store
 from pipetrain.launch.signals import ENDING_A_WORKER, Interruption
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.writer import remove_leftovers
-from pipetrain.run.job import Job
 from pipetrain.tracking import records, run_disk, summary
+from pipetrain.training.checkpoint import store
+from pipetrain.training.checkpoint.writer import remove_leftovers
+from pipetrain.training.job import Job
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from pipetrain.failure import described
 from pipetrain.launch import fork_server, process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import order_stop
-from pipetrain.run.job import Job
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.job import Job
 
 BEAT_SECONDS = 0.5
 """Seconds between two heartbeats of a worker."""

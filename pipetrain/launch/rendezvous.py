@@ -21,9 +21,9 @@ from pipetrain.executors.messages.transport import (
     use_interface,
 )
 from pipetrain.launch import master
-from pipetrain.run.builders.machine import device_at
-from pipetrain.run.job import Job
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.machine import device_at
+from pipetrain.training.job import Job
 
 START = "PIPETRAIN_START"
 """Environment variable with the name that our launcher gives a start of the workers."""

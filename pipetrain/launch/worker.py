@@ -23,13 +23,13 @@ from pipetrain.launch.monitor import PeerMonitor
 from pipetrain.launch.rendezvous import START, join, monitoring_store
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
-from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_freed_memory
-from pipetrain.run.job import Job
-from pipetrain.run.outcome import reports_by_stage
-from pipetrain.run.session import TrainingSession
 from pipetrain.stage.measurements import reset_peak_memory
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_recorder import Show
+from pipetrain.training.builders.machine import device_at, freed_memory_kept, keep_freed_memory
+from pipetrain.training.job import Job
+from pipetrain.training.outcome import reports_by_stage
+from pipetrain.training.session import TrainingSession
 
 _PRECEDENCE_SECONDS = 1.0
 """Seconds given to one process to report how the run ended, before other processes try."""

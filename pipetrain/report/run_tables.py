@@ -22,7 +22,7 @@ from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tok
 
 if TYPE_CHECKING:
     from pipetrain.planner.run_plan import Plan
-    from pipetrain.run.finished.evaluate import Evaluation
+    from pipetrain.training.finished.evaluate import Evaluation
 
 
 _WIDTH = 100

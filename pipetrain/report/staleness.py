@@ -22,9 +22,9 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import play, unit_duration
 from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table
-from pipetrain.run.builders.pipeline import build_pipeline_rules
 from pipetrain.stage.base import Training
 from pipetrain.tracking.files import write_whole
+from pipetrain.training.builders.pipeline import build_pipeline_rules
 
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(

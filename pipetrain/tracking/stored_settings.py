@@ -97,7 +97,7 @@ def parse_overrides(words: Sequence[str]) -> list[Override]:
 def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:
     """Raises a ConfigError for a target in `sections`, at any depth, that is neither pipetrain's own nor `asked` for.
 
-    A path below `pipetrain.` is not enough: `pipetrain.run.checkpoint.store.shutil.rmtree` is one, too.
+    A path below `pipetrain.` is not enough: `pipetrain.training.checkpoint.store.shutil.rmtree` is one, too.
     """
     trusted = set(asked)
     for section in sections:

@@ -67,6 +67,6 @@ def test_custom_dataset_error_is_one_line_with_type(run, capsys, monkeypatch):
 
 
 def test_code_that_exits_does_not_choose_the_exit_code(run, capsys, monkeypatch):
-    monkeypatch.setattr("pipetrain.run.finished.evaluate.evaluate", lambda *_, **__: sys.exit(3))
+    monkeypatch.setattr("pipetrain.training.finished.evaluate.evaluate", lambda *_, **__: sys.exit(3))
     assert cli.carry_out(["eval", str(run[0])]) == 1
     assert "sys.exit(3) was called (" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from pipetrain.config.composition import composed
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
 from pipetrain.report.timeline.from_settings import GivenTimes
-from pipetrain.run.builders.pipeline import composed_phases
+from pipetrain.training.builders.pipeline import composed_phases
 
 
 def drawn(tmp_path, *words):

@@ -8,7 +8,7 @@ from support.cli import TINY, pipetrain, run, summary
 
 from pipetrain.config import moved
 from pipetrain.config.instantiate import Target
-from pipetrain.run.checkpoint import manifest, store
+from pipetrain.training.checkpoint import manifest, store
 
 
 def test_every_present_path_exists():

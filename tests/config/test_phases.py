@@ -10,8 +10,8 @@ from torch import nn
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import expand_phases, phases_of
 from pipetrain.errors import ConfigError
-from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.contents import Kind
+from pipetrain.training.checkpoint import contents, store
+from pipetrain.training.checkpoint.contents import Kind
 from pipetrain.weights.statistic import UpdateAverage
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}

@@ -12,8 +12,8 @@ from pipetrain.config.instantiate import Target
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.samples import NamedSamples
 from pipetrain.errors import ConfigError
-from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.model import from_data
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.builders.model import from_data
 
 
 class Dicts:

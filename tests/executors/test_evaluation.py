@@ -12,8 +12,8 @@ from pipetrain.device_queue import numbers
 from pipetrain.executors import evaluation
 from pipetrain.executors.evaluation import evaluate, evaluate_model
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
-from pipetrain.run.builders.data import build_data
-from pipetrain.run.checkpoint import contents, store
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.checkpoint import contents, store
 
 CPU = torch.device("cpu")
 

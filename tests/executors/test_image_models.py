@@ -9,8 +9,8 @@ from support.worker_pool import distributed, job, phase, plan_of, simulated
 
 from pipetrain.config.choices import names_of, section
 from pipetrain.config.instantiate import Target
-from pipetrain.run.builders.data import build_dataset
-from pipetrain.run.builders.model import build_model
+from pipetrain.training.builders.data import build_dataset
+from pipetrain.training.builders.model import build_model
 
 PHASES = [phase("pipedream", steps=2), phase("pipeoptim", steps=2)]
 DATA = {

@@ -11,11 +11,11 @@ from support.one_run import carried_out
 from support.worker_pool import distributed, job, run_jobs, simulated
 
 from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.run.builders.data import build_data
-from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.store import Selection
-from pipetrain.run.finished.evaluate import evaluate
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.checkpoint import contents, store
+from pipetrain.training.checkpoint.store import Selection
+from pipetrain.training.finished.evaluate import evaluate
 
 METRICS = {
     "f1": {"_target_": "torchmetrics.classification.MulticlassF1Score", "num_classes": 4},

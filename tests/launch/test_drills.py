@@ -30,7 +30,7 @@ def data(how):
 
 
 UPDATE = "pipetrain.stage.stage.Stage.update"
-WRITE = "pipetrain.run.checkpoint.tensor_file.write"
+WRITE = "pipetrain.training.checkpoint.tensor_file.write"
 SCORE = "pipetrain.executors.evaluation.PartScore.of"
 LEAVE_GROUP = "torch.distributed.destroy_process_group"
 

@@ -14,8 +14,8 @@ from support.cli import TINY, arguments, environment, fails, pipetrain, records,
 from support.processes import needs_proc
 from support.waiting import eventually
 
-from pipetrain.run.checkpoint.contents import model_state
-from pipetrain.run.checkpoint.store import checkpoints
+from pipetrain.training.checkpoint.contents import model_state
+from pipetrain.training.checkpoint.store import checkpoints
 
 pytestmark = [pytest.mark.slow, needs_proc]
 

@@ -71,7 +71,9 @@ def test_run_resumes_newest_whole_checkpoint_past_damaged_ones(made, monkeypatch
             run.checkpoint(step).mkdir(parents=True, exist_ok=True)
         run.metrics.write_text('{"step": 4}\n{"step": 5}\n')
 
-    monkeypatch.setattr("pipetrain.run.checkpoint.store.problem", lambda folder: None if folder == whole else "damaged")
+    monkeypatch.setattr(
+        "pipetrain.training.checkpoint.store.problem", lambda folder: None if folder == whole else "damaged"
+    )
     workers = Workers(1, left=left)
     _, told = carried_out(made, workers)
     assert workers.resumed == [None, whole.resolve()]

@@ -13,10 +13,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.launch.worker import run_simulated
-from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.writer import BackgroundWriter
 from pipetrain.tracking import records, summary
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.checkpoint import contents, store
+from pipetrain.training.checkpoint.writer import BackgroundWriter
 
 
 def test_diverged_simulation_leaves_a_summary_with_every_stage(tmp_path):

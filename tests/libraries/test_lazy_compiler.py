@@ -93,5 +93,5 @@ def test_layer_compiles_after_optimizer_without_compiler():
 def test_run_goes_without_the_compiler(tmp_path):
     done = pipetrain("run", "executor=simulated", *TINY, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0
-    assert "pipetrain.run.preflight" in done.stderr
+    assert "pipetrain.training.preflight" in done.stderr
     assert "torch._dynamo" not in done.stderr

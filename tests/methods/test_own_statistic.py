@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from pipetrain.methods import Method
 from pipetrain.program.weight_reads import WeightRead, WeightTransform
-from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.contents import Kind
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.training.checkpoint import contents, store
+from pipetrain.training.checkpoint.contents import Kind
 from pipetrain.weights.statistic import WeightStatistic
 
 

@@ -7,8 +7,8 @@ from support.worker_pool import job, phase, simulated
 from torch import nn
 
 from pipetrain.optim.prediction import LAST_GRADIENT
-from pipetrain.run.checkpoint import contents, store
-from pipetrain.run.checkpoint.contents import Kind
+from pipetrain.training.checkpoint import contents, store
+from pipetrain.training.checkpoint.contents import Kind
 
 KEEPING = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.0),

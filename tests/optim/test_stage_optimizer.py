@@ -8,7 +8,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop
 from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import OptimizerSettings
 from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
-from pipetrain.run.builders.optimizer import build_torch_optimizer
+from pipetrain.training.builders.optimizer import build_torch_optimizer
 
 BUILDS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=1.0),

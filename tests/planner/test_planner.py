@@ -12,7 +12,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
 from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
-from pipetrain.run.profiling.predict import ProfiledRun
+from pipetrain.training.profiling.predict import ProfiledRun
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 HEAVY_END = chain(

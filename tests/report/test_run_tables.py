@@ -16,7 +16,7 @@ from pipetrain.report.run_tables import (
     plan_table,
     summary_lines,
 )
-from pipetrain.run.finished.evaluate import Evaluation
+from pipetrain.training.finished.evaluate import Evaluation
 
 
 def test_plan_table_has_a_line_for_each_stage():

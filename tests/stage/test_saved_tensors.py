@@ -8,8 +8,8 @@ from torch.func import functional_call
 
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.models.conversion import chain_of
-from pipetrain.run.checks.layers import weight_derived_layers
 from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
+from pipetrain.training.checks.layers import weight_derived_layers
 
 BF16 = torch.bfloat16
 

@@ -8,7 +8,7 @@ import sys
 from support import strict_nccl
 
 from pipetrain.launch import launcher
-from pipetrain.run.builders import machine
+from pipetrain.training.builders import machine
 
 _run_worker = launcher.run_worker
 

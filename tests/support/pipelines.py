@@ -21,9 +21,9 @@ from pipetrain.models.conversion import chain_of
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext, WeightRead
-from pipetrain.run.timetable import Timetable
 from pipetrain.stage.base import Training
 from pipetrain.stage.stage import Stage
+from pipetrain.training.timetable import Timetable
 
 CPU = torch.device("cpu")
 PLAIN = ComputeOptions()

@@ -22,11 +22,11 @@ from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, run_simulated
 from pipetrain.planner.run_plan import Plan, StagePlan
-from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.pipeline import replicated
-from pipetrain.run.job import Job
-from pipetrain.run.timetable import replayed_drains, timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.builders.pipeline import replicated
+from pipetrain.training.job import Job
+from pipetrain.training.timetable import replayed_drains, timetable_of
 
 CONFIG: dict[str, Any] = {
     "dataset": {

@@ -36,7 +36,7 @@ from pipetrain.executors.messages.transport import (
     transport_between,
     use_interface,
 )
-from pipetrain.run.builders.machine import device_at
+from pipetrain.training.builders.machine import device_at
 
 _QUERY = "index,name,uuid,pci.bus_id,memory.total,driver_version,compute_mode,mig.mode.current"
 _VARIABLES = ("NCCL_", "TORCH_NCCL_", "CUDA_", "CUBLAS_", "PYTORCH_", "NVIDIA_VISIBLE")

@@ -27,7 +27,7 @@ def with_batch_size(words: Sequence[str]) -> list[str]:
     # from here on torch is needed, which takes seconds to import
     from pipetrain.config.composition import combinations, composed
     from pipetrain.planner.max_batch import MOST_SAMPLES
-    from pipetrain.run.builders.machine import device_of
+    from pipetrain.training.builders.machine import device_of
 
     others = [word for word in words if word != AUTO]
     if len(list(islice(combinations(others), 2))) > 1:

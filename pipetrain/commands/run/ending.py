@@ -19,7 +19,7 @@ from pipetrain.tracking import run_disk
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from pipetrain.run.job import Job
+    from pipetrain.training.job import Job
 
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
         InterruptedRunError: the run was interrupted.
     """
     from pipetrain.report.run_tables import summary_lines
-    from pipetrain.run.outcome import ensure_summary
+    from pipetrain.training.outcome import ensure_summary
 
     interrupted = isinstance(error, KeyboardInterrupt)
     if not interrupted and not isinstance(error, ConfigError):
@@ -99,7 +99,7 @@ def _disk_error(job: "Job", error: BaseException, hydra: DictConfig) -> BaseExce
     shortage = run_disk.shortage(job.run, error)
     if shortage is None:
         return error
-    from pipetrain.run.checkpoint.writer import remove_leftovers
+    from pipetrain.training.checkpoint.writer import remove_leftovers
 
     remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
     full, safe = f"{job.run}: {shortage}", _newest_step(job)
@@ -119,7 +119,7 @@ def how_to_continue(job: "Job", hydra: DictConfig) -> str:
 
 def _newest_step(job: "Job") -> int | None:
     """The step of the newest checkpoint, which may be the one that the run resumed; None without one."""
-    from pipetrain.run.checkpoint import store
+    from pipetrain.training.checkpoint import store
 
     own = store.checkpoints(job.run.path)
     newest = own[-1] if own else job.resume

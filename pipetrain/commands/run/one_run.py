@@ -34,8 +34,8 @@ from pipetrain.tracking.run_lock import locked
 
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
-    from pipetrain.run.job import Job
     from pipetrain.tracking.progress import ProgressBar
+    from pipetrain.training.job import Job
 
 
 def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
@@ -62,7 +62,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             with status("preparing the run", hidden=os.environ.get("RANK", "0") != "0"):
                 # from here on torch is needed, which takes seconds to import
                 with gc_paused("torch"):
-                    from pipetrain.run.preflight import prepare
+                    from pipetrain.training.preflight import prepare
 
                 job = prepare(settings, directory)
             interruption.check()
@@ -137,7 +137,7 @@ def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) ->
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
     from pipetrain.launch.worker import run_under_torchrun
-    from pipetrain.run.outcome import ensure_summary
+    from pipetrain.training.outcome import ensure_summary
 
     rank = int(os.environ["RANK"])
     try:
@@ -171,8 +171,8 @@ def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) ->
 
 def _report_end(job: "Job", failure: str | None) -> None:
     """Writes and prints how a run without our launcher ended; any process may, as rank 0 may have failed."""
-    from pipetrain.run.outcome import ensure_summary
     from pipetrain.tracking import summary
+    from pipetrain.training.outcome import ensure_summary
 
     is_known = summary.read(job.run) is not None
     ensure_summary(job, "failed" if failure else "interrupted", failure or "a signal")

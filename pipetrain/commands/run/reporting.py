@@ -13,14 +13,14 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.errors import one_line
 from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.report.text_table import counted
-from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.writer import remove_leftovers
-from pipetrain.run.job import Job
-from pipetrain.run.preflight import stage_devices
 from pipetrain.tracking import records
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.progress import ProgressBar, RunLength
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.checkpoint import store
+from pipetrain.training.checkpoint.writer import remove_leftovers
+from pipetrain.training.job import Job
+from pipetrain.training.preflight import stage_devices
 
 
 @dataclass

@@ -17,8 +17,8 @@ from pipetrain.planner.max_batch import (
 )
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
-from pipetrain.run.profiling.predict import ProfiledRun
 from pipetrain.tracking.progress import announce
+from pipetrain.training.profiling.predict import ProfiledRun
 
 _MOST = 500
 

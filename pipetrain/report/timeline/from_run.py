@@ -18,12 +18,12 @@ from pipetrain.program.steady_state import between_updates, peak_in_flight
 from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Box, Message, Panel, boxes, number, scale_times
-from pipetrain.run.builders.pipeline import build_pipeline_rules, build_recompute_segments
 from pipetrain.schedules import Kind, Operation
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.tracking.trace_writer import INTERVALS
+from pipetrain.training.builders.pipeline import build_pipeline_rules, build_recompute_segments
 
 _MICROSECOND = 1e-6
 

@@ -15,7 +15,7 @@ from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_fli
 from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Panel, boxes, number
-from pipetrain.run.builders.pipeline import ComposedPhase, composed_phases
+from pipetrain.training.builders.pipeline import ComposedPhase, composed_phases
 
 
 @dataclass(frozen=True)

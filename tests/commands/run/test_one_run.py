@@ -136,7 +136,7 @@ def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, ca
     def prepare(_settings, _run):
         return {}["label"]
 
-    monkeypatch.setattr("pipetrain.run.preflight.prepare", prepare)
+    monkeypatch.setattr("pipetrain.training.preflight.prepare", prepare)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     line = capsys.readouterr().err
     assert re.fullmatch(r"pipetrain: error: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)
@@ -144,7 +144,7 @@ def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, ca
 
 @pytest.mark.parametrize(("number", "end"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, PreemptedError)])
 def test_interrupt_during_preparation_leaves_no_folder(tmp_path, monkeypatch, capsys, number, end):
-    monkeypatch.setattr("pipetrain.run.preflight.prepare", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr("pipetrain.training.preflight.prepare", lambda *_: os.kill(os.getpid(), number))
     folder = tmp_path / "outputs" / "2026-01-02" / "12-00-00"
     folder.mkdir(parents=True)  # as Hydra does
     with pytest.raises(end):

@@ -17,8 +17,8 @@ from support.processes import needs_proc
 from support.worker_pool import distributed, job, plan_of, simulated
 
 from pipetrain import cli
-from pipetrain.run.checkpoint import contents, store
 from pipetrain.schedules.torch_library import Interleaved1F1B
+from pipetrain.training.checkpoint import contents, store
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 RAGGED = {"train": 20, "eval": 10}

@@ -11,9 +11,9 @@ from support.worker_pool import distributed, job, plan_of, settings, simulated
 
 from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.run_plan import make_plan
-from pipetrain.run.builders.data import build_data
-from pipetrain.run.builders.model import build_model
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.builders.model import build_model
 
 NAMES = [name for name in library_models.MODELS if find_spec(name.split("/")[0])]
 

@@ -1,0 +1,80 @@
+"""The optimizer of a stage, and the learning rates that a run applies."""
+
+import inspect
+from collections.abc import Callable, Sequence
+
+from torch import nn
+from torch.optim import Optimizer
+
+from pipetrain.config.settings import OptimizerSettings, Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.pipeline_rules import Phase
+from pipetrain.optim.lr_schedules import LearningRateSchedule
+from pipetrain.optim.stage_optimizer import can_be_fused
+from pipetrain.optim.torch_schedulers import TorchScheduler
+from pipetrain.training.timetable import Timetable
+
+
+def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], float]:
+    """The learning rate of each update.
+
+    Raises:
+        ConfigError: the schedule refuses an option, or there is no rate for it to scale.
+    """
+    base = settings.optimizer.lr
+    if base is None:
+        raise ConfigError("optimizer.lr is not set; learning-rate schedules scale it: optimizer.lr=0.01")
+    target = settings.lr_schedule
+    if scheduler := settings.torch_scheduler:
+        ours = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}
+        name = f"{target.section}._target_={target.path}"
+        schedule: LearningRateSchedule = TorchScheduler(make=scheduler.build, lr=base, name=name, **ours)
+    else:
+        schedule = target.build()
+    if not isinstance(schedule, LearningRateSchedule):
+        raise target.wrong_type_error(
+            schedule, "a pipetrain.LearningRateSchedule or a scheduler of torch.optim.lr_scheduler"
+        )
+    schedule.check(timetable.steps_per_epoch, timetable.total_steps)
+    return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
+
+
+def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> Optimizer:
+    """torch's optimizer of some parameters, in its fused form where torch has one.
+
+    Raises:
+        ConfigError: the target refuses an option, or is something else.
+    """
+    optimizer = settings.target.build(parameters)
+    if not isinstance(optimizer, Optimizer):
+        raise settings.target.wrong_type_error(optimizer, "a torch.optim.Optimizer")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ConfigError(
+            f"optimizer._target_={settings.target.path}: its steps evaluate the model again, which a pipeline cannot "
+            "do; those of torch.optim.SGD or Adam do not"
+        )
+    return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer
+
+
+def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:
+    """The rates of a step: `lr`, and `stageR_lr` for each stage if some method of the run, or replicas, scale rates.
+
+    Args:
+        base: the rate of the learning-rate schedule.
+        phases: of the run.
+    """
+    # rates that a method anneals are scaled at the start of its phase
+    scaled = any(scale != 1 for phase in phases for scale in _rate_scales(phase, phase.start))
+
+    def rates(step: int) -> dict[str, float]:
+        rate = base(step)
+        scales = _rate_scales(next(phase for phase in phases if step < phase.end), step) if scaled else []
+        return {"lr": rate, **{f"stage{r}_lr": rate * scale for r, scale in enumerate(scales)}}
+
+    return rates
+
+
+def _rate_scales(phase: Phase, step: int) -> list[float]:
+    method, contexts = phase.rules.method, phase.rules.contexts
+    return [method.learning_rate_scale(context, step - phase.start) * context.rate_scale for context in contexts]

@@ -1,0 +1,201 @@
+"""The tensors of a checkpoint: saved by stage, and loaded by name, into any partition."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from pipetrain.config.settings import OptimizerSettings
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.stage.base import BaseStage
+from pipetrain.training.builders.optimizer import build_torch_optimizer
+from pipetrain.training.checkpoint import manifest, tensor_file
+from pipetrain.training.checkpoint.store import load_progress
+
+
+class Kind(StrEnum):
+    """Kind of a tensor in a checkpoint."""
+
+    MODEL = "model"
+    """A weight or buffer."""
+    OPTIMIZER = "optimizer"
+    """An entry of the optimizer's state of a weight."""
+    STATISTIC = "statistic"
+    """A weight's entry of a method's statistic."""
+    CARRIED = "carried"
+    """Recurrent state that a layer carries from minibatch to minibatch."""
+    SCALER = "scaler"
+    """The factor of a scaled loss, of a stage: it is named after its layers."""
+    HISTORY = "run"
+    """A series that the run has recorded."""
+
+
+_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED)
+
+
+@dataclass(frozen=True)
+class TensorName:
+    """The name of one tensor, such as `model.conv.weight` or `optimizer.conv.weight/exp_avg`.
+
+    Attributes:
+        kind: first part of the name.
+        of: the weight, the buffer, the layer or the series that it belongs to, as the whole model or the run calls it.
+        key: the entry of the optimizer's state, the name of the statistic, or the number of the layer's tensor; else
+            empty.
+    """
+
+    kind: Kind
+    of: str
+    key: str = ""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.of}/{self.key}" if self.kind in _KEYED else f"{self.kind}.{self.of}"
+
+    @classmethod
+    def parse(cls, name: str) -> "TensorName":
+        """The name that prints as `name`."""
+        kind, _, rest = name.partition(".")
+        of, _, key = rest.rpartition("/") if kind in _KEYED else (rest, "", "")
+        return cls(Kind(kind), of, key)
+
+
+def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
+    """A stage's part of a checkpoint: weights, buffers, optimizer state, statistic and carried state.
+
+    A weight that several stages hold is in the part of the first of them.
+    """
+    full, statistic = stage.full_names, stage.weights.statistic
+    tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
+    for local, state in stage.optimizer.state().items():
+        tensors.update({TensorName(Kind.OPTIMIZER, full[local], key): value for key, value in state.items()})
+    if statistic is not None:
+        for local, value in statistic.state().items():
+            tensors[TensorName(Kind.STATISTIC, full[local], statistic.name)] = value
+    for carrier, carried in stage.carried.tensors().items():
+        tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
+    if stage.scaler is not None:
+        tensors[TensorName(Kind.SCALER, stage.layers)] = stage.scaler.state()
+    return {str(name): tensor for name, tensor in tensors.items() if name.of not in stage.copied}
+
+
+def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> dict[str, dict[str, Tensor]]:
+    """The tensors of one kind, of all or of some `names`, on the CPU: weight, buffer, layer or series -> key -> tensor.
+
+    Raises:
+        ConfigError: a file holds something else.
+    """
+
+    def selects(text: str) -> bool:
+        name = TensorName.parse(text)
+        return name.kind is kind and (names is None or name.of in names)
+
+    loaded: dict[str, dict[str, Tensor]] = {}
+    for path in (folder / entry.name for entry in manifest.entries(folder)):
+        if path.suffix == tensor_file.SUFFIX:
+            try:
+                tensors = tensor_file.read(path, selects)
+            except ValueError as error:
+                raise ConfigError(f"{path}: holds tensors that no checkpoint has: {error}") from error
+            for name, tensor in ((TensorName.parse(text), tensor) for text, tensor in tensors.items()):
+                loaded.setdefault(name.of, {})[name.key] = tensor
+    return loaded
+
+
+def restore(stage: BaseStage, folder: Path, step: int) -> None:
+    """Loads a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
+
+    Raises:
+        ConfigError: the checkpoint was saved from another model.
+    """
+    local_names: dict[str, str] = {}
+    for local, full in stage.full_names.items():
+        local_names.setdefault(full, local)  # of a weight that layers of the stage share, the optimizer knows the first
+    model = load_tensors(folder, Kind.MODEL, local_names)
+    if missing := local_names.keys() - model.keys():
+        raise ConfigError(f"resume={folder}: was saved from another model, without {min(missing)}")
+    with torch.no_grad():
+        for full, target in stage.state().items():
+            target.copy_(model[full][""])
+    statistics: dict[str, dict[str, Tensor]] = {}
+    for full, values in load_tensors(folder, Kind.STATISTIC, local_names).items():
+        for statistic, value in values.items():
+            statistics.setdefault(statistic, {})[local_names[full]] = value
+    # the same stage's scale, else the smallest of other stages; none if the loss was not scaled before
+    if stage.scaler is not None and (scales := load_tensors(folder, Kind.SCALER)):
+        saved = scales.get(stage.layers) or min(scales.values(), key=lambda state: state[""][0].item())
+        stage.scaler.load_state(saved[""])
+    optimizer = load_tensors(folder, Kind.OPTIMIZER, local_names)
+    stage.optimizer.load_state({local_names[full]: state for full, state in optimizer.items()})
+    carried = load_tensors(folder, Kind.CARRIED, stage.carried.names)
+    in_order = {layer: [state[key] for key in sorted(state, key=int)] for layer, state in carried.items()}
+    stage.carried.restore({layer: tuple(t.to(stage.device) for t in tensors) for layer, tensors in in_order.items()})
+    stage.resume_at(step, statistics)
+
+
+def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
+    """Lets the optimizer take a step from what the checkpoint holds of its smallest weight.
+
+    Raises:
+        ConfigError: the optimizer needs other state.
+    """
+    states = load_tensors(folder, Kind.OPTIMIZER)
+    if not states:
+        return
+    smallest, state = min(states.items(), key=lambda item: sum(tensor.numel() for tensor in item[1].values()))
+    parameter = nn.Parameter(model_state(folder)[smallest])
+    parameter.grad = torch.zeros_like(parameter)
+    try:
+        optimizer = build_torch_optimizer(settings, [parameter])
+        optimizer.state[parameter] = state
+        optimizer.step()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"optimizer: with its new settings {settings.target.path} cannot continue from the state in {folder} "
+            f"({type(error).__name__}: {error}); leave them as they were, or start a new run without resume"
+        ) from error
+
+
+def load_history(folder: Path) -> dict[str, Tensor]:
+    """The series that the run had recorded, by name."""
+    return {f"{Kind.HISTORY}.{name}": values[""] for name, values in load_tensors(folder, Kind.HISTORY).items()}
+
+
+def model_state(folder: Path) -> dict[str, Tensor]:
+    """The whole model's weights and buffers; a tied one under its first name alone."""
+    return {name: values[""] for name, values in load_tensors(folder, Kind.MODEL).items()}
+
+
+def named_state(folder: Path) -> dict[str, Tensor]:
+    """The whole model's state dict under all the names that its own module has."""
+    state = model_state(folder)
+    aliases = load_progress(folder).get("aliases", {})
+    return state | {name: state[first] for name, first in aliases.items() if first in state}
+
+
+def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:
+    """A checkpoint's model for this chain.
+
+    Raises:
+        ConfigError: it was saved from another model.
+    """
+    state, expected = named_state(folder), chain.module.state_dict()
+    if wrong := set(expected) ^ set(state):
+        raise ConfigError(f"{folder}: was saved from another model; only one of the two has {min(wrong)}")
+    for name, tensor in expected.items():
+        if isinstance(tensor, Tensor) and tensor.shape != state[name].shape:
+            there, here = tuple(state[name].shape), tuple(tensor.shape)
+            raise ConfigError(f"{folder}: was saved from another model; {name} is {there} there and {here} here")
+    for name, first in chain.aliases().items():
+        if state[name] is not state[first] and not torch.equal(state[name], state[first]):
+            raise ConfigError(
+                f"{folder}: was saved with model.untie=true; {name} and {first} are two weights there, and one here"
+            )
+    return state

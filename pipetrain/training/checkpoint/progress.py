@@ -1,0 +1,110 @@
+"""progress.json of a checkpoint: the position of the run, validated before use, as another program may write it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from pipetrain.errors import is_whole
+from pipetrain.training.timetable import Timetable
+
+
+@dataclass
+class TrainingState:
+    """Position of a run between two steps.
+
+    Attributes:
+        target: metrics at which the run ends; None for none.
+        step: number of steps trained so far.
+        reached: step, epoch and time at which the run reached its target; None before.
+        measured: report of every stage at the end of the last epoch.
+        extra_drains: steps after which the pipeline of an asynchronous schedule drained though the settings do not ask
+            for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
+        metrics: of an evaluation at this very step, in the process of the last stage.
+        evaluation_due: True if the run has yet to be evaluated at this very step.
+    """
+
+    target: Mapping[str, float] | None = None
+    step: int = 0
+    reached: Mapping[str, Any] | None = None
+    measured: list[dict[str, Any]] = field(default_factory=list)
+    extra_drains: list[int] = field(default_factory=list)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    evaluation_due: bool = False
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any], target: Mapping[str, float] | None, timetable: Timetable) -> Self:
+        """The state in a checkpoint, for a run with this target and timetable; that of a fresh run if it is empty."""
+        step = progress.get("step", 0)
+        return cls(
+            target=target,
+            step=step,
+            reached=progress.get("target") if progress.get("target_wanted") == target else None,
+            measured=progress.get("per_stage", []),
+            extra_drains=[*progress.get("extra_drains", ())],
+            metrics=progress.get("metrics", {}),
+            evaluation_due=bool(progress.get("evaluation_due")) and timetable.evaluates(step),
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the progress."""
+        return {
+            "step": self.step,
+            "target": self.reached,
+            "target_wanted": self.target,
+            "per_stage": self.measured,
+            "extra_drains": self.extra_drains,
+            "metrics": self.metrics,
+            "evaluation_due": self.evaluation_due,
+        }
+
+    def ended(self, timetable: Timetable) -> bool:
+        """True if the run has reached its target or made its last step."""
+        return self.reached is not None or self.step == timetable.total_steps
+
+
+_REQUIRED = {"step": ("count", "a number of steps"), "model": ("text", "text"), "dataset": ("text", "text")}
+_OPTIONAL = {
+    "steps_per_epoch": ("positive", "a number of steps"),
+    "vocabulary_sha256": ("text?", "text"),
+    "target": ("{any}?", "a mapping"),
+    "target_wanted": ("{number}?", "a mapping of metrics"),
+    "per_stage": ("[{any}]", "a list of stages"),
+    "extra_drains": ("[count]", "a list of steps"),
+    **dict.fromkeys(("metrics", "final", "best"), ("{number?}", "a mapping of metrics")),  # null: it was not finite
+    **dict.fromkeys(("best_step", "best_epoch"), ("{count}", "a mapping of numbers")),
+    "evaluation_due": ("flag", "true or false"),
+    **dict.fromkeys(("aliases", "untied"), ("{text}", "a mapping of names")),
+    **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
+}
+"""Fields that a checkpoint of an older version may lack."""
+_SCALARS: dict[str, Callable[[Any], bool]] = {
+    "any": lambda _value: True,
+    "count": lambda value: is_whole(value) and value >= 0,
+    "positive": lambda value: is_whole(value) and value > 0,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "text": lambda value: isinstance(value, str),
+    "flag": lambda value: isinstance(value, bool),
+}
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    """True if a value is of a kind: one of `_SCALARS`, {kind} for a mapping, [kind] for a list, kind? for or null."""
+    if kind.endswith("?"):
+        return value is None or _is_a(kind[:-1], value)
+    if kind.startswith("{"):
+        return isinstance(value, dict) and all(_is_a(kind[1:-1], each) for each in value.values())
+    if kind.startswith("["):
+        return isinstance(value, list) and all(_is_a(kind[1:-1], each) for each in value)
+    return _SCALARS[kind](value)
+
+
+def progress_fault(progress: Any) -> str | None:
+    """Fault of the progress, as the continuation of `damaged:`; None if it is valid."""
+    if not isinstance(progress, Mapping):
+        return "it holds no fields"
+    if missing := [name for name in _REQUIRED if name not in progress]:
+        return f"it has no {missing[0]}"
+    for name, (kind, words) in {**_REQUIRED, **_OPTIONAL}.items():
+        if name in progress and not _is_a(kind, progress[name]):
+            return f"its {name} is not {words}"
+    return None

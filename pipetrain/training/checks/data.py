@@ -1,0 +1,48 @@
+"""Checks of the data set: model and loss can use its samples."""
+
+from collections.abc import Iterator
+
+from pipetrain.config.settings import Settings
+from pipetrain.training.builders.model import build_arithmetic, derived_from_data
+from pipetrain.training.builders.optimizer import build_rate
+from pipetrain.training.checks.dry_run import evaluation_dry_run
+from pipetrain.training.checks.loss import check_loss
+from pipetrain.training.checks.ranges import check_labels, check_samples, check_vocabulary
+from pipetrain.training.components import Components
+from pipetrain.training.whole_model import problem_of, whole_model_metrics
+
+
+def check_data(settings: Settings, components: Components) -> Iterator[str]:
+    """Notes on the data set, such as samples that it leaves out.
+
+    Raises:
+        ConfigError: the model, the loss or a metric does not accept its samples, or no learning rate can be built.
+    """
+    data, chain, trial, labels = components.data, components.chain, components.trial, components.labels
+    if derived := derived_from_data(settings.model.target, data.dataset):
+        values = ", ".join(f"model.{name}={value}" for name, value in derived.items())
+        yield f"{values}: as the data show, which have no such attributes"
+    yield from getattr(data.dataset, "notes", ())
+    if (dropped := data.train.dropped) and hasattr(data.dataset.train, "batches"):
+        yield f"{dropped} samples are in no minibatch, as the data set makes them"
+    elif dropped:
+        limit = settings.train.microbatches
+        yield f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"
+    if settings.dataset.pin_memory and components.device == "cpu":
+        yield "dataset.pin_memory=true changes nothing: device=cpu copies no minibatch"
+    if labels is not None:
+        check_labels(settings, data, trial, labels)
+    if trial.tokens is not None:
+        check_vocabulary(settings, trial.tokens)
+    of_whole_model = whole_model_metrics(settings, data.dataset, chain)
+    decoded = () if of_whole_model is None else tuple(of_whole_model.decoding.metrics)
+    yield from check_loss(settings, trial, components.loss, components.metrics, decoded)
+    build_rate(settings, components.timetable)(0)  # which otherwise only workers do
+    check_samples(settings, data, labels, trial.tokens)
+    if not settings.eval.every_epochs:
+        return
+    if (evaluated := evaluation_dry_run(data, chain, trial, build_arithmetic(settings.train))) is not None:
+        check_loss(settings, evaluated, components.loss, components.metrics, decoded)
+    decoding = getattr(data.dataset, "decoding", None)
+    if decoding is not None and settings.eval.decode and (problem := problem_of(decoding, chain)) is not None:
+        yield f"warning: evaluations generate no texts: {problem}"

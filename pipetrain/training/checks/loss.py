@@ -1,0 +1,123 @@
+"""Checks of the loss: it accepts the model's outputs and the targets, and reports the requested metrics."""
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import did_you_mean
+from pipetrain.errors import ConfigError, RunError
+from pipetrain.executors.evaluation import PartScore, metrics_of
+from pipetrain.failure import described
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of
+from pipetrain.tensors import Tensors
+from pipetrain.training.checks.dry_run import DryRun, types_and_shapes
+
+
+def check_loss(
+    settings: Settings, trial: DryRun, loss: Loss, further: Metrics = NO_METRICS, decoded: Sequence[str] = ()
+) -> list[str]:
+    """Scores two samples, as every evaluation does, unless the run never evaluates.
+
+    Args:
+        settings: of the run.
+        trial: the model's outputs for two samples.
+        loss: of the run.
+        further: metrics in addition to those of the loss.
+        decoded: names of the metrics of generated texts.
+
+    Returns:
+        Notes on the loss, and on metrics that cannot be computed from two samples.
+
+    Raises:
+        ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target`,
+            `checkpoint.metric` or `sweep.objective` names no metric.
+    """
+    if not settings.eval.every_epochs:
+        return []
+    of_loss = [*_metrics(settings, trial, loss), *decoded]
+    if twice := [name for name in further.fresh if name in of_loss]:
+        raise ConfigError(f"metrics.{twice[0]}: evaluations already have a metric of this name; choose another")
+    with warnings.catch_warnings(action="ignore"):  # of so few samples
+        notes = _check_further(trial, further)
+    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+        notes.append("warning: the loss has parameters, which stay unchanged: only those of the model are trained")
+    metrics = [*of_loss, *further.fresh]
+    target, best = settings.train.target, settings.checkpoint.metric
+    named = [(f"train.target={target}", name) for name in target or {}] + [(f"checkpoint.metric={best}", best)]
+    if (objective := settings.sweep.objective) is not None:
+        named.append((f"sweep.objective={objective}", objective))
+    for given, name in named:
+        if name not in metrics:
+            instead = did_you_mean(name, metrics) or f"; an evaluation gives {', '.join(metrics)}"
+            raise ConfigError(f"{given}: no metric {name}{instead}")
+    return notes
+
+
+def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:
+    try:
+        score = PartScore.of(loss, trial.outputs, trial.targets)
+        _check_gradient(loss, trial)
+        if hasattr(loss, "metrics"):
+            _check_sums(loss, trial, score)
+    except Exception as error:
+        raise ConfigError(f"loss._target_={settings.loss.path}: {_reason(error, trial)}") from error
+    return list(metrics_of([score]))
+
+
+def _check_gradient(loss: Loss, trial: DryRun) -> None:
+    """Checks that autograd finds a way from the loss to the outputs."""
+    outputs = [each.clone().requires_grad_() if each.is_floating_point() else each for each in trial.outputs]
+    with torch.enable_grad():
+        mean = loss(*(each.clone() for each in outputs), *trial.targets)
+    if not mean.requires_grad:
+        raise RunError("no gradient flows from the loss to the outputs of the model: nothing could be learned")
+
+
+def _check_sums(loss: Loss, trial: DryRun, together: PartScore) -> None:
+    """Checks that the hits among several samples are the sum of those among each."""
+    samples = range(len(trial.targets[0]))
+    try:
+        alone = [correct_counts(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
+        counts = [count_of(loss, _row(trial.targets, i)) for i in samples]
+    except Exception:  # a metric that takes no minibatch of one sample, which there may never be
+        return
+    for name, hits in together.hits.items():
+        each = [float(found[name]) for found in alone]
+        for value, count in zip(each, counts, strict=True):
+            check_hits(name, value, count)
+        if sum(each) != float(hits):
+            raise RunError(
+                f"`metrics` of the loss: {name} is {float(hits):g} for {len(samples)} samples together, but "
+                f"{', '.join(f'{value:g}' for value in each)} for each alone, so it is not a number of hits; a "
+                "metric that is not a count of hits, such as F1, belongs in `metrics`: docs/metrics.md"
+            )
+
+
+def _row(tensors: Tensors, index: int) -> Tensors:
+    return tuple(tensor[index : index + 1] for tensor in tensors)
+
+
+def _check_further(trial: DryRun, further: Metrics) -> list[str]:
+    """Updates the metrics with two samples, too few for some, such as correlations."""
+    notes = []
+    for name, metric in further.fresh.items():
+        try:
+            evaluated = Metrics({name: metric}).begin()
+            evaluated.update((*trial.outputs, *trial.targets))
+        except RunError as error:
+            raise ConfigError(_reason(error, trial)) from error
+        try:
+            evaluated.values()
+        except RunError as error:
+            notes.append(f"warning: {error}; this was with two samples, and may work with the whole evaluation set")
+    return notes
+
+
+def _reason(error: Exception, trial: DryRun) -> str:
+    return (
+        f"{described(error).rstrip('.')}; for outputs {types_and_shapes(trial.outputs)} of the model and targets "
+        f"{types_and_shapes(trial.targets)} of the data set"
+    )

@@ -1,0 +1,133 @@
+"""Checks of the layer chain: stages, precision, methods and checkpoints can handle it."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.pipeline_rules import PipelineRules
+from pipetrain.models.ties import ties_between
+from pipetrain.planner.partition.finegrained import check_tied_units
+from pipetrain.program.planned_operations import rebinds_weights
+from pipetrain.schedules import ListSchedule
+from pipetrain.training.builders.model import build_arithmetic, first_inputs
+from pipetrain.training.checkpoint import tensor_file
+from pipetrain.training.checks.layers import (
+    check_batch_norm,
+    check_cut,
+    check_recomputation,
+    check_stateful_data,
+    weight_derived_layers,
+)
+from pipetrain.training.components import Components
+
+
+def check_model(settings: Settings, components: Components) -> Iterator[str]:
+    """Notes on the model: ties, precision, tensors derived from weights.
+
+    Raises:
+        ConfigError: stages, precision, method or checkpoints cannot handle a layer.
+    """
+    chain, data = components.chain, components.data
+    if chain.recorded:
+        inputs, arithmetic = first_inputs(data.dataset), build_arithmetic(settings.train)
+        check_cut(chain, inputs, settings.model.output, settings.seed, arithmetic)
+    yield from chain.notes
+    yield from _ties(settings, components)
+    changing = _changing_method(settings, components)
+    yield from _arithmetic(settings, components, changing)
+    check_stateful_data(chain, {"train": data.train, "eval": data.evaluation})
+    for name, value in chain.module.state_dict().items():
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
+            kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise ConfigError(f"model: {name} is a {kind}, which checkpoints cannot hold; dense numbers work")
+    if changing is not None:
+        yield from _derived_weights(settings, components, changing)
+    normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in chain.module.modules())
+    if normalizes and min(map(len, data.train.minibatches(0))) // settings.train.microbatches == 1:
+        check_batch_norm(chain, data.example)
+    if components.segments is not None:
+        check_recomputation(chain, data.example)
+
+
+def _ties(settings: Settings, components: Components) -> list[str]:
+    chain = components.chain
+    if not settings.model.untie:
+        if not components.plan.finegrained:
+            return [
+                f"{tie}, which sum its gradients before each update"
+                for tie in ties_between(chain, components.plan.bounds)
+            ]
+        if not all(phase.rules.schedule.synchronous for phase in components.phases):
+            check_tied_units(chain, components.plan.bounds)
+        return []
+    own = [f"{name} is a weight of its own beside {was}" for name, was in chain.untied.items()]
+    return [f"model.untie=true: {', '.join(own) or 'no layers share a weight, so nothing changes'}"]
+
+
+def _arithmetic(settings: Settings, components: Components, changing: str | None) -> list[str]:
+    """Notes on precision; `changing` is the first method whose backward may read other weights than its forward."""
+    train, schedules = settings.train, [phase.rules.schedule for phase in components.phases]
+    unlisted = [schedule for schedule in schedules if not isinstance(schedule, ListSchedule)]
+    if train.precision == "fp16" and (components.plan.finegrained or unlisted):
+        where = "partition=finegrained" if components.plan.finegrained else f"schedule={unlisted[0].name}"
+        raise ConfigError(f"train.precision=fp16: {where} leaves no room to scale the loss; train.precision=bf16 works")
+    if train.compile:
+        check_compiler(components.device)
+    if train.compile and changing is not None and train.precision != "fp32":
+        raise ConfigError(
+            f"train.compile=true: with train.precision={train.precision} compiled layers keep casts of the weights "
+            f"that their forward read, and method={changing} has the backward read others; take train.precision=fp32, "
+            "or leave train.compile out"
+        )
+    if train.precision != "fp16":
+        return []
+    alone = "each stage by itself, since asynchronous stages cannot wait for each other's gradients"
+    together = all(schedule.synchronous for schedule in schedules)
+    skipped = f"an update whose gradients are not finite is skipped by {'all stages alike' if together else alone}"
+    return [f"train.precision=fp16: the loss is scaled; {skipped}"]
+
+
+def _derived_weights(settings: Settings, components: Components, changing: str) -> Iterator[str]:
+    layers = weight_derived_layers(components.chain, components.data.example, build_arithmetic(settings.train))
+    if layers:
+        named = ", ".join(layers)
+        saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
+        if len(layers) > 1:
+            saving = f"layers {named} save tensors derived from their weights; the backward pass will use them"
+        yield f"warning: {saving} unchanged although method={changing} asks for another weight version"
+
+
+def _changing_method(settings: Settings, components: Components) -> str | None:
+    """The first method whose backward may find other weights than its forward read."""
+    phases = zip(components.phases, settings.phases, strict=True)
+    return next((chosen.choices["method"] for phase, chosen in phases if _backward_reads_others(phase.rules)), None)
+
+
+def _backward_reads_others(rules: PipelineRules) -> bool:
+    if rules.schedule.synchronous:
+        return False
+    minibatches = rules.steady + 2
+    some = sorted({0, rules.num_stages // 2, rules.num_stages - 1})
+    return any(rebinds_weights(rules.planned(rules.replicas.workers_of(r)[0], minibatches)) for r in some)
+
+
+def check_compiler(device: str) -> None:
+    """Checks that what torch generates can be compiled for `device`, cpu or cuda.
+
+    Raises:
+        ConfigError: a compiler is missing.
+    """
+    if device == "cuda" and importlib.util.find_spec("triton") is None:
+        raise ConfigError("train.compile=true: torch generates Triton code for CUDA, and there is no module triton")
+    command = os.environ.get("CXX", "g++")
+    if device == "cpu" and shutil.which(command) is None:
+        raise ConfigError(
+            f"train.compile=true: torch generates C++, and there is no compiler {command}; install one, or name it in "
+            "the environment variable CXX"
+        )

@@ -1,0 +1,190 @@
+"""Checks of the pipeline: executor, schedules, methods and replicas work together."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+from pipetrain.config.phases import naming_phase
+from pipetrain.config.schema import TrainConfig
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.messages.links import given_bytes_per_s
+from pipetrain.executors.pipeline_rules import PipelineRules
+from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
+from pipetrain.libraries.processes import usable_cores
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.stateful_layer import stateful_layers
+from pipetrain.models.ties import ties_between
+from pipetrain.schedules import ListSchedule, Placement, Schedule
+from pipetrain.training.builders.optimizer import build_torch_optimizer
+from pipetrain.training.components import Components
+
+_THREADS_PER_CORE = 16
+"""Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
+
+
+def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
+    """Notes on replicas, partition, clipping and idle stages.
+
+    Raises:
+        ConfigError: executor, schedules, methods and replicas do not work together.
+    """
+    yield from _replicas(settings, components)
+    if components.plan.finegrained:
+        _check_finegrained(settings)
+    yield from components.account
+    if not settings.executor.simulated:
+        _check_distributed(settings, components)
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
+        with naming_phase(chosen.number):
+            yield from _lists(settings, components, phase.rules)
+            yield from _method(settings, components.chain, phase.rules)
+            yield from _clipping(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
+    if not components.plan.finegrained:
+        yield from unfilled(
+            [phase.rules.schedule for phase in components.phases], len(components.plan.bounds), settings.train
+        )
+    steps = components.timetable.steps_per_epoch
+    for chosen in settings.phases:
+        depth = chosen.schedule.options.get("depth")
+        if depth is not None and depth > steps:
+            with naming_phase(chosen.number):
+                raise ConfigError(
+                    f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
+                )
+    most = _THREADS_PER_CORE * usable_cores()
+    for name, number in (("threads", settings.threads), ("dataset.workers", settings.dataset.workers)):
+        if number is not None and number > most:
+            raise ConfigError(
+                f"{name}={number}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
+            )
+
+
+def _check_finegrained(settings: Settings) -> None:
+    train = settings.train
+    if not settings.executor.simulated:
+        raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
+    if settings.trace:
+        raise ConfigError("trace=true: with partition=finegrained no stage runs by itself; leave trace out")
+    if train.recompute and train.recompute_boundaries is None:
+        raise ConfigError(
+            "train.recompute=true: with partition=finegrained stages begin inside layers; name the layers that "
+            "segments begin with, such as train.recompute_boundaries=[0]"
+        )
+
+
+def _check_distributed(settings: Settings, components: Components) -> None:
+    """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
+    given_bytes_per_s()
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
+        if phase.rules.method.simulated_only:
+            with naming_phase(chosen.number):
+                raise ConfigError(
+                    f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
+                    "executor=simulated"
+                )
+    if settings.train.recompute_boundaries is not None:
+        raise ConfigError(
+            f"train.recompute_boundaries={settings.train.recompute_boundaries}: recomputation across stages is "
+            "simulated only; use executor=simulated, or train.recompute=true, where each stage recomputes by itself"
+        )
+
+
+def _lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
+    if not isinstance(rules.schedule, ListSchedule):
+        check_unlisted(settings, rules.schedule, components.data.train)
+        _check_devices(components.device, components.placement)
+        return notes_of(rules.schedule, components.placement)
+    if not components.plan.finegrained:  # its stages exchange nothing, and their lists are long
+        rules.lists(2 * rules.steady + max(rules.replicas.counts))
+    return []
+
+
+def _check_devices(device: str, placement: Placement) -> None:
+    """A library that moves the device's own memory needs a device for each process.
+
+    Which devices the processes of an outer launcher have is known when they meet: each may see its own alone.
+    """
+    here = placement.num_processes
+    if device == "cuda" and "RANK" not in os.environ and torch.cuda.device_count() < here:
+        raise ConfigError(
+            f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
+            f"are {torch.cuda.device_count()}; device=cpu works"
+        )
+
+
+def _method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> Iterable[str]:
+    parameters: list[nn.Parameter] = [p for p in chain.module.parameters() if p.requires_grad]
+    if not parameters:
+        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
+    rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, parameters))
+    return rules.method.notes(rules.contexts)
+
+
+def _clipping(limit: float | None, rules: PipelineRules, method: str) -> list[str]:
+    if limit is None:
+        return []
+    where = "per stage, since asynchronous stages have no common norm"
+    if not rules.replicas.even:
+        where = "per stage, since stages with unlike numbers of replicas update at other times"
+    elif rules.schedule.synchronous:
+        where = "over all stages together"
+    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
+
+
+def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> list[str]:
+    """A warning for each schedule that only microbatches fill, where there is one."""
+    if train.microbatches > 1 or stages == 1:
+        return []
+    enough = (n for n in range(stages, train.batch_size + 1) if train.batch_size % n == 0)
+    advice = f"set train.microbatches={n}" if (n := next(enough, None)) else "set train.microbatches"
+    return [
+        f"warning: train.microbatches=1: under schedule={schedule.name} only one of the {stages} stages works at a "
+        f"time, as in plain training; {advice} to run them side by side"
+        for schedule in schedules
+        if isinstance(schedule, ListSchedule) and schedule.synchronous and schedule.in_flight(0, stages, stages) > 1
+    ]
+
+
+def _replicas(settings: Settings, components: Components) -> list[str]:
+    """Notes on minibatches per update and learning rates of replicated stages."""
+    replicas = components.phases[0].rules.replicas
+    if not replicas.several:
+        return []
+    of_plan = "the plan's " if settings.replicas.counts is None else ""
+    given = f"{of_plan}partition.replicas={list(replicas.counts)}"
+    _check_replicated_model(given, components)
+    if components.plan.finegrained:
+        raise ConfigError(f"{given}: partition=finegrained has no replicas; any other partition has")
+    if settings.train.precision == "fp16":
+        raise ConfigError(
+            f"{given}: replicas cannot scale the loss of train.precision=fp16; train.precision=bf16 works"
+        )
+    steps, most = components.timetable.steps_per_epoch, max(replicas.counts)
+    if most > steps:
+        raise ConfigError(
+            f"{given}: an epoch, after which the pipeline drains, has {steps} minibatches, too few for {most} replicas "
+            f"to share; partition.replicas of at most {steps}, or a smaller train.batch_size, work"
+        )
+    several = [(r, n) for r, n in enumerate(replicas.counts) if n > 1]
+    notes = [f"stage {r} has {n} replicas, and updates with the mean gradient of {n} minibatches" for r, n in several]
+    if settings.replicas.scale_lr and not replicas.even:
+        scales = ", ".join(f"{n / replicas.counts[0]:.4g}" for n in replicas.counts)
+        notes.append(f"partition.scale_lr=true: learning rates of the stages times {scales}")
+    return notes
+
+
+def _check_replicated_model(given: str, components: Components) -> None:
+    chain = components.chain
+    if components.plan.finegrained:
+        return
+    if ties := ties_between(chain, components.plan.bounds):
+        raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
+    carrying = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
+    if carrying:
+        raise ConfigError(
+            f"{given}: layer {carrying[0]} carries its state from minibatch to minibatch, and the next one goes to "
+            "another replica; a model that carries none works"
+        )

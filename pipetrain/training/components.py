@@ -1,0 +1,169 @@
+"""The objects of a run, built by preflight to see that they can be, and in each worker to train with them."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from pipetrain.config.phases import naming_phase
+from pipetrain.config.settings import Settings
+from pipetrain.data.ranges import LabelRange
+from pipetrain.errors import ConfigError, RunError
+from pipetrain.executors.pipeline_rules import Phase
+from pipetrain.executors.torch_pipelining.limits import common_placement
+from pipetrain.libraries import lazy_compiler
+from pipetrain.losses import Loss, Metrics
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
+from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
+from pipetrain.planner.run_plan import Plan, make_plan
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.schedules import Placement
+from pipetrain.training.builders.data import Data, build_data
+from pipetrain.training.builders.loss import build_loss, build_metrics
+from pipetrain.training.builders.machine import device_of
+from pipetrain.training.builders.model import build_arithmetic, build_model
+from pipetrain.training.builders.pipeline import (
+    build_partition_rule,
+    build_phases,
+    build_recompute_segments,
+    build_schedule,
+    replica_counts,
+)
+from pipetrain.training.builders.weight_traffic import weight_memory_traffic
+from pipetrain.training.checks.dry_run import DryRun, training_dry_run
+from pipetrain.training.checks.ranges import label_range
+from pipetrain.training.job import Job
+from pipetrain.training.profiling.auto_partition import plan_cuts
+from pipetrain.training.timetable import Timetable, replayed_drains, timetable_of
+
+
+@dataclass(frozen=True)
+class Components:
+    """The objects of a run; the properties among them are built when they are first read.
+
+    Attributes:
+        device: cpu or cuda.
+        account: lines on how the cuts were planned, if they were.
+
+    Raises:
+        ConfigError: from a property, if its object cannot be built.
+    """
+
+    settings: Settings
+    device: str
+    data: Data
+    chain: LayerChain
+    timetable: Timetable
+    plan: Plan
+    account: list[str] = field(default_factory=list)
+
+    @cached_property
+    def segments(self) -> RecomputeSegments | None:
+        """Stages that recompute together; None if none recomputes."""
+        if self.plan.finegrained:
+            stage_of = stages_of_layers(weight_units(self.chain), self.plan.bounds)
+        else:
+            stage_of = {first: r for r, (first, _) in enumerate(self.plan.bounds)}
+        return build_recompute_segments(self.settings.train, len(self.plan.bounds), stage_of)
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """Schedule and method of each phase."""
+        settings, timetable, num_stages = self.settings, self.timetable, len(self.plan.bounds)
+        replicas = replace(settings.replicas, counts=self.plan.replicas)
+        try:
+            return build_phases(settings, timetable, num_stages, self.segments, replicas)
+        except ConfigError as error:
+            if replicas == settings.replicas:
+                raise
+            build_phases(settings, timetable, num_stages, self.segments)  # raises if they are not the reason
+            path = settings.partition.options.get("path")
+            where = "partition=auto" if path is None else f"partition.path={path}"
+            raise ConfigError(
+                f"{where}: its stages have replicas, {'-'.join(map(str, replicas.counts or ()))}: {error}; or "
+                "planner.straight=true plans without"
+            ) from error
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Process of each stage."""
+        return common_placement([phase.rules.schedule for phase in self.phases], len(self.plan.bounds))
+
+    @cached_property
+    def loss(self) -> Loss:
+        """Loss of the last stage."""
+        return build_loss(self.settings, self.data.dataset)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Metrics of evaluations in addition to those of the loss."""
+        return build_metrics(self.settings)
+
+    @cached_property
+    def trial(self) -> DryRun:
+        """The model's outputs for the first samples."""
+        return training_dry_run(self.data, self.chain, build_arithmetic(self.settings.train))
+
+    @cached_property
+    def labels(self) -> LabelRange | None:
+        """Range of the labels that the model can learn; None if the loss is not over classes."""
+        return label_range(self.settings.model.target, self.data.dataset, self.trial, self.loss)
+
+
+def build(settings: Settings, resume: Path | None = None) -> Components:
+    """The objects of a run, before it starts.
+
+    Args:
+        settings: of the run.
+        resume: the checkpoint to continue from.
+
+    Raises:
+        ConfigError: an object cannot be built.
+    """
+    settings.check_targets()
+    device = device_of(settings.device)
+    rule = build_partition_rule(settings)
+    data = build_data(settings)
+    chain = build_model(settings, data.dataset)
+    timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
+    shares_weights = True
+    for phase in settings.phases:
+        with naming_phase(phase.number):
+            shares_weights &= build_schedule(phase).synchronous
+    account: list[str] = []
+    if isinstance(rule, AutoPartition):
+        rule, account = plan_cuts(settings, rule, resume, data, chain, shares_weights=shares_weights)
+    if isinstance(rule, FineGrained):
+        plan = rule.plan(chain, data.example)
+    else:
+        traffic = weight_memory_traffic(settings, timetable)
+        plan = make_plan(chain, rule, data.example, traffic, shares_weights=shares_weights)
+    if isinstance(rule, PlannedPartition):
+        plan = rule.timed(plan)
+    plan = replace(plan, replicas=replica_counts(settings, rule))
+    return Components(settings, device, data, chain, timetable, plan, account)
+
+
+def build_in_worker(job: Job, device: torch.device) -> Components:
+    """The objects of a run in one of its processes, with the plan and the timetable of the job.
+
+    Raises:
+        RunError: the model has other layers than in preflight.
+    """
+    lazy_compiler.install()
+    torch.set_num_threads(job.threads)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    data = build_data(job.settings)
+    data.expect(job.labels, job.tokens)
+    if job.settings.dataset.pin_memory and device.type == "cuda":
+        data.train.pinned = data.evaluation.pinned = True  # reads into page-locked memory
+    chain = build_model(job.settings, data.dataset)
+    if not job.plan.finegrained and len(chain) != job.plan.bounds[-1][1]:
+        raise RunError(
+            f"model: {len(chain)} layers here, but {job.plan.bounds[-1][1]} when the run was prepared; its code must "
+            "build the same layers in every process"
+        )
+    return Components(job.settings, job.device, data, chain, job.timetable, job.plan)

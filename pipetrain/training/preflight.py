@@ -1,0 +1,72 @@
+"""Everything that can be wrong with a run, found before a process is started or a file overwritten."""
+
+import os
+
+from pipetrain.config.settings import Settings
+from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
+from pipetrain.libraries import lazy_compiler
+from pipetrain.libraries.processes import usable_cores
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.machine import device_at
+from pipetrain.training.checks.data import check_data
+from pipetrain.training.checks.model import check_model
+from pipetrain.training.checks.pipeline import check_pipeline
+from pipetrain.training.components import Components, build
+from pipetrain.training.job import Job
+from pipetrain.training.provenance import provenance
+from pipetrain.training.resume import check_start, find_checkpoint
+
+
+def prepare(settings: Settings, run: RunDirectory) -> Job:
+    """Builds everything once and checks that it goes together.
+
+    Raises:
+        ConfigError: the first setting that cannot work.
+    """
+    lazy_compiler.install()
+    resume, resume_notes = find_checkpoint(settings, run)
+    components = build(settings, resume)
+    placement, labels, tokens = components.placement, components.labels, components.trial.tokens
+    notes = [note for check in (check_model, check_data, check_pipeline) for note in check(settings, components)]
+    finished = False
+    if resume is not None:
+        finished, missing = check_start(resume, run, components)
+        resume_notes += missing
+    processes = 1 if components.plan.finegrained else placement.num_processes
+    return Job(
+        settings=settings,
+        run=run,
+        plan=components.plan,
+        timetable=components.timetable,
+        placement=placement,
+        threads=settings.threads or max(1, usable_cores() // processes),
+        device=components.device,
+        resume=resume,
+        finished=finished,
+        labels=labels,
+        tokens=tokens,
+        lower_is_better=components.metrics.lower_is_better,
+        provenance=provenance(components.device),
+        notes=list(dict.fromkeys([*notes, *_transport_notes(components), *resume_notes])),
+    )
+
+
+def _transport_notes(components: Components) -> list[str]:
+    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet."""
+    processes = components.placement.num_processes
+    if components.device == "cpu" or components.settings.executor.simulated or processes == 1:
+        return []
+    if "RANK" in os.environ:
+        return ["messages: over NCCL if each process has its own GPU, else over Gloo; summary.json has the transport"]
+    devices = [device_at(components.device, process) for process in range(processes)]
+    transport = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
+    way = "from GPU to GPU over NCCL" if transport.direct else "through host memory over Gloo"
+    return [f"messages: {way}, as {transport.reason}"]
+
+
+def stage_devices(job: Job) -> list[str]:
+    """The device of each stage."""
+    if job.device == "cpu":
+        return ["cpu"] * job.num_stages
+    simulated = job.settings.executor.simulated
+    return [str(device_at(job.device, 0 if simulated else job.placement.process_of(r))) for r in range(job.num_stages)]

@@ -1,0 +1,191 @@
+"""`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept whenever it resumes."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.libraries.processes import usable_cores
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.costs.topology import Topology, check_parts, core_notes, with_cores
+from pipetrain.planner.partition.automatic import AUTO, AutoPartition, PlannedPartition, merge_layers
+from pipetrain.planner.partition.rules import unit_starts
+from pipetrain.planner.pipeline_plan import PipelinePlan
+from pipetrain.planner.planner import Planner
+from pipetrain.planner.profile.profile import HOW_TO_REFRESH, Profile
+from pipetrain.tracking import strict_json
+from pipetrain.training.builders.data import Data
+from pipetrain.training.checkpoint.store import run_of
+from pipetrain.training.profiling.profile import profile_of_chain
+from pipetrain.training.settings_diff import changes_since
+
+_DECIDING = ("partition", "planner", "topology", "profile")
+"""Sections and settings whose change makes a resumed run plan its cuts again."""
+
+
+def plan_cuts(
+    settings: Settings,
+    wanted: AutoPartition,
+    resume: Path | None,
+    data: Data,
+    chain: LayerChain,
+    *,
+    shares_weights: bool,
+) -> tuple[PlannedPartition, list[str]]:
+    """Cuts of the model, with notes for the user.
+
+    Args:
+        settings: of the run.
+        wanted: the number of stages.
+        resume: the checkpoint that the run continues from: it keeps its cuts, and nothing is measured again.
+        data: for the measurement.
+        chain: the model.
+        shares_weights: True if stages may hold copies of one weight.
+
+    Raises:
+        ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or an outer launcher
+            has started the processes, each of which would measure other times.
+    """
+    if resume is not None and (stored := stored_cuts(settings, resume)) is not None:
+        return stored, [f"partition=auto: cut as {run_of(resume)} is"]
+    if "RANK" in os.environ:
+        raise ConfigError(
+            "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
+            "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
+        )
+    starts = unit_starts(len(chain), chain.tied(buffers_alone=shares_weights))
+    counts = _numbers_of_devices(settings, wanted, len(starts))
+    profile = profile_of_chain(settings, data, chain)
+    parts = merge_layers(profile, starts)
+    best = _fastest(parts, settings, counts, straight=not wanted.replicated)
+    cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
+    seconds = [sum(parts.layers[i].compute_s for i in stage.layers) for stage in best.stages]
+    replicas = tuple(stage.replicas for stage in best.stages)
+    notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
+    return PlannedPartition(cuts, seconds, replicas), notes
+
+
+def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> PipelinePlan:
+    """The pipeline that `partition=auto` would find by a profile, in which all layers can be cut apart.
+
+    Raises:
+        ConfigError: the layers cannot be cut so often, or no pipeline fits into the devices' memory.
+    """
+    counts = _numbers_of_devices(settings, wanted, len(profile.layers))
+    return _fastest(profile, settings, counts, straight=not wanted.replicated)
+
+
+def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
+    """The cuts of the run whose checkpoint this run resumes; None if it asks for other cuts.
+
+    Raises:
+        ConfigError: the plan of that run cannot be read.
+    """
+    if any(each.setting.partition(".")[0] in _DECIDING for each in changes_since(resume, settings)):
+        return None
+    path = run_of(resume).plan
+    try:
+        plan: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
+        if plan["rule"] != AUTO:
+            return None
+        stages = plan["stages"]
+        seconds = [stage["estimated_seconds"] for stage in stages]
+        replicas = tuple(plan.get("replicas") or (1 for _ in stages))
+        return PlannedPartition([stage["first"] for stage in stages[1:]], seconds, replicas)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"resume={settings.resume}: the cuts of partition=auto are in {path}, which cannot be read; "
+            "partition=explicit takes them from you"
+        ) from error
+
+
+def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) -> list[int]:
+    """Numbers of devices among which the fastest is chosen; straight pipelines have as many stages, at most `most`."""
+    if (counts := settings.replicas.counts) is not None:
+        setting = f"partition.replicas={list(counts)}"
+        if wanted.replicated:
+            raise ConfigError(f"{setting} with partition.replicated=true: the latter has them planned; leave one out")
+        if wanted.stages not in (None, len(counts)):
+            raise ConfigError(f"{setting} with partition.stages={wanted.stages}: a number for each stage is needed")
+        check_parts(counts, most)
+        return [sum(counts)]
+    topology = settings.topology
+    fixed = any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
+    given = topology.devices is not None or fixed
+    devices = Topology.of(replace(topology, gigabytes_per_s=None), 1.0).num_devices if given else None
+    if wanted.stages is None:
+        # two at least on the CPU, as a pipeline of one stage is none
+        found = max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
+        here = devices or found
+        most = here if wanted.replicated else most
+        return [here] if fixed else list(range(min(2, here, most), min(here, most) + 1))
+    if wanted.stages > most:
+        raise ConfigError(
+            f"partition.stages={wanted.stages}: the model has {most} parts that can be cut apart; at most {most} stages"
+        )
+    if devices is not None and devices != wanted.stages:
+        raise ConfigError(
+            f"partition.stages={wanted.stages}: `topology` has {devices} devices, and each stage takes one; leave one "
+            "of the two out"
+        )
+    return [wanted.stages]
+
+
+def _on_cuda(settings: Settings) -> bool:
+    return settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
+
+
+def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, straight: bool) -> PipelinePlan:
+    """The best pipeline on one of these numbers of devices; of equally good ones, that with fewest devices."""
+    plans, problem = [], None
+    for devices in counts:
+        planned_for = settings
+        if settings.replicas.counts is None:  # otherwise `Planner` counts these
+            given = with_cores(settings, profile)
+            section = given if given.workers else replace(given, devices=devices)
+            search = replace(settings.planner, straight=straight or settings.planner.straight)
+            planned_for = replace(settings, topology=section, planner=search)
+        try:
+            plans.append(Planner.of(profile, planned_for).best())
+        except ConfigError as error:
+            problem = error
+    if not plans:
+        assert problem is not None
+        raise problem
+    if settings.planner.objective == "memory":
+        return min(plans, key=lambda plan: max(stage.memory_bytes for stage in plan.stages))
+    return min(plans, key=lambda plan: plan.time_per_minibatch_s)
+
+
+def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
+    """One-line summary of the planning."""
+    origin = f"profile={Path(settings.profile)}" if settings.profile else f"times {profile.occasion}"
+    hint = f"; {HOW_TO_REFRESH}" if profile.remembered else ""
+    number, replicated = len(best.stages), best.num_devices > len(best.stages)
+    chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
+    copies = f" with {best.replicas} replicas on {best.num_devices} devices" if replicated else ""
+    stages = f"{number} stage{'s' if number > 1 else ''}{copies}{chosen}"
+    where = f", cut before layer{'s' if len(cuts) > 1 else ''} {', '.join(map(str, cuts))}" if cuts else ""
+    full, alone = (1000 * each for each in (best.time_per_minibatch_s, best.single_device_time_s))
+    return (
+        f"partition=auto: {stages}{where}, by {origin}: {full:.2f} ms per minibatch in a full pipeline, {alone:.2f} ms "
+        f"on one device{hint}"
+    )
+
+
+def _sharing(settings: Settings, profile: Profile, processes: int) -> Iterator[str]:
+    """A note if there will be more processes than cores: the plan's assumption, and the setting that changes it."""
+    if settings.executor.simulated or _on_cuda(settings):
+        return
+    if with_cores(settings, profile).cores is not None:
+        yield from core_notes(settings, profile, processes)
+    elif processes > (cores := usable_cores()):
+        yield (
+            f"{processes} processes on {cores} cores: the cuts assume a core for each; topology.cores={cores} plans "
+            "for cores that they share"
+        )

@@ -1,0 +1,163 @@
+"""The predicted pipelines of a run's settings, one for each phase."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pipetrain.config.phases import PhaseSettings, naming_phase
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.pipeline_rules import PipelineRules
+from pipetrain.planner.costs.cut_profile import CutProfile
+from pipetrain.planner.costs.memory import MemoryModel
+from pipetrain.planner.costs.prediction import PipelineProgram, Prediction, predict
+from pipetrain.planner.costs.topology import Topology, core_notes, topology_of
+from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
+from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.partition.from_file import PartitionFromPlan
+from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
+from pipetrain.planner.profile.profile import Profile
+from pipetrain.planner.profile.profile_file import read_profile
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.training import components
+from pipetrain.training.builders.optimizer import build_torch_optimizer
+from pipetrain.training.builders.pipeline import (
+    Rule,
+    build_partition_rule,
+    build_pipeline_rules,
+    build_recompute_segments,
+)
+from pipetrain.training.builders.weight_traffic import passes_of_updates
+from pipetrain.training.checks.pipeline import unfilled
+from pipetrain.training.profiling.auto_partition import plan_by
+from pipetrain.training.profiling.profile import profile_of_chain
+
+_GIGA = 1e9
+_NO_LAYERS = (
+    "partition=finegrained cuts layers apart, and a profile is of whole layers: nothing can be predicted; "
+    "partition=even works"
+)
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """Settings of a run with the profile of its model cut into stages."""
+
+    settings: Settings
+    cut: CutProfile
+    segments: RecomputeSegments | None
+
+    @classmethod
+    def of(cls, settings: Settings, *, profile: Profile | None = None) -> "ProfiledRun":
+        """The stages that such a run would have; if the profile comes from a file, stages of its layers.
+
+        Args:
+            settings: of the run.
+            profile: of the file, if it has been read already; None: measure, or read the file.
+
+        Raises:
+            ConfigError: the settings cannot run, or the profile cannot be cut so.
+        """
+        if profile is None and settings.profile is not None:
+            profile = read_profile(Path(settings.profile))
+        if profile is None:
+            built = components.build(settings)
+            if built.plan.finegrained:
+                raise ConfigError(_NO_LAYERS)
+            profile = profile_of_chain(settings, built.data, built.chain)
+            stages = tuple(tuple(range(*bounds)) for bounds in built.plan.bounds)
+            replicas = built.plan.replicas or (1,) * len(stages)
+        else:
+            stages, replicas = _laid_out(settings, build_partition_rule(settings), profile)
+        cut = CutProfile(profile, stages, replicas, _checked_topology(settings, profile, sum(replicas)))
+        first_layers = {layers[0]: r for r, layers in enumerate(stages)}
+        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
+
+    def predictions(self) -> Iterator[tuple[PhaseSettings, Prediction]]:
+        """Prediction of each phase.
+
+        Raises:
+            ConfigError: a schedule or method cannot run on these stages, or has no operation lists.
+        """
+        for index, phase in enumerate(self.settings.phases):
+            with naming_phase(phase.number):
+                program, latency_s = self._program(self._rules(phase)), self.settings.topology.latency_s
+                yield phase, predict(self.cut, program, self.memory(index), latency_s)
+
+    def notes(self) -> list[str]:
+        """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
+        stages, phases = len(self.cut.stages), self.settings.phases
+        schedules = [self._rules(phase).schedule for phase in phases]
+        return [
+            *self.cut.profile.notes,
+            *core_notes(self.settings, self.cut.profile, sum(self.cut.replicas)),
+            *unfilled(schedules, stages, self.settings.train),
+        ]
+
+    def memory(self, phase: int, batch_size: int | None = None, activations: Sequence[float] = ()) -> list[int]:
+        """The peak of a device of each stage in bytes.
+
+        Args:
+            phase: its index.
+            batch_size: samples of a minibatch; None: as profiled.
+            activations: bytes that a minibatch of that size keeps in each stage; () as profiled.
+        """
+        scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
+        kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
+        sizes = [replace(each, activations=float(own), inputs=scale * each.inputs) for each, own in kept]
+        return MemoryModel((MemoryModel.of(self.settings).phases[phase],)).pipeline_bytes(self.cut.replicas, sizes)
+
+    def _rules(self, phase: PhaseSettings) -> PipelineRules:
+        replicas = replace(self.settings.replicas, counts=self.cut.replicas)
+        rules = build_pipeline_rules(
+            phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas
+        )
+        if rules.replicas.counts != self.cut.replicas:
+            raise ConfigError(
+                f"method={phase.choices['method']}: its replicas do not wait for each other, and no operation list "
+                "says when they work; method=data_parallel can be predicted"
+            )
+        return rules
+
+    def _program(self, rules: PipelineRules) -> PipelineProgram:
+        optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
+        moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
+        given, speed = self.settings.topology.update_gigabytes_per_s, 0.0  # 0: unknown, and updates take no time
+        if given is not None:
+            speed = given * _GIGA
+        elif self.cut.profile.provenance.get("device") == "cpu":
+            speed = WEIGHT_BYTES_PER_SECOND
+        return PipelineProgram(
+            cycles=[rules.steady_cycle(r) for r in range(rules.num_stages)],
+            num_microbatches=rules.num_microbatches,
+            update_s=[passes * size / speed if speed else 0.0 for passes, size in moved],
+            segments=self.segments,
+            overlapped=self.settings.planner.overlap,
+        )
+
+
+def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """The layers of each stage, and its replicas, by partition.replicas or a plan."""
+    if isinstance(rule, FineGrained):
+        raise ConfigError(_NO_LAYERS)
+    if isinstance(rule, PartitionFromPlan) and list(rule.plan.labels) != [layer.label for layer in profile.layers]:
+        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
+    if isinstance(rule, AutoPartition | PartitionFromPlan):
+        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
+        stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
+        return stages, settings.replicas.counts or planned
+    stages = stages_of_profile(rule, profile)
+    return stages, settings.replicas.counts or (1,) * len(stages)
+
+
+def _checked_topology(settings: Settings, profile: Profile, needed: int) -> Topology:
+    given, topology = settings.topology, topology_of(settings, profile, needed)
+    if topology.num_devices < needed:
+        setting = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
+        raise ConfigError(
+            f"{setting}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
+        )
+    return topology

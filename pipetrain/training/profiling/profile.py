@@ -1,0 +1,256 @@
+"""The profile of a configured model: remembered, or measured."""
+
+import contextlib
+import hashlib
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipetrain.config.instantiate import Target
+from pipetrain.config.settings import Settings
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+from pipetrain.executors.messages.links import given_bytes_per_s
+from pipetrain.libraries.processes import usable_cores
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.json_reader import from_json
+from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, SharedWeight
+from pipetrain.planner.profile.profile_file import read_profile
+from pipetrain.tensors import Tensors
+from pipetrain.tracking.progress import counting, status
+from pipetrain.training.builders.data import Data, build_data
+from pipetrain.training.builders.loss import build_loss
+from pipetrain.training.builders.machine import device_at, device_of
+from pipetrain.training.builders.model import build_arithmetic, build_model
+from pipetrain.training.builders.pipeline import build_partition_rule
+from pipetrain.training.profiling.layer_times import Measuring, Minibatch, measured_layers
+from pipetrain.training.profiling.link_speed import LinkSpeed, measured_link
+from pipetrain.training.profiling.measurement_cache import Measurement, measure_in_subprocess
+from pipetrain.training.provenance import machine, occasion
+
+_WHEN = ("measured_at", "load_average")
+
+
+def profile_of(settings: Settings) -> Profile:
+    """The profile of the model that these settings of a run choose.
+
+    Raises:
+        ConfigError: the model or its data cannot be built.
+    """
+    settings.check_targets()
+    if isinstance(build_partition_rule(settings), FineGrained):
+        raise ConfigError("partition=finegrained cuts layers apart, and a profile is of whole layers; leave it out")
+    data = build_data(settings)
+    chain = build_model(settings, data.dataset)
+    return profile_of_chain(settings, data, chain)
+
+
+def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profile:
+    """The profile of a model that is built already, or in the file that `profile` names.
+
+    Raises:
+        ConfigError: the file is no profile, or is of another model.
+    """
+    if settings.profile is not None:
+        return _of_same_model(settings, read_profile(Path(settings.profile)), chain)
+    minibatch, how = next(data.train.samples(0, 0, 1)), _measuring(settings, data)
+    # switches only if they differ from torch's defaults: measurements from before there were any remain valid
+    tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
+    switches = tf32 | ({"deterministic": True} if how.deterministic else {})
+    measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **switches})
+    profile, now = None, occasion()
+    if settings.planner.cache == "use":
+        with contextlib.suppress(ConfigError):
+            profile = replace(Profile.from_json(measurement.load()), remembered=True)
+    if profile is None:
+        # a process never releases all memory of a GPU, which the stages need
+        apart = how.device.type != "cpu"
+        profile = (
+            Profile.from_json(measure_in_subprocess(_measured_again, settings))
+            if apart
+            else _measured(settings, data, chain, minibatch, how)
+        )
+        profile = replace(profile, provenance={**profile.provenance, **now})
+        _keep(settings, measurement, profile.to_json())
+    if not settings.planner.bandwidth:
+        return profile
+    link, when, remembered = _link(settings, how.device.type, now)
+    return replace(
+        profile,
+        bytes_per_s=link.bytes_per_s,
+        message_work=link.message_work,
+        provenance={**profile.provenance, "link": when},
+        remembered=profile.remembered or remembered,
+    )
+
+
+def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> Profile:
+    """The profile, if its layers are those of the model."""
+    labels = [layer.label for layer in profile.layers]
+    if labels == chain.labels and profile.is_chain:
+        return profile
+    others = (
+        f"layer {i} is {a}, not {b}" for i, (a, b) in enumerate(zip(labels, chain.labels, strict=False)) if a != b
+    )
+    difference = next(others, f"it has {len(labels)} layers, not {len(chain)}")
+    raise ConfigError(
+        f"profile={settings.profile}: of another model than model={settings.choices['model']}: {difference}; "
+        "`pipetrain profile` measures this one"
+    )
+
+
+def _measuring(settings: Settings, data: Data) -> Measuring:
+    device = device_of(settings.device)
+    return Measuring(
+        loss=build_loss(settings, data.dataset),
+        arithmetic=build_arithmetic(settings.train),
+        device=device_at(device, 0),
+        threads=settings.threads or max(1, usable_cores() // _processes(settings)),
+        num_microbatches=settings.train.microbatches,
+        repeats=settings.planner.repeats,
+        seed=settings.seed,
+        deterministic=settings.deterministic,
+        tf32=settings.train.tf32,
+    )
+
+
+def _processes(settings: Settings) -> int:
+    """Number of processes of a run; one per core if not known yet."""
+    options = settings.partition.options
+    cuts = options.get("boundaries", options.get("ppv"))
+    stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)
+    return stages if isinstance(stages, int) else usable_cores()
+
+
+def _measured_again(settings: Settings) -> Any:
+    """The profile, as JSON, in a process that has yet to build the model and its data."""
+    data = build_data(settings)
+    chain = build_model(settings, data.dataset)
+    return _measured(settings, data, chain, next(data.train.samples(0, 0, 1)), _measuring(settings, data)).to_json()
+
+
+def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:
+    with status("measuring how long data is read"):
+        reading = measure_reading(data.train, how.repeats)
+    with counting(f"measuring {len(chain)} layers", how.passes) as bar:
+        layers = measured_layers(chain, minibatch, how, bar.update)
+    edges = tuple((i, i + 1) for i in range(len(layers) - 1))
+    return Profile(
+        layers,
+        edges,
+        len(minibatch[0][0]),
+        provenance={
+            "model": settings.choices.get("model"),
+            "dataset": settings.choices.get("dataset"),
+            "inputs": [shape_of(tensor) for tensor in minibatch[0]],
+            **computation(how),
+        },
+        shared_weights=tuple(SharedWeight(*each) for each in chain.shared_weights().items()),
+        reading=reading,
+    )
+
+
+def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[LinkSpeed, Mapping[str, Any], bool]:
+    """(speed of a link between two workers, time of the measurement, True if an earlier command made it)."""
+    devices = torch.cuda.device_count() if device == "cuda" else 0
+    slowed = given_bytes_per_s()
+    key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
+    measurement = Measurement.of("link", key)
+    if settings.planner.cache == "use":
+        with contextlib.suppress(ConfigError):
+            content = measurement.load()
+            return from_json(LinkSpeed, content), {name: content[name] for name in _WHEN if name in content}, True
+    with status("measuring the messages between two workers"):
+        link = measured_link(device)
+    _keep(settings, measurement, {**asdict(link), **now})
+    return link, now, False
+
+
+def _keep(settings: Settings, measurement: Measurement, measured: object) -> None:
+    if settings.planner.cache != "ignore":
+        measurement.store(measured)
+
+
+def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> dict[str, Any]:
+    """Everything that the measurements of a model depend on: its code, options, shapes, computation and machine."""
+    inputs, targets = minibatch
+    return {
+        "model": _of_target(settings.model.target),
+        "built": {"separate": settings.model.untie, "output": settings.model.output},
+        "layers": [
+            [label, [[name, shape_of(weight)] for name, weight in layer.named_parameters()]]
+            for label, layer in zip(chain.labels, chain.layers, strict=True)
+        ],
+        "shared_weights": list(chain.shared_weights().items()),
+        "loss": _of_target(settings.loss),
+        "dataset": _of_target(settings.dataset.target),
+        "workers": settings.dataset.workers,
+        "inputs": [shape_of(tensor) for tensor in inputs],
+        "targets": [shape_of(tensor) for tensor in targets],
+        **computation(how),
+    }
+
+
+def computation(how: Measuring) -> dict[str, Any]:
+    """Hardware, precision and threads of a computation."""
+    return {
+        "microbatches": how.num_microbatches,
+        "precision": how.arithmetic.precision,
+        "channels_last": how.arithmetic.channels_last,
+        "compile": how.arithmetic.compiled,
+        "device": how.device.type,
+        "threads": how.threads,
+        "repeats": how.repeats,
+        **machine(how.device.type),
+    }
+
+
+def shape_of(tensor: Tensor) -> str:
+    """The shape and type of a tensor, such as `64x3x32x32 float32`."""
+    return f"{'x'.join(map(str, tensor.shape))} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _of_target(target: Target) -> dict[str, Any]:
+    """A target, its options, and the code of the file that it is in, which a user may change."""
+    return {"target": target.path, "options": target.options, "code": _code_of(target.path)}
+
+
+def _code_of(path: str) -> str | None:
+    """Hash of the file of the innermost module on a path; None if no module is found."""
+    names = path.split(".")
+    modules = (sys.modules.get(".".join(names[:count])) for count in range(len(names), 0, -1))
+    file = next((module.__file__ for module in modules if module is not None), None)
+    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def measure_reading(loader: Loader, repeats: int) -> LoaderTime:
+    """Time for the first stage to read a minibatch's inputs, and for the last to read its targets.
+
+    They read between their operations. Reading by other processes (`dataset.workers`) takes them no time.
+
+    Args:
+        loader: of the training data.
+        repeats: number of timed minibatches of the first epoch, after one that is not timed.
+    """
+    if loader.workers:
+        return NO_READING
+    last = min(len(loader), 1 + repeats)
+    return LoaderTime(_median_s(loader.inputs(0, 0, last)), _median_s(loader.targets(0, 0, last)))
+
+
+def _median_s(minibatches: Iterator[Tensors]) -> float:
+    seconds = []
+    began = time.perf_counter()
+    for _ in minibatches:
+        ended = time.perf_counter()
+        seconds.append(ended - began)
+        began = ended
+    return statistics.median(seconds[1:] or seconds)

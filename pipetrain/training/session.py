@@ -1,0 +1,185 @@
+"""A training session: one process's part of a run, in chronological order: restore, train, save, summarize."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pipetrain.errors import DivergedError, LostStageError
+from pipetrain.executors.base import Executor
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.messages.transport import Transport
+from pipetrain.executors.pipeline import (
+    build_finegrained_pipeline,
+    build_pipeline,
+    build_stages,
+    connect_stages,
+)
+from pipetrain.losses import counts_tokens
+from pipetrain.stage.base import Training
+from pipetrain.tracking import summary
+from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
+from pipetrain.tracking.trace_writer import TraceFile, assemble
+from pipetrain.training.builders.machine import device_at
+from pipetrain.training.builders.model import build_arithmetic
+from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
+from pipetrain.training.checkpoint import contents, store
+from pipetrain.training.checkpoint.progress import TrainingState
+from pipetrain.training.checkpoint_saver import CheckpointSaver
+from pipetrain.training.components import build_in_worker
+from pipetrain.training.job import Job
+from pipetrain.training.outcome import summary_of
+from pipetrain.training.trainer import Trainer
+from pipetrain.training.whole_model import whole_model_metrics
+
+_LAST_SECONDS = 30.0
+"""Time that a failing run gives a checkpoint to become complete."""
+
+
+class TrainingSession:
+    """A run in one process, from the checkpoint that it continues to its summary.
+
+    Args:
+        job: what to run.
+        hooks: callbacks of this process; the session adds those for losses and trace.
+        show: is given every record, in the process of the last stage.
+        rank: number of this process; None if it has all stages.
+        transport: of tensors between the processes; None if this is the only one.
+
+    Raises:
+        RunError: the model has other layers than in preflight.
+    """
+
+    def __init__(
+        self, job: Job, hooks: RunHooks, show: Show, rank: int | None = None, transport: Transport | None = None
+    ) -> None:
+        self._job = job
+        settings, placement = job.settings, job.placement
+        device = device_at(job.device, 0) if transport is None else transport.device
+        self.components = build_in_worker(job, device)
+        progress = store.load_progress(job.resume) if job.resume else {}
+        state = TrainingState.of(progress, settings.train.target, job.timetable)
+        training = Training(
+            optimizer=partial(build_torch_optimizer, settings.optimizer),
+            rate=build_rate(settings, job.timetable),
+            loss=self.components.loss,
+            clip_norm=settings.optimizer.clip_norm,
+            seed=settings.seed,
+            device=device,
+            arithmetic=build_arithmetic(settings.train),
+        )
+        self.recorder: Recorder | None = None
+        if rank is None or rank == placement.of_last_stage:
+            history = contents.load_history(job.resume) if job.resume else {}
+            loader = self.components.data.train
+            recorded = RecordedRun(
+                job.run,
+                settings,
+                len(loader),
+                loader.size_of,
+                rates_by_stage(training.rate, self.components.phases),
+                counts_tokens=counts_tokens(self.components.loss),
+                lower_is_better=self.components.metrics.lower_is_better,
+            )
+            self.recorder = Recorder(recorded, progress, history, show)
+            hooks = replace(hooks, on_step=self.recorder.step)
+        self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
+        self._executor = self._build_executor(training, replace(hooks, trace=self._trace), rank, transport)
+        self._checkpoints = CheckpointSaver(job, self.components, self._executor, self.recorder)
+        dataset, chain = self.components.data.dataset, self.components.chain
+        decoder = whole_model_metrics(settings, dataset, chain, device, hooks)
+        self.trainer = Trainer(self._executor, self.components, state, self._checkpoints, self.recorder, decoder)
+        if state.evaluation_due and job.resumes_itself:
+            self.trainer.saved_at = state.step
+
+    def _build_executor(
+        self, training: Training, hooks: RunHooks, rank: int | None, transport: Transport | None
+    ) -> Executor:
+        """The executor of all stages, or of those of one process, connected to the other processes."""
+        chain, plan, phases = self.components.chain, self.components.plan, self.components.phases
+        if rank is not None:
+            placement = self._job.placement
+            stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
+            hooks.on_progress("connecting the stages")
+            with hooks.waiting("the other processes"):
+                return connect_stages(stages, phases, hooks, training.clip_norm, transport)
+        if not plan.finegrained:
+            return build_pipeline(chain, plan.bounds, phases, training, hooks)
+        boundaries = self._job.settings.train.recompute_boundaries
+        return build_finegrained_pipeline(chain, plan.bounds, phases, training, hooks, boundaries)
+
+    def train(self) -> dict[str, Any] | None:
+        """Restores, trains and saves; the summary where the last stage is.
+
+        Raises:
+            DivergedError: in the process of the last stage.
+        """
+        job, trainer, state, recorder = self._job, self.trainer, self.trainer.state, self.recorder
+        if job.resume is not None:
+            self._executor.hooks.on_progress(f"loading {job.resume.name}")
+            for stage in self._executor.stages:
+                contents.restore(stage, job.resume, state.step)
+        if recorder is not None:
+            recorder.start()
+        self._checkpoints.clock.start()
+        if job.settings.checkpoint.at_start and not state.step:
+            self._checkpoints.save(state)
+        started_at, reports = state.step, self._trained()
+        if job.resume is not None and state.step == started_at and not trainer.interrupted:
+            # all steps were done before; the measurements are those of then
+            if not job.resumes_itself and trainer.saved_at is None:
+                self._checkpoints.save(state)
+            reports = state.measured
+        self._checkpoints.finish()
+        result = None
+        if recorder is not None:
+            folder, ending = job.run.checkpoint(state.step), dict[str, Any]()
+            if not trainer.interrupted:
+                ending = {"status": "completed", "weights_sha256": summary.weights_sha256(contents.model_state(folder))}
+            else:
+                saved = {"checkpoint": str(folder.relative_to(job.run.path))} if state.step else {}
+                ending = {"status": "interrupted", "reason": f"a signal after step {state.step}", **saved}
+            result = self._finish(recorder, reports, **ending)
+        if trainer.interrupted:
+            # all wait for the summary: a launcher ends the other processes after the first
+            self._executor.broadcast_from_last(None)
+        return result
+
+    def _trained(self) -> Sequence[dict[str, Any]]:
+        try:
+            return self.trainer.run()
+        except LostStageError:
+            raise  # no process is left to complete a checkpoint with
+        except Exception:
+            self._checkpoints.writer.settle(_LAST_SECONDS)
+            raise
+
+    def diverge(self, error: DivergedError, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Ends the run whose recorder raised `error`.
+
+        Raises:
+            DivergedError: no recorder of this process did.
+        """
+        if self.recorder is None:
+            raise error
+        ending = {"status": "diverged", "diverged_at_step": error.step, "reason": str(error)}
+        return self._finish(self.recorder, reports, **ending)
+
+    def _finish(self, recorder: Recorder, reports: Sequence[dict[str, Any]], **ending: Any) -> dict[str, Any]:
+        """Writes the summary, and closes the files of the run."""
+        job, state, transport = self._job, self.trainer.state, self._executor.transport
+        self._executor.hooks.on_progress("writing the summary")
+        result = summary_of(job, recorder, reports, state.reached, **ending)
+        if transport is None or job.placement.num_processes == 1:
+            result |= {"transport": "none", "transport_reason": "one process"}
+        else:
+            result |= {"transport": transport.backend, "transport_reason": transport.reason}
+        result["extra_drains"] = state.extra_drains
+        if self.trainer.decoder is not None:
+            result["metric_signatures"] = self.trainer.decoder.signatures
+        if self._trace is not None:
+            self._trace.close()
+            assemble(job.run, [job.placement.name(process) for process in range(job.placement.num_processes)])
+        recorder.close(result)
+        summary.write(job.run, result)
+        return result

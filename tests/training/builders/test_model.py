@@ -1,0 +1,94 @@
+"""What a model takes from the data."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from pipetrain.config.instantiate import Target
+from pipetrain.errors import ConfigError
+from pipetrain.training.builders.model import derived_from_data, from_data
+
+LENET = Target("model", "pipetrain.models.small_images.lenet5", {})
+IMAGE = torch.zeros(1, 28, 24)
+
+
+def data(train=((IMAGE, 0),), **attributes):
+    return SimpleNamespace(train=train, eval=train, **attributes)
+
+
+def labelled(*labels, shift=0):
+    class Shifted(TensorDataset):
+        def __getitem__(self, index):
+            image, label = super().__getitem__(index)
+            return image, label - shift
+
+    return Shifted(torch.zeros(len(labels), 1, 28, 24), torch.tensor(labels))
+
+
+def test_data_attributes_fill_in_open_settings():
+    made = data(channels=3, classes=["cat", "dog"], size=20)
+    assert from_data(LENET, made) == {"channels": 3, "classes": 2, "size": (20, 20)}
+    set_ = Target("model", LENET.path, {"classes": 7})
+    assert from_data(set_, made) == {"channels": 3, "size": (20, 20)}
+    assert derived_from_data(LENET, made) == {}
+
+
+def test_missing_attributes_are_derived_from_sample_and_labels():
+    found = {"channels": 1, "classes": 6, "size": (28, 24)}
+    assert from_data(LENET, data(labelled(2, 5, 0))) == derived_from_data(LENET, data(labelled(2, 5, 0))) == found
+
+
+def test_number_of_classes_is_that_of_their_names():
+    split = labelled(0, 1)
+    split.classes = ["cat", "dog", "bird"]
+    assert from_data(LENET, data(split))["classes"] == 3
+
+
+def test_parameter_with_a_default_is_not_derived():
+    synthetic = Target("model", "pipetrain.data.images.synthetic.synthetic_images", {})
+    assert derived_from_data(synthetic, data()) == {}
+    assert from_data(synthetic, data(channels=1)) == {"channels": 1}
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (
+            [(IMAGE, 0)],
+            r"model.classes is not set, .*lenet5 needs it: the data object \(SimpleNamespace\) has no ",
+        ),
+        (labelled(1, 2, shift=1), r"attribute `classes`, and its labels cannot be had .*, or set model.classes=10"),
+        (
+            [(torch.zeros(5), 0)],
+            r"model.channels .*its first input is float32 \(5,\), no image .* set model.channels=3",
+        ),
+        (
+            [(np.zeros((28, 28, 3)), 0)],
+            r"its first input is float64 \(28, 28, 3\), no image \(channels, height, width\)",
+        ),
+    ],
+    ids=["labels unread", "labels transformed", "no image", "channels last"],
+)
+def test_what_cannot_be_derived_is_asked_for_by_name(train, message):
+    with pytest.raises(ConfigError, match=message):
+        from_data(LENET, data(train))
+
+
+@pytest.mark.parametrize("name", ["vocabulary_size", "max_length"])
+def test_model_too_short_for_its_text_is_refused(name):
+    text = SimpleNamespace(**{"vocabulary_size": 50, "max_length": 16, name: 20})
+    for given in (20, 30):
+        assert name not in from_data(Target("model", "pipetrain.models.gpt.build", {name: given}), text)
+    with pytest.raises(ConfigError, match=rf"model.{name}=19: less than the 20 of the data set; model.{name}=20 or"):
+        from_data(Target("model", "pipetrain.models.gpt.build", {name: 19}), text)
+
+
+def test_model_of_text_learns_of_its_data_set_what_is_not_set():
+    text = SimpleNamespace(vocabulary_size=50, max_length=16)
+    target = Target("model", "pipetrain.models.gpt.build", {"vocabulary_size": None})
+    assert from_data(target, text) == {"vocabulary_size": 50, "max_length": 16}
+    with pytest.raises(ConfigError, match=r"model.vocabulary_size is not set, .* only that can tell; .*=10000"):
+        from_data(target, SimpleNamespace())

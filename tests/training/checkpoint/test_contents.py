@@ -1,0 +1,69 @@
+"""Whether a checkpoint fits the run that would go on from it."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from support.worker_pool import job, simulated
+from torch import nn
+
+from pipetrain.config.instantiate import Target
+from pipetrain.config.settings import OptimizerSettings
+from pipetrain.errors import ConfigError
+from pipetrain.models.conversion import chain_of
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.builders.model import build_model
+from pipetrain.training.checkpoint import contents, store
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A job that has run with Adam, and its last checkpoint."""
+    folder = tmp_path_factory.mktemp("made")
+    ran = job(folder, "pipedream", 2, optimizer={"_target_": "torch.optim.Adam", "lr": 0.01}, train={"max_steps": 2})
+    simulated(ran)
+    return ran, store.newest_undamaged(str(folder))
+
+
+def adam(**options):
+    return OptimizerSettings(Target("optimizer", "torch.optim.Adam", {"lr": 0.01, **options}), 0.01, None)
+
+
+def test_checkpoint_of_the_same_model_fits(made):
+    ran, folder = made
+    contents.whole_state(folder, build_model(ran.settings, build_data(ran.settings).dataset))
+
+
+def test_weight_of_another_shape_is_named_with_both(made):
+    ran, folder = made
+    chain = build_model(ran.settings, build_data(ran.settings).dataset)
+    name = "0.weight"
+    chain.module[0] = nn.Conv2d(1, 5, 3)
+    message = f"{folder}: was saved from another model; {name} is (6, 1, 3, 3) there and (5, 1, 3, 3) here"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        contents.whole_state(folder, chain)
+
+
+def test_other_model_is_refused_by_name(made):
+    with pytest.raises(ConfigError, match="was saved from another model"):
+        contents.whole_state(made[1], chain_of(nn.Sequential(nn.Linear(2, 2))))
+
+
+def test_settings_that_need_no_other_state_fit(made):
+    contents.check_optimizer(made[1], adam(betas=[0.8, 0.9], weight_decay=0.1))
+
+
+def test_settings_that_need_other_state_are_refused(made):
+    with pytest.raises(ConfigError, match=r"torch.optim.Adam cannot continue from the state in .*KeyError"):
+        contents.check_optimizer(made[1], adam(amsgrad=True))
+
+
+def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made, monkeypatch):
+    _, folder = made
+    store.check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="b"))
+    stored = {**store.load_progress(folder), "vocabulary_sha256": "a"}
+    monkeypatch.setattr(store, "load_progress", lambda _folder: stored)
+    store.check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="a"))
+    for other in (SimpleNamespace(vocabulary_sha256="b"), SimpleNamespace()):
+        with pytest.raises(ConfigError, match=r"dataset: its vocabulary is not that of .*step-"):
+            store.check_vocabulary(folder, other)

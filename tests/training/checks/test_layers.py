@@ -1,0 +1,205 @@
+"""Weights that version bookkeeping cannot see are found before a run starts."""
+
+import pytest
+import torch
+from support import small_model
+from support.running_text import ROWS, RunningText, build
+from torch import nn
+
+from pipetrain.arithmetic import ComputeOptions
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+from pipetrain.models.conversion import chain_of
+from pipetrain.training.checks.layers import (
+    check_batch_norm,
+    check_cut,
+    check_recomputation,
+    check_stateful_data,
+    weight_derived_layers,
+)
+
+
+class Scaled(nn.Module):
+    """A linear layer whose weight is computed from its parameters in every forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+        self.scale = nn.Parameter(torch.ones(4, 1))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight * self.scale)
+
+
+class Hidden(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = [nn.Parameter(torch.randn(4, 4))]
+
+    def forward(self, x):
+        return x @ self.weights[0]
+
+
+def probe(*layers):
+    return weight_derived_layers(chain_of(nn.Sequential(*layers)), (torch.randn(6, 4),))
+
+
+def test_model_check_passes_ordinary_layers():
+    assert probe(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4), nn.Dropout(0.5), nn.Linear(4, 2)) == []
+    assert weight_derived_layers(small_model.build(1, 4), (torch.randn(4, 1, 8, 8),)) == []
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [torch.arange(24).view(6, 4), torch.zeros(6, 4, dtype=torch.long), torch.arange(4)[None]],
+    ids=["of several samples", "all alike", "of one sample"],
+)
+def test_check_passes_ordinary_layers_on_integer_inputs(tokens):
+    behind = [nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12)), nn.Linear(12, 2)]
+    first = nn.Sequential(nn.Embedding(24, 3), nn.Flatten(), nn.Linear(12, 12), nn.Tanh())
+    for layers in ([first, *behind], [*first, *behind]):
+        assert weight_derived_layers(chain_of(nn.Sequential(*layers)), (tokens,)) == []
+
+
+def test_check_names_computed_weights_behind_integer_inputs():
+    layers = nn.Embedding(24, 4), Scaled(), nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    for tokens in (torch.arange(24).view(6, 4), torch.zeros(6, 4, dtype=torch.long)):
+        assert weight_derived_layers(chain_of(nn.Sequential(*layers)), (tokens,)) == ["1:Scaled"]
+
+
+@pytest.mark.parametrize("layer", [Scaled, lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))])
+def test_model_check_names_weights_computed_in_the_forward(layer):
+    assert probe(nn.Linear(4, 4), layer(), nn.ReLU()) == ["1:" + type(layer()).__name__]
+
+
+class Recurrent(nn.Module):
+    """A recurrent module of torch's, which begins with zeros of its own making."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        outputs = self.module(x)
+        while isinstance(outputs, tuple):
+            outputs = outputs[0]
+        return outputs
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN, nn.GRUCell, nn.LSTMCell, nn.RNNCell])
+def test_model_check_passes_the_recurrent_layers_of_torch(kind):
+    assert probe(nn.Linear(4, 4), Recurrent(kind(4, 4)), nn.Linear(4, 2)) == []
+
+
+def test_check_names_recurrent_layer_with_computed_weights():
+    derived = nn.utils.parametrizations.weight_norm(nn.GRUCell(4, 4), "weight_hh")
+    assert probe(nn.Linear(4, 4), Recurrent(derived), nn.ReLU()) == ["1:Recurrent"]
+
+
+def test_model_check_leaves_the_model_as_it_was():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    weight_derived_layers(chain_of(model), (torch.randn(6, 4),))
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_check_refuses_unregistered_parameter():
+    with pytest.raises(ConfigError, match=r"1:Hidden uses a parameter of shape \(4, 4\) that none"):
+        probe(nn.Linear(4, 4), Hidden())
+
+
+def test_check_refuses_embedding_that_changes_its_weights():
+    chain = chain_of(nn.Sequential(nn.Embedding(5, 4, max_norm=1.0)))
+    with pytest.raises(ConfigError, match="max_norm"):
+        weight_derived_layers(chain, (torch.tensor([[1, 2]]),))
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls, self.shape = nn.Linear(4, 4), 0, None
+
+    def forward(self, x):
+        self.shape = x.shape
+        return self.linear(x)
+
+
+class Warming(Counting):
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * min(1, self.calls / 10)
+
+
+def test_layer_that_counts_its_forwards_is_not_recomputed():
+    chain = chain_of(nn.Sequential(nn.Linear(4, 4), Warming()))
+    with pytest.raises(ConfigError, match=r"^train\.recompute: the forward of 1 changes the attribute `calls`"):
+        check_recomputation(chain, (torch.randn(6, 4),))
+    assert chain.module[1].calls == 0
+    check_recomputation(chain_of(nn.Sequential(nn.Linear(4, 4), Counting(), nn.Dropout(0.5))), (torch.randn(6, 4),))
+
+
+def test_batch_norm_of_one_value_is_refused_with_layer():
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ConfigError, match=r"some microbatch has one sample, and batch norm in layer 2:BatchNorm1d"):
+        check_batch_norm(chain_of(layers), (torch.randn(6, 4),))
+    assert layers[2].num_batches_tracked == 0
+    check_batch_norm(chain_of(nn.Sequential(nn.BatchNorm2d(1))), (torch.randn(6, 1, 2, 2),))
+
+
+X = (torch.linspace(-1, 1, 16).view(4, 4),)
+BF16 = ComputeOptions("bf16")
+
+
+class Asking(nn.Module):
+    """Does something with the dtype that its first layer returns."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+        self.function = function
+
+    def forward(self, x):
+        hidden = self.first(x)
+        return self.last(self.norm(self.function(hidden.float(), hidden.dtype)))
+
+
+def test_precision_casts_pass_and_leave_model_unchanged():
+    chain = chain_of(Asking(lambda x, dtype: x.to(dtype)), X)
+    check_cut(chain, X, None, 0, BF16)
+    assert chain.module.norm.num_batches_tracked == 0
+    assert chain.module.training
+
+
+def test_forward_that_does_something_else_for_a_dtype_is_refused():
+    chain = chain_of(Asking(lambda x, dtype: x * 2 if dtype == torch.float32 else x), X)
+    with pytest.raises(
+        ConfigError, match=r"^train.precision=bf16: in stages, Asking gives different .* dtypes .*fp32 works"
+    ):
+        check_cut(chain, X, None, 0, BF16)
+
+
+def loaders(split, rows=ROWS):
+    return {"train": Loader(split, batch_size=rows, shuffle=False)}
+
+
+def test_minibatches_that_follow_one_another_pass():
+    check_stateful_data(build(), loaders(RunningText(2, seed=0)))
+
+
+def test_minibatches_that_do_not_are_refused_with_what_works():
+    windows = [RunningText(2, seed=0)[i] for i in range(8)]
+    with pytest.raises(ConfigError, match=r"layer lstms\.0\S* carries .*`train` do not continue.*carried=true"):
+        check_stateful_data(build(), loaders(windows))
+
+
+def test_minibatches_of_unlike_rows_are_refused():
+    class Ordered(list):
+        ordered = True
+
+    with pytest.raises(ConfigError, match="`train` have 2 to 3 rows"):
+        check_stateful_data(build(), loaders(Ordered(RunningText(2, seed=0)[i] for i in range(8)), rows=3))
+
+
+def test_models_that_carry_nothing_take_any_minibatches():
+    windows = [RunningText(2, seed=0)[i] for i in range(7)]
+    check_stateful_data(chain_of(nn.Sequential(nn.Embedding(11, 2))), loaders(windows, 3))

@@ -1,0 +1,221 @@
+import json
+from dataclasses import replace
+
+import pytest
+from support.small_model import build as small_model
+from support.worker_pool import settings
+
+from pipetrain.errors import ConfigError
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.preflight import prepare
+from pipetrain.training.profiling import auto_partition
+from pipetrain.training.profiling.predict import ProfiledRun
+from pipetrain.training.settings_diff import Difference
+
+AUTO = {"_target_": "pipetrain.planner.partition.automatic.AutoPartition"}
+MILLISECONDS = (1, 1, 1, 1, 8, 2, 2)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A profile of the small model whose fifth layer takes as long as all others together."""
+    chain = small_model(1, 4)
+    layers = tuple(
+        ProfiledLayer(label, each / 2000, each / 2000, 100, 10, 100)
+        for label, each in zip(chain.labels, MILLISECONDS, strict=True)
+    )
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(Profile(layers, tuple((i, i + 1) for i in range(6)), 4, 1e9).to_json()))
+    return path
+
+
+def chosen(stored, stages=None, **changes):
+    partition = {**AUTO, "stages": stages}
+    return settings("gpipe", partition=partition, profile=str(stored), device="cpu", **changes)
+
+
+def prepared(tmp_path, *arguments, **changes):
+    return prepare(chosen(*arguments, **changes), RunDirectory(tmp_path / "run"))
+
+
+def bounds(run):
+    return [(stage.first, stage.last) for stage in run.plan.stages]
+
+
+def test_the_slowest_stage_is_as_fast_as_can_be_by_the_profile(tmp_path, stored):
+    run = prepared(tmp_path, stored, 3)
+    assert bounds(run) == [(0, 4), (4, 5), (5, 7)]
+    assert [stage.estimated_seconds for stage in run.plan.stages] == pytest.approx([0.004, 0.008, 0.004])
+    assert run.plan.rule == "auto"
+    (account,) = [note for note in run.notes if note.startswith("partition=auto")]
+    assert account == (
+        f"partition=auto: 3 stages, cut before layers 4, 5, by profile={stored}: 8.00 ms per minibatch in a full "
+        "pipeline, 16.00 ms on one device"
+    )
+
+
+def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
+    monkeypatch.setattr(auto_partition, "usable_cores", lambda: 2)
+    message = (
+        "3 processes on 2 cores: the cuts assume a core for each; topology.cores=2 plans for cores that they share"
+    )
+    assert message in prepared(tmp_path, stored, 3).notes
+
+
+def test_processes_share_measured_cpu_unless_devices_are_named(tmp_path, stored):
+    content = json.loads(stored.read_text())
+    stored.write_text(json.dumps({**content, "provenance": {"device": "cpu", "threads": 1, "cores": 2}}))
+    of_two = "assumed: 3 processes share 2 cores; topology.devices=3 gives each a device of its own"
+    assert of_two in prepared(tmp_path, stored, 3).notes
+    of_three = prepared(tmp_path, stored, 3, topology={"devices": 3})
+    assert of_two not in of_three.notes
+    assert any("8.00 ms per minibatch" in note for note in of_three.notes)
+
+
+def test_as_many_stages_as_are_fastest_are_taken_and_no_more(tmp_path, stored, monkeypatch):
+    monkeypatch.setattr(auto_partition, "usable_cores", lambda: 6)
+    run = prepared(tmp_path, stored)
+    assert bounds(run) == [(0, 4), (4, 5), (5, 7)]
+    assert any("3 stages, of 2 to 6 the best" in note for note in run.notes)
+    two = prepared(tmp_path, stored, topology={"devices": 2})
+    assert len(bounds(two)) == 2
+
+
+def test_replicas_are_planned_where_they_are_asked_for(tmp_path, stored):
+    partition = {**AUTO, "replicated": True}
+    wanted = settings(
+        "pipedream",
+        partition=partition,
+        profile=str(stored),
+        device="cpu",
+        topology={"devices": 3},
+        train={"epochs": 1},
+    )
+    run = prepare(wanted, RunDirectory(tmp_path / "run"))
+    assert bounds(run) == [(0, 7)]
+    assert (run.plan.replicas, run.plan.to_json()["replicas"]) == ((3,), [3])
+    assert any("1 stage with 3 replicas on 3 devices" in note for note in run.notes)
+
+
+def test_replicas_that_are_given_are_planned_for(tmp_path, stored):
+    partition = {**AUTO, "replicas": [1, 2]}
+    train = {"epochs": 1}
+    wanted = settings("pipedream", partition=partition, profile=str(stored), device="cpu", train=train)
+    run = prepare(wanted, RunDirectory(tmp_path / "run"))
+    assert bounds(run) == [(0, 4), (4, 7)]  # 4 ms, and 12 ms on two devices; half of the layers' time each without
+    assert run.plan.replicas == (1, 2)
+    assert any("2 stages with 1-2 replicas on 3 devices" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        ({"stages": 3, "replicas": [2, 1]}, r"replicas=\[2, 1\] with partition\.stages=3: a number for each stage"),
+        (
+            {"replicated": True, "replicas": [2, 1]},
+            r"replicas=\[2, 1\] with partition\.replicated=true: .* leave one out",
+        ),
+        ({"replicas": [1] * 8}, r"8 stages, and the model has 7 parts that can be cut apart; at most 7 stages"),
+    ],
+)
+def test_replicas_of_other_stages_are_refused(tmp_path, stored, partition, message):
+    wanted = settings("pipedream", partition={**AUTO, **partition}, profile=str(stored), device="cpu")
+    with pytest.raises(ConfigError, match=message):
+        prepare(wanted, RunDirectory(tmp_path / "run"))
+
+
+def test_both_executors_get_the_same_cut(tmp_path, stored):
+    simulated = prepared(tmp_path, stored, 2, executor={"name": "simulated"})
+    assert bounds(simulated) == bounds(prepared(tmp_path, stored, 2))
+
+
+def test_a_slow_link_moves_the_cut(tmp_path, stored):
+    profile = json.loads(stored.read_text())
+    profile["layers"][3]["output_bytes"] = 10**8
+    stored.write_text(json.dumps(profile))
+    assert bounds(prepared(tmp_path, stored, 2)) != [(0, 4), (4, 7)]
+    assert bounds(prepared(tmp_path, stored, 2, topology={"gigabytes_per_s": [1e6]})) == [(0, 4), (4, 7)]
+
+
+@pytest.mark.parametrize(
+    ("stages", "changes", "message"),
+    [
+        (9, {}, r"partition\.stages=9: .*at most 7 stages"),
+        (3, {"topology": {"devices": 2}}, r"partition\.stages=3: `topology` has 2 devices, and each stage takes one"),
+        (
+            2,
+            {"topology": {"memory_gigabytes": 1e-9}},
+            r"topology\.memory_gigabytes=1e-09",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(tmp_path, stored, stages, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, stored, stages, **changes)
+
+
+def test_processes_of_an_outer_launcher_are_refused(tmp_path, stored, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ConfigError, match="partition=auto: each of the processes that an outer launcher started"):
+        prepared(tmp_path, stored, 2)
+
+
+def test_layers_that_share_a_weight_stay_together(tmp_path, stored, monkeypatch):
+    monkeypatch.setattr("pipetrain.models.chain.LayerChain.tied", lambda *_args, **_options: [(3, 4)])
+    assert bounds(prepared(tmp_path, stored, 2)) in ([(0, 3), (3, 7)], [(0, 5), (5, 7)])
+
+
+def test_a_profile_without_bandwidth_asks_for_one(tmp_path, stored):
+    profile = {**json.loads(stored.read_text()), "bytes_per_s": None}
+    stored.write_text(json.dumps(profile))
+    with pytest.raises(ConfigError, match=r"topology\.gigabytes_per_s=null"):
+        prepared(tmp_path, stored, 2)
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """Settings that have changed since a checkpoint."""
+    settings = []
+    changes = lambda *_: [Difference(each, 1, 2) for each in settings]  # noqa: E731
+    monkeypatch.setattr(auto_partition, "changes_since", changes)
+    return settings
+
+
+def planned(tmp_path, **plan):
+    """A checkpoint of a run with this plan."""
+    run = RunDirectory(tmp_path)
+    run.plan.write_text(json.dumps(plan))
+    return run.checkpoint(6)
+
+
+def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, changed):
+    stages = [{"first": 0, "estimated_seconds": 1.0}, {"first": 5, "estimated_seconds": 2.0}]
+    resume, run = planned(tmp_path, rule="auto", stages=stages), chosen(stored, 2)
+    kept = auto_partition.stored_cuts(run, resume)
+    assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 2.0], (1, 1))
+    changed[:] = ["partition.stages"]
+    assert auto_partition.stored_cuts(run, resume) is None
+    changed[:] = ["train.epochs"]
+    assert auto_partition.stored_cuts(run, resume).boundaries == [5]
+
+
+@pytest.mark.usefixtures("changed")
+def test_a_run_that_goes_on_keeps_the_replicas_that_were_planned(tmp_path, stored):
+    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
+    resume = planned(tmp_path, rule="auto", replicas=[2, 1], stages=stages)
+    assert auto_partition.stored_cuts(chosen(stored), resume).replicas == (2, 1)
+
+
+@pytest.mark.usefixtures("changed")
+def test_cuts_of_other_rule_stay_and_lost_plan_is_reported(tmp_path, stored):
+    run, resume = chosen(stored, 2), planned(tmp_path, rule="even", stages=[])
+    assert auto_partition.stored_cuts(run, resume) is None
+    planned(tmp_path, rule="auto")
+    with pytest.raises(ConfigError, match=r"the cuts of partition=auto are in .*plan\.json, which cannot be read"):
+        auto_partition.stored_cuts(replace(run, resume="auto"), resume)
+
+
+def test_a_prediction_by_a_stored_profile_is_of_the_same_cut(tmp_path, stored):
+    predicted = ProfiledRun.of(chosen(stored, 3))
+    assert [(layers[0], layers[-1] + 1) for layers in predicted.cut.stages] == bounds(prepared(tmp_path, stored, 3))

@@ -1,0 +1,52 @@
+"""Predictions of a model that is measured, for the stages that a run would have."""
+
+import json
+
+import pytest
+from support.cli import summary
+
+from pipetrain import cli
+from pipetrain.config.composition import composed
+from pipetrain.training import components
+
+
+@pytest.mark.slow
+def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsys):
+    words = ["model=lenet5", "dataset.limit=64", "train.batch_size=16", "partition.stages=2", "threads=1", "device=cpu"]
+    words += ["planner.repeats=2", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    assert cli.carry_out(["predict", *words, "method=pipedream", "-o", str(tmp_path)]) == 0
+    (case,) = json.loads((tmp_path / "prediction.json").read_text())
+    built = components.build(composed([*words, "method=pipedream"]))
+    assert [stage["num_layers"] for stage in case["stages"]] == [last - first for first, last in built.plan.bounds]
+    assert case["batch_size"] == 16
+    for stage in case["stages"]:
+        assert stage["update_s"] > 0
+        assert stage["memory_bytes"] > 0
+        assert stage["forward_s"] + stage["backward_s"] <= case["time_per_minibatch_s"] + 1e-9
+    capsys.readouterr()
+    fitted = [*words, "method=gpipe,pipedream", "train.microbatches=4", "topology.memory_gigabytes=0.01"]
+    assert cli.carry_out(["predict", "--fit", *fitted]) == 0
+    shown = capsys.readouterr()
+    assert "pipeline 1 of 2: method=gpipe\npipeline 2 of 2: method=pipedream\n" in shown.err
+    rows = [line.split() for line in shown.out.splitlines()[1:]]
+    batches = {row[0]: int(row[4]) for row in rows}
+    assert all(batch > 0 and batch % 4 == 0 for batch in batches.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [(), (2,)])
+def test_tied_weight_takes_the_memory_that_its_run_has(tmp_path, cut):
+    """Once in one stage, and once in each of two that share it."""
+    words = ["model=gpt", "model.tied=true", "model.width=16", "model.layers=1", "dataset.limit=64", "device=cpu"]
+    words += ["train.batch_size=8", "method=gpipe", "threads=1", "partition=explicit", f"partition.boundaries={[*cut]}"]
+    measuring = ["planner.repeats=1", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    assert cli.carry_out(["predict", *words, *measuring, "-o", str(tmp_path / "prediction")]) == 0
+    (case,) = json.loads((tmp_path / "prediction" / "prediction.json").read_text())
+    running = ["executor=simulated", "train.max_steps=2", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert cli.carry_out(["run", *words, *running]) == 0
+    beside = 1 + 2  # gradients, and the averages of AdamW
+    measured = [
+        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * 4 * stage["parameters"]
+        for stage in summary(tmp_path / "run")["per_stage"]
+    ]
+    assert [stage["memory_bytes"] for stage in case["stages"]] == pytest.approx(measured, rel=0.02)
