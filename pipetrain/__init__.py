@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pipetrain.program.weight_reads import StageContext as StageContext
     from pipetrain.program.weight_reads import WeightRead as WeightRead
     from pipetrain.program.weight_reads import WeightTransform as WeightTransform
+    from pipetrain.schedules.alternation import ContinuousOneFOneB as ContinuousOneFOneB
+    from pipetrain.schedules.alternation import DrainedOneFOneB as DrainedOneFOneB
     from pipetrain.schedules.base import Family as Family
     from pipetrain.schedules.base import ListSchedule as ListSchedule
     from pipetrain.schedules.base import Schedule as Schedule
@@ -36,8 +38,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConfigError": "errors",
+    "ContinuousOneFOneB": "schedules.alternation",
     "DeltaRule": "optim.prediction",
     "DrainInterval": "program.drain_interval",
+    "DrainedOneFOneB": "schedules.alternation",
     "Family": "schedules.base",
     "Kind": "schedules.operation",
     "LayerChain": "models.chain",

@@ -85,7 +85,7 @@ class StageRunner:
         self._inputs: list[Tensors] = []
         self._minibatches: dict[int, _Minibatch] = {}
         self._exchange: Iterator[bool] | None = None
-        self._norms: list[Tensor] = []
+        self._squared_norms: list[Tensor] = []
         self._losses: Sequence[StepLoss] = ()
 
     @property
@@ -225,12 +225,12 @@ class StageRunner:
         if self._clip_norm is None and stage.scaler is None:
             return
         if not self.cursor.rules.decides_updates_together:
-            self._norms = [squared_norm(stage.gradients.tensors)]
+            self._squared_norms = [squared_norm(stage.gradients.tensors)]
             return
         own = squared_norm(stage.counted(stage.gradients.tensors))
         while (norms := ports.norms(self._round, own)) is None:
             yield False
-        self._norms = norms
+        self._squared_norms = norms
 
     def _update(self, planned: PlannedOperation) -> None:
         assert self.ready_to_update(), "an update before the gradients of other stages"
@@ -267,7 +267,7 @@ class StageRunner:
 
     def _gradients_to_apply(self) -> dict[str, Tensor]:
         """Gradients to apply, clipped; empty if the loss scale was too large."""
-        gradients, norms = self.stage.gradients.take(), self._norms
+        gradients, norms = self.stage.gradients.take(), self._squared_norms
         if self.stage.scaler is not None:
             with self._hooks.waiting("its device"):  # which may wait for a message
                 found = numbers(norms)

@@ -46,7 +46,7 @@ class Method:
         return WeightRead(at.newest)
 
     def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        """The weights that B reads; `forward` is what F of the same microbatch read."""
+        """The weights that B reads; `forward` are those that F of the same microbatch read."""
         return WeightRead(at.newest)
 
     def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:

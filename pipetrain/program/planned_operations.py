@@ -13,18 +13,18 @@ class Activations(StrEnum):
     """Use of the activations that a forward or recomputation computes."""
 
     KEPT = "kept"
-    """They serve a backward that reads the same weights."""
+    """Consumed by a backward that reads the same weights."""
     REBOUND = "rebound"
-    """They serve a backward that reads different weights, or the same weights recomputed."""
+    """Consumed by a backward that reads other weights, which take the place of the forward's in the graph."""
     DROPPED = "dropped"
-    """A recomputation makes them again."""
+    """Freed; a recomputation computes them again."""
 
 
 class PlannedOperation(NamedTuple):
     """An operation of a stage's list, and what it reads.
 
     Attributes:
-        read: the weights that it reads; for an update, the version that it changes.
+        read: the weights that it reads; of an update, the version that it replaces.
         activations: use of the activations that it computes, or that a backward consumes.
         releases: True if no later operation reads that version.
     """

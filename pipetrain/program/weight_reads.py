@@ -50,14 +50,14 @@ class WeightRead:
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """Place of a stage under a schedule.
+    """Position of a stage in the pipeline, and its delay under a schedule.
 
     Attributes:
         stage, num_stages, num_microbatches: r, D and N.
-        delay: updates that the stage makes, at most, between a minibatch's forward and its own update.
-        entry_delay: the same of stage 0.
+        delay: largest number of updates between a minibatch's forward on this stage and the update with its gradient.
+        entry_delay: the same number of stage 0.
         workers: the replicas of each stage; None: one of each.
-        rate_scale: what the stage's learning rate is multiplied by on account of them.
+        rate_scale: factor of the stage's learning rate for its replicas.
     """
 
     stage: int

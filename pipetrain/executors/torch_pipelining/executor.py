@@ -122,7 +122,7 @@ class TorchPipeliningExecutor(ManyProcesses):
             self._tied.offer(stage.index, stage.tied_gradients)
         for stage in self.stages:
             stage.take_over(self._tied.take(stage.index))
-        norms = self._norms() if self.clip_norm is not None else []
+        norms = self._squared_norms() if self.clip_norm is not None else []
         for stage in self.stages:
             gradients = stage.gradients.take()
             if self.clip_norm is not None:
@@ -131,7 +131,7 @@ class TorchPipeliningExecutor(ManyProcesses):
             stage.measurements.backward[t] = [stage.updates] * rules.num_microbatches
             stage.update(t, gradients, keep=False, steady=True)
 
-    def _norms(self) -> list[Tensor]:
+    def _squared_norms(self) -> list[Tensor]:
         squared = [squared_norm(stage.counted(stage.gradients.tensors)) for stage in self.stages]
         with self.hooks.waiting("its device"):
             own = numbers(squared)

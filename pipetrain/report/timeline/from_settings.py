@@ -141,7 +141,7 @@ class PhaseTimeline:
         )  # fmt: skip
 
     def lines(self) -> Iterator[str]:
-        """Lines to print; the grid is among them unless it is too wide for the terminal."""
+        """Lines to print; with the grid of operations if the terminal is wide enough."""
         yield self.title
         heads = (
             "stage",
@@ -158,8 +158,11 @@ class PhaseTimeline:
         yield from text_table(heads, rows, ">>>>")
         yield f"steady state: {self._rate()}"
         drawn = grid(rules.lists(self.minibatches), replicas=rules.replicas).splitlines()
-        if max(map(len, drawn)) <= shutil.get_terminal_size((120, 24)).columns:
+        width = max(map(len, drawn))
+        if width <= shutil.get_terminal_size((120, 24)).columns:
             yield from ("one column per operation, whatever its duration:", *drawn)
+        else:
+            yield f"a terminal of {width} columns would also show the operations as text"
         yield ""
 
     @cached_property
