@@ -49,6 +49,7 @@ _DRAWN: dict[str, tuple[int, list[str]]] = {
     "methods/v_timeprest": (27, [f"method=v_timeprest {_N2}"]),
     "methods/i_timeprest": (27, [f"method=i_timeprest {_N2}"]),
     "methods/hogwild": (40, [f"method=hogwild {_D4}"]),
+    "methods/delayed": (40, [f"method=delayed method.delay=[3,2,1,0] {_D4}"]),
     "methods/lwp": (24, [f"method=lwp {_D4}"]),
 }
 """Image -> how many forwards long it is, and the settings of its panels."""

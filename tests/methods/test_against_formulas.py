@@ -18,6 +18,7 @@ from support.methods import (
 from support.pipelines import batches, difference, half_decay, pipeline
 from torch import nn
 
+from pipetrain.methods.delayed import Delayed
 from pipetrain.methods.hogwild import Hogwild
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.spectrain import SpecTrain
@@ -166,6 +167,20 @@ def test_hogwild_with_the_delays_drawn_equals_the_reference(schedule, in_flight,
     ours = run_pipeline(MethodCase(method, schedule), D, N)
     formulas = reference.Formulas(in_flight, random_age=True, stashes=True)
     theirs = run_by_hand(formulas, D, N, tau=lambda r, t: method.delay(contexts[r], t))
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
+    assert difference(ours[1], theirs[1]) < 1e-11
+
+
+@pytest.mark.parametrize("N", [1, 2])
+@pytest.mark.parametrize(("D", "delays"), [(1, [2]), (3, [1]), (3, [4, 0, 3])])
+@pytest.mark.parametrize(
+    ("schedule", "in_flight"),
+    [(OneFOneB(depth=1), lambda _D, _r: 1), (PipelinedBackprop(), reference.pipelined_backprop)],
+)
+def test_delayed_equals_the_reference(schedule, in_flight, D, N, delays):
+    ours = run_pipeline(MethodCase(Delayed(delays), schedule), D, N)
+    formulas = reference.Formulas(in_flight, random_age=True, stashes=True)
+    theirs = run_by_hand(formulas, D, N, tau=lambda r, _t: (delays * D)[r] if len(delays) == 1 else delays[r])
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
 

@@ -1,0 +1,63 @@
+"""A chosen delay, as from a pipeline of any depth: every stage reads weights of a fixed age."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError, is_whole
+from pipetrain.methods.base import Method
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
+from pipetrain.schedules.base import Family
+
+
+@dataclass(frozen=True)
+class Delayed(Method):
+    """F and B read W_{t-τ}; the first τ minibatches after a drain read the weights that it left.
+
+    Attributes:
+        delay: τ in updates, for all stages or one for each.
+        delays: `delay` as a tuple of one, or of one for each stage.
+    """
+
+    name: ClassVar[str] = "delayed"
+    family: ClassVar[Family] = Family.CONTINUOUS
+    delay: int | Sequence[int] = 1
+    delays: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        delays = tuple(self.delay) if isinstance(self.delay, list | tuple) else (self.delay,)
+        if not delays or any(not is_whole(delay) or delay < 0 for delay in delays):
+            raise ConfigError(
+                f"method.delay={self.delay}: whole numbers of updates, at least 0, such as 3 or [3,2,1,0]"
+            )
+        object.__setattr__(self, "delays", delays)
+
+    def _delay_of(self, context: StageContext) -> int:
+        return self.delays[context.stage] if len(self.delays) > 1 else self.delays[0]
+
+    @override
+    def forward(self, at: ReadContext) -> WeightRead:
+        """W_{t-τ}, or an older one where the schedule has not made that yet."""
+        return WeightRead(max(0, min(at.newest, at.update - self._delay_of(at.context))))
+
+    @override
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
+        return forward
+
+    @override
+    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
+        return forward
+
+    @override
+    def weight_versions(self, context: StageContext) -> int:
+        return max(self._delay_of(context), context.delay) + 1
+
+    @override
+    def check(self, num_stages: int, num_microbatches: int) -> None:
+        if len(self.delays) not in (1, num_stages):
+            raise ConfigError(
+                f"method.delay={list(self.delays)} has {len(self.delays)} delays for {num_stages} stages; give one for "
+                "each stage, or one for all"
+            )
