@@ -10,6 +10,7 @@ A run of the same seed draws the same faults; when exactly a process is hit depe
 import argparse
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="*", help="the numbers of the faults to repeat")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     options = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, which commands inherit and respect
     numbers = range(options.faults) if options.only is None else options.only
     folder, outcomes = Path(tempfile.mkdtemp(prefix="pipetrain-drill-")), []
     undisturbed = Undisturbed(folder)

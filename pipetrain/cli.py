@@ -80,6 +80,9 @@ def main(program: Program = PIPETRAIN) -> None:
 
 def _interrupted(interruption: Interruption, error: KeyboardInterrupt) -> ExitCode:
     interruption.settle()
+    # Python remembers a KeyboardInterrupt that left an `exec` of text, such as that of a dataclass, until the next one,
+    # and `python -m` would end by SIGINT instead of with the exit code
+    exec("")
     if not isinstance(error, InterruptedRunError) and os.environ.get("RANK", "0") == "0":
         print("pipetrain: interrupted" + (f" by {error}" if str(error) else ""), file=sys.stderr, flush=True)
     preempted = interruption.preempts or isinstance(error, PreemptedError)

@@ -358,3 +358,19 @@ def test_process_of_outer_launcher_exits_without_abort(tmp_path):
     )
     assert (alone.returncode, one_of_many.returncode) == (0, 0)
     assert alone.stdout == f"{one_of_many.stdout}rites\n"
+
+
+def test_interrupt_during_exec_of_text_keeps_the_exit_code(tmp_path):
+    # as where an import defines a dataclass, whose methods Python compiles from text
+    (tmp_path / "interrupted.py").write_text(
+        "import sys\n"
+        "from pipetrain import cli\n"
+        "from pipetrain.launch import process_exit\n"  # imports nothing later
+        "cli.carry_out = lambda *_: exec('raise KeyboardInterrupt')\n"
+        "sys.argv = ['pipetrain', 'list']\n"
+        "cli.main()\n"
+    )
+    words = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == ExitCode.INTERRUPTED
+    assert done.stderr == "pipetrain: interrupted\n"
