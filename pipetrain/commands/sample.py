@@ -1,6 +1,7 @@
 """`pipetrain sample RUN`: prints text that a language model makes up."""
 
 import argparse
+import sys
 
 from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.errors import ConfigError, ExitCode
@@ -48,7 +49,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     sampling = Sampling(options.length, options.temperature, options.top_k, options.seed)
     try:
-        for piece in sample(selected_checkpoint(options), options.prompt, sampling, trust=options.trust):
+        weights, pieces = sample(selected_checkpoint(options), options.prompt, sampling, trust=options.trust)
+        if weights is not None:
+            print(f"weights: {weights}", file=sys.stderr, flush=True)
+        for piece in pieces:
             print(piece, end="", flush=True)
     except (ConfigError, OSError, *CONFIGURATION_ERRORS):
         raise

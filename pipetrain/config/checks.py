@@ -31,6 +31,8 @@ _LEAST = {
     "planner.repeats": 1,
 }
 _RANGES = {
+    "train.ema": (NumberRange(0, 1, least_too=False), "such as 0.99, or null for none"),
+    "train.min_improvement": (NOT_NEGATIVE, "0 for any"),
     "checkpoint.every_minutes": (POSITIVE, "or null for none"),
     "launch.hang_timeout": (POSITIVE, "in seconds"),
     "launch.start_timeout": (POSITIVE, "in seconds"),
@@ -89,7 +91,7 @@ def _check_microbatches(batch: int, microbatches: int) -> None:
 
 def _check_comparisons(settings: Settings) -> None:
     """Checks the settings that compare metrics, which need evaluations."""
-    target, keep_best = settings.train.target, settings.checkpoint.keep_best
+    target, keep_best, train = settings.train.target, settings.checkpoint.keep_best, settings.train
     if target is not None and (
         not isinstance(target, dict) or not target or any(value not in _ANY_NUMBER for value in target.values())
     ):

@@ -107,8 +107,15 @@ class TrainConfig:
     """Use the channels-last memory format for images, in which many convolutions are faster."""
     compile: bool = False
     """Compile each layer with torch.compile; the first step of each shape takes longer: docs/precision.md."""
+    ema: float | None = None
+    """Evaluate and export an exponential moving average of the weights with this decay, such as 0.99; null: the weights
+    themselves: docs/averaging.md."""
     target: Any = None  # a mapping or null, which Hydra cannot override where it is declared as such
     """Stop the run once an evaluation reaches these metrics, such as {top1: 66, loss: 0.5}."""
+    patience: int | None = None
+    """Stop the run after this many evaluations in a row without a better `checkpoint.metric`; null: never."""
+    min_improvement: float = 0.0
+    """With train.patience: only a change of the metric by more than this is an improvement."""
 
 
 @dataclass(frozen=True)

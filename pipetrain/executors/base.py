@@ -134,7 +134,7 @@ class Executor(ABC):
 
     @abstractmethod
     def whole_state(self) -> dict[str, Tensor] | None:
-        """Newest weights and buffers of all stages by full name where the last stage is, None elsewhere.
+        """Weights that evaluations read, and buffers, of all stages by full name where the last stage is, else None.
 
         The tensors are only to be read, and only until training continues.
         """
@@ -155,12 +155,12 @@ class Executor(ABC):
         return self.exchange(value)[self.last_rank]
 
     def own_state(self) -> dict[str, Tensor]:
-        """Newest weights and buffers of the stages of this process by full name, not copied.
+        """Weights that evaluations read, and buffers, of the stages of this process by full name, not copied.
 
         Only the first replica of a stage has them.
         """
         first = [stage for stage in self.stages if stage.replica == 0]
-        return {name: tensor for stage in first for name, tensor in stage.state().items()}
+        return {name: tensor for stage in first for name, tensor in {**stage.state(), **stage.averages}.items()}
 
 
 class OneProcess(Executor):

@@ -234,7 +234,10 @@ class FinegrainedExecutor(OneProcess):
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
         module, loss, device = self._model.module, self._model.loss, self.stages[0].device
         parts = self.evaluated_parts(len(loader))
-        return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), loss, device, metrics, parts)
+        averaged = self.stages[0].weights.average is not None
+        weights = _merged([stage.weights.evaluated for stage in self.stages])
+        with module.using_weights(weights) if averaged else nullcontext():
+            return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), loss, device, metrics, parts)
 
 
 @dataclass

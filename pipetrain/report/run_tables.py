@@ -133,6 +133,8 @@ def evaluation_lines(evaluation: "Evaluation") -> list[str]:
         ("model", evaluation.model),
         ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
     ]
+    if evaluation.weights is not None:
+        rows.insert(2, ("weights", evaluation.weights))
     for name, value in evaluation.metrics.items():
         rows.append((name, f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.4g} %"))
     for name, value in evaluation.others.items():
@@ -146,6 +148,7 @@ def evaluation_json(evaluation: "Evaluation") -> dict[str, Any]:
     return {
         "checkpoint": str(evaluation.checkpoint),
         "step": evaluation.step,
+        "weights": evaluation.weights,
         "model": evaluation.model,
         "dataset": evaluation.dataset,
         "samples": evaluation.samples,

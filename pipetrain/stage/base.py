@@ -37,6 +37,7 @@ class Training:
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
         arithmetic: precision and memory format.
+        average_decay: of the average of weights that evaluations read; None for no average.
     """
 
     optimizer: Callable[[list[nn.Parameter]], Optimizer]
@@ -46,6 +47,7 @@ class Training:
     seed: int = 0
     device: torch.device = _CPU
     arithmetic: ComputeOptions = _PLAIN
+    average_decay: float | None = None
 
 
 class BaseStage(ABC):
@@ -71,7 +73,7 @@ class BaseStage(ABC):
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
         self.optimizer = StageOptimizer(training.optimizer, trainable, training.rate)
-        self.weights = Weights(parameters, self.optimizer)
+        self.weights = Weights(parameters, self.optimizer, training.average_decay)
         self.gradients = GradientSum()
         self.clock = Clock(self.device)
         self.measurements = Measurements()
@@ -163,6 +165,12 @@ class BaseStage(ABC):
     def state(self) -> dict[str, Tensor]:
         """Newest weights and buffers by full name; the tensors themselves."""
 
+    @property
+    def averages(self) -> dict[str, Tensor]:
+        """Full name -> the average of a weight; empty if there are none. The tensors themselves."""
+        average = self.weights.average
+        return {} if average is None else {self.full_names[local]: each for local, each in average.tensors.items()}
+
     def resume_at(self, updates: int, statistics: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Continues from a checkpoint after `updates`, whose weights and optimizer state have been restored.
 
@@ -182,6 +190,7 @@ class BaseStage(ABC):
             "forward_staleness": sorted(self.measurements.forward_staleness),
             "backward_staleness": sorted(self.measurements.backward_staleness),
             **(self.scaler.report() if self.scaler is not None else {}),
+            **({"average_bytes": self.weights.average.bytes} if self.weights.average is not None else {}),
         }
 
 

@@ -303,8 +303,9 @@ class Stage(BaseStage):
     # -- evaluation and state --------------------------------------------------------------------------------------
 
     def evaluate(self, inputs: Tensors) -> Tensors:
-        """The outputs of the newest weights and buffers in evaluation mode; no state changes."""
-        return self.module.evaluate(*inputs)
+        """The outputs in evaluation mode, of averaged or newest weights and the newest buffers; no state changes."""
+        with nullcontext() if self.weights.average is None else self.module.using_weights(self.weights.evaluated):
+            return self.module.evaluate(*inputs)
 
     @property
     def buffers(self) -> dict[str, Tensor]:

@@ -136,7 +136,10 @@ def _check_settings(settings: Settings, folder: Path) -> list[str]:
                 f"{each.setting}={new}, and {each.why_fixed}; a resumed run takes no settings from there: give "
                 f"{each.setting}={old} again, or leave out resume"
             )
-    return [f"other settings than {source} had: {', '.join(map(str, changes))}"] if changes else []
+    notes = [f"other settings than {source} had: {', '.join(map(str, changes))}"] if changes else []
+    if any(each.setting == "train.ema" and each.old is None for each in changes):
+        notes.append(f"train.ema={settings.train.ema}: averages start with the weights of {folder}, which has none")
+    return notes
 
 
 def check_start(folder: Path, run: RunDirectory, components: Components) -> tuple[bool, list[str]]:

@@ -25,15 +25,17 @@ _NO_HOOKS = RunHooks()
 _CPU = torch.device("cpu")
 
 
-def load_whole_model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
-    """The model with the weights of the checkpoint in `folder`, in evaluation mode, on the device of the settings.
+def load_whole_model(settings: Settings, dataset: Any, folder: Path, *, raw: bool = False) -> LayerChain:
+    """The model of the checkpoint in `folder`, in evaluation mode, on the device of the settings.
+
+    It has the averages of weights if there are any, unless `raw`.
 
     Raises:
         ConfigError: the weights are of another model, or the data set has another vocabulary.
     """
     store.check_vocabulary(folder, dataset)
     chain = build_model(settings, dataset)
-    chain.module.load_state_dict(whole_state(folder, chain))
+    chain.module.load_state_dict(whole_state(folder, chain, averaged=not raw))
     chain.module.to(torch.device(device_of(settings.device))).eval()
     build_arithmetic(settings.train).prepare(chain.module)
     for layer in chain.layers:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import WeightTransform
+from pipetrain.weights.average import WeightAverage
 from pipetrain.weights.buffer_pool import WeightBufferPool
 from pipetrain.weights.statistic import WeightStatistic
 from pipetrain.weights.storage_meter import StorageMeter
@@ -31,10 +32,13 @@ class Weights:
     Attributes:
         copy_seconds: time spent on copying versions that are kept; on CUDA, on launching the copies.
         statistic: of the method of the present phase.
+        average: of the trainable weights over all updates; None for none. It is no version: no method reads it.
         pool: memory of past versions and predictions.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], optimizer: StageOptimizer) -> None:
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], optimizer: StageOptimizer, average_decay: float | None = None
+    ) -> None:
         self._parameters = dict(parameters)
         self.optimizer = optimizer
         self.newest = WeightVersion(0, self._tensors())
@@ -42,6 +46,7 @@ class Weights:
         self.pool = WeightBufferPool()
         self.copy_seconds = 0.0
         self.statistic: WeightStatistic | None = None
+        self.average = None if average_decay is None else WeightAverage(average_decay, self.trainable)
         self.meter = StorageMeter()
         self.meter.watch(self.newest.tensors)
 
@@ -52,6 +57,11 @@ class Weights:
     def trainable(self) -> dict[str, Tensor]:
         """Name -> the newest weight, of those that require a gradient."""
         return {name: self.newest.tensors[name] for name in self.optimizer.parameters}
+
+    @property
+    def evaluated(self) -> dict[str, Tensor]:
+        """Name -> the weight that evaluations read: its average if there is one, else the newest."""
+        return {**self.newest.tensors, **(self.average.tensors if self.average is not None else {})}
 
     def version(self, number: int) -> WeightVersion:
         """Version `number`.
@@ -95,6 +105,8 @@ class Weights:
         self.newest.number += 1
         if statistic is not None:
             statistic.follow(before, self.trainable)
+        if self.average is not None:
+            self.average.follow(self.trainable)
 
     def _keep_newest(self) -> None:
         began = time.perf_counter()

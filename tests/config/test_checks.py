@@ -24,6 +24,11 @@ def checked(*overrides):
     [
         ("train.epochs=0", "train.epochs=0: at least 1"),
         ("train.max_steps=0", "train.max_steps=0: at least 1"),
+        ("train.ema=1", "train.ema=1.0: a number above 0 and below 1 is needed, such as 0.99, or null for none"),
+        ("train.ema=0", "train.ema=0.0: a number above 0 and below 1 is needed"),
+        ("train.patience=0", "train.patience=0: at least 1"),
+        ("train.min_improvement=-1", "train.min_improvement=-1.0: a number of at least 0 is needed, 0 for any"),
+        ("train.min_improvement=0.5", "train.min_improvement=0.5: goes with train.patience, such as train.patience=3"),
         ("eval.batch_size=0", "eval.batch_size=0: at least 1"),
         ("eval.beam_width=0", "eval.beam_width=0: at least 1"),
         ("eval.decode_every_epochs=0", "eval.decode_every_epochs=0: at least 1"),

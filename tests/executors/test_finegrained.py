@@ -33,7 +33,7 @@ def data():
     return torch.randn(82, 6), torch.randint(0, 3, (82,))
 
 
-def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None):
+def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, average_decay=None):
     chain = chain_of(model())
     units = weight_units(chain)
     bounds = stage_bounds(len(units), stages)
@@ -42,7 +42,7 @@ def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_no
     first = None if segments is None else tuple(layers[stage] for stage in segments)
     losses = []
     rules = PipelineRules(schedule, method, stages, microbatches, spans)
-    training = Training(sgd, half_decay, CrossEntropy(), clip_norm)
+    training = Training(sgd, half_decay, CrossEntropy(), clip_norm, average_decay=average_decay)
     hooks = RunHooks(lambda _t, value: losses.append(value.mean.item()))
     executor = build_finegrained_pipeline(chain, bounds, rules, training, hooks, first)
     return Pipeline(executor, losses)
@@ -78,6 +78,21 @@ def test_fine_grained_recomputation_equals_that_of_a_pipeline(rule, segments, N)
 @pytest.mark.parametrize("rule", ["gpipe", "pipemare"])
 def test_fine_grained_clipping_equals_that_of_a_pipeline(rule):
     assert_equal(rule, 2, clip_norm=0.3)
+
+
+@pytest.mark.parametrize("rule", ["gpipe", "pipedream", "pipemare"])
+def test_fine_grained_stages_have_the_averages_of_a_pipeline(rule):
+    loader = batches(*data(), 12)
+    theirs = pipeline(model(), CUTS, rule, average_decay=0.7).train(loader, 2)
+    ours = finegrained(*METHODS[rule], STAGES, average_decay=0.7).train(loader, 2)
+    left, right = (
+        {name: average for stage in each.stages for name, average in stage.averages.items()} for each in (ours, theirs)
+    )
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert ours.executor.evaluate(loader) == theirs.executor.evaluate(loader)
+    plain = pipeline(model(), CUTS, rule).train(loader, 2)
+    assert ours.executor.evaluate(loader) != plain.executor.evaluate(loader)
 
 
 def test_fine_grained_recomputation_changes_stale_methods_only():

@@ -67,10 +67,12 @@ def stage_of(
     build: Build = sgd,
     rate: float = 0.1,
     device: torch.device = CPU,
+    average_decay: float | None = None,
 ) -> Stage:
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
-    bounds, training = (0, len(layers)), Training(build, lambda _k: rate, loss or CrossEntropy(), device=device)
+    bounds, options = (0, len(layers)), {"device": device, "average_decay": average_decay}
+    training = Training(build, lambda _k: rate, loss or CrossEntropy(), **options)
     stage = Stage(index, chain, bounds, training)
     stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True, predicts=True)
     return stage
@@ -138,6 +140,7 @@ def pipeline(
     seed: int = 0,
     recompute: Sequence[int] | None = None,
     arithmetic: ComputeOptions = PLAIN,
+    average_decay: float | None = None,
 ) -> Pipeline:
     """A pipeline over `model`, cut before each layer of `cuts`; segments of recomputation begin at stages `recompute`.
 
@@ -154,7 +157,9 @@ def pipeline(
         phases.append(
             Phase(PipelineRules(schedule, method, len(bounds), num_microbatches, segments), start, start + steps)
         )
-    training = Training(build, rate, loss or CrossEntropy(), clip_norm, seed, arithmetic=arithmetic)
+    training = Training(
+        build, rate, loss or CrossEntropy(), clip_norm, seed, arithmetic=arithmetic, average_decay=average_decay
+    )
     executor = build_pipeline(
         chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.mean.item()))
     )

@@ -143,10 +143,12 @@ BOUNDS = {2: [(0, 2), (2, 5)], 4: [(0, 1), (1, 2), (2, 4), (4, 5)]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stages", "method"), [(2, "pipedream"), (4, "pipeoptim")])
-def test_s2vt_has_equal_bits_and_captions_in_runs_and_eval(tmp_path, stages, method):
+@pytest.mark.parametrize(
+    ("stages", "method", "ema"), [(2, "pipedream", None), (4, "pipeoptim", None), (2, "pipeoptim", 0.5)]
+)
+def test_s2vt_has_equal_bits_and_captions_in_runs_and_eval(tmp_path, stages, method, ema):
     def jobs(executor):
-        made = [job(tmp_path / executor, method, stages, **S2VT)]
+        made = [job(tmp_path / executor, method, stages, **{**S2VT, "train": {**S2VT["train"], "ema": ema}})]
         return [replace(each, plan=plan_of(BOUNDS[stages])) for each in made]
 
     alone = [simulated(each) for each in jobs("simulated")]

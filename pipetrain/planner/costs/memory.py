@@ -75,7 +75,7 @@ class MemoryRules:
 
     Attributes:
         versions: largest number of sets of weights that a stage in this place holds.
-        states: tensors of each weight's size in addition: the optimizer's, and the method's statistic.
+        states: tensors of each weight's size in addition: the optimizer's, the method's statistic, and the average.
         recompute: True if only the inputs of a stage are kept.
     """
 
@@ -121,6 +121,7 @@ class MemoryModel:
         optimizer = settings.optimizer.target
         name = optimizer.path.rpartition(".")[2]
         states = 0 if name == "SGD" else _STATES.get(name, _UNKNOWN)
+        states += settings.train.ema is not None
         states += sum(bool(optimizer.options.get(option)) for option in _MORE_STATES)
         return cls(tuple(_rules(phase, states, settings) for phase in settings.phases))
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain.config.schema import leaves
 from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.stage.base import BaseStage
 from pipetrain.training.builders.optimizer import build_torch_optimizer
-from pipetrain.training.checkpoint import manifest, tensor_file
-from pipetrain.training.checkpoint.store import load_progress
+from pipetrain.training.checkpoint import manifest, store, tensor_file
 
 
 class Kind(StrEnum):
@@ -27,6 +27,8 @@ class Kind(StrEnum):
     """An entry of the optimizer's state of a weight."""
     STATISTIC = "statistic"
     """A weight's entry of a method's statistic."""
+    AVERAGE = "average"
+    """The average of a weight."""
     CARRIED = "carried"
     """Recurrent state that a layer carries from minibatch to minibatch."""
     SCALER = "scaler"
@@ -66,12 +68,13 @@ class TensorName:
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
-    """A stage's part of a checkpoint: weights, buffers, optimizer state, statistic and carried state.
+    """A stage's part of a checkpoint: weights, buffers, averages, optimizer state, statistic and carried state.
 
     A weight that several stages hold is in the part of the first of them.
     """
     full, statistic = stage.full_names, stage.weights.statistic
     tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
+    tensors.update({TensorName(Kind.AVERAGE, name): tensor for name, tensor in stage.averages.items()})
     for local, state in stage.optimizer.state().items():
         tensors.update({TensorName(Kind.OPTIMIZER, full[local], key): value for key, value in state.items()})
     if statistic is not None:
@@ -108,7 +111,9 @@ def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None)
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
-    """Loads a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
+    """Loads a checkpoint's weights, buffers, averages, optimizer state, statistics and carried state into a stage.
+
+    Averages that it does not hold start with its weights.
 
     Raises:
         ConfigError: the checkpoint was saved from another model.
@@ -122,6 +127,10 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     with torch.no_grad():
         for full, target in stage.state().items():
             target.copy_(model[full][""])
+    if stage.weights.average is not None:
+        averages = load_tensors(folder, Kind.AVERAGE, local_names)
+        known = {local_names[full]: values[""] for full, values in averages.items()}
+        stage.weights.average.load({**stage.weights.trainable, **known})
     statistics: dict[str, dict[str, Tensor]] = {}
     for full, values in load_tensors(folder, Kind.STATISTIC, local_names).items():
         for statistic, value in values.items():
@@ -168,25 +177,37 @@ def load_history(folder: Path) -> dict[str, Tensor]:
     return {f"{Kind.HISTORY}.{name}": values[""] for name, values in load_tensors(folder, Kind.HISTORY).items()}
 
 
-def model_state(folder: Path) -> dict[str, Tensor]:
-    """The whole model's weights and buffers; a tied one under its first name alone."""
-    return {name: values[""] for name, values in load_tensors(folder, Kind.MODEL).items()}
+def model_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
+    """The whole model's weights and buffers; a tied one under its first name alone.
+
+    With `averaged`, the averages of weights in place of those that have one.
+    """
+    kinds = (Kind.MODEL, Kind.AVERAGE) if averaged else (Kind.MODEL,)
+    return {name: values[""] for kind in kinds for name, values in load_tensors(folder, kind).items()}
 
 
-def named_state(folder: Path) -> dict[str, Tensor]:
-    """The whole model's state dict under all the names that its own module has."""
-    state = model_state(folder)
-    aliases = load_progress(folder).get("aliases", {})
+def averages_note(folder: Path, *, raw: bool) -> str | None:
+    """How the weights that a command takes from a checkpoint are averaged; None if it has no averages."""
+    decay = dict(leaves(store.load_config(folder)["settings"])).get("train.ema")
+    if decay is None:
+        return None
+    return f"not averaged, though train.ema={decay}" if raw else f"averaged with train.ema={decay}; --raw: not averaged"
+
+
+def named_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
+    """The whole model's state dict under all the names that its own module has; `averaged` as in `model_state`."""
+    state = model_state(folder, averaged=averaged)
+    aliases = store.load_progress(folder).get("aliases", {})
     return state | {name: state[first] for name, first in aliases.items() if first in state}
 
 
-def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:
-    """A checkpoint's model for this chain.
+def whole_state(folder: Path, chain: LayerChain, *, averaged: bool = False) -> dict[str, Tensor]:
+    """A checkpoint's model for this chain; `averaged` as in `model_state`.
 
     Raises:
         ConfigError: it was saved from another model.
     """
-    state, expected = named_state(folder), chain.module.state_dict()
+    state, expected = named_state(folder, averaged=averaged), chain.module.state_dict()
     if wrong := set(expected) ^ set(state):
         raise ConfigError(f"{folder}: was saved from another model; only one of the two has {min(wrong)}")
     for name, tensor in expected.items():

@@ -77,6 +77,7 @@ _OPTIONAL = {
     **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
 }
 """Fields that a checkpoint of an older version may lack."""
+_STOPPING = {"metric": "text", "best": "number?", "epoch": "count", "evaluations": "count"}
 _SCALARS: dict[str, Callable[[Any], bool]] = {
     "any": lambda _value: True,
     "count": lambda value: is_whole(value) and value >= 0,

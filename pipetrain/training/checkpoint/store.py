@@ -190,12 +190,14 @@ class Selection:
         step: step of the checkpoint; None: the newest.
         best: True to select the best one.
         metric: the metric of the best one; None: the run's own `checkpoint.metric`.
+        raw: True to use the weights themselves where a checkpoint has averages of them, too.
     """
 
     path: Path
     step: int | None = None
     best: bool = False
     metric: str | None = None
+    raw: bool = False
 
     @property
     def run(self) -> RunDirectory:

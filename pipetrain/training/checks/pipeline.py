@@ -1,5 +1,6 @@
 """Checks of the pipeline: executor, schedules, methods and replicas work together."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,6 +22,8 @@ from pipetrain.schedules import ListSchedule, Placement, Schedule
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 from pipetrain.training.components import Components
 
+_INITIAL_SHARE = 0.01
+"""Share of the initial weights in averages from which on a run warns."""
 _THREADS_PER_CORE = 16
 """Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
 
@@ -35,6 +38,7 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
     if components.plan.finegrained:
         _check_finegrained(settings)
     yield from components.account
+    yield from _average(settings, components)
     if not settings.executor.simulated:
         _check_distributed(settings, components)
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
@@ -132,6 +136,21 @@ def _clipping(limit: float | None, rules: PipelineRules, method: str) -> list[st
     elif rules.schedule.synchronous:
         where = "over all stages together"
     return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
+
+
+def _average(settings: Settings, components: Components) -> list[str]:
+    """A warning if the run is so short that its averages keep much of the initial weights."""
+    decay = settings.train.ema
+    if decay is None:
+        return []
+    updates = components.timetable.total_steps // max(components.phases[0].rules.replicas.counts)
+    share, enough = decay**updates, math.ceil(math.log(_INITIAL_SHARE) / math.log(decay))
+    if share <= _INITIAL_SHARE:
+        return []
+    return [
+        f"warning: train.ema={decay}: averages after {updates:,} updates are still {share:.0%} initial weights; "
+        f"{_INITIAL_SHARE:.0%} takes {enough:,} updates, or a smaller train.ema"
+    ]
 
 
 def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> list[str]:

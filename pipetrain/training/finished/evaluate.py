@@ -22,7 +22,7 @@ from pipetrain.training.builders.data import build_dataset, evaluation_loader
 from pipetrain.training.builders.loss import build_loss, build_metrics
 from pipetrain.training.builders.machine import device_of
 from pipetrain.training.builders.model import build_arithmetic
-from pipetrain.training.checkpoint import store
+from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.store import Selection
 from pipetrain.training.checks.layers import check_stateful_data
 from pipetrain.training.whole_model import load_whole_model, whole_model_metrics
@@ -41,6 +41,7 @@ class Evaluation:
     Attributes:
         model, dataset: names of the choices, or paths of the targets.
         samples: number of samples of the evaluation set.
+        weights: which ones were evaluated; None if the checkpoint has no averages.
         metrics: `loss`, and metrics in percent.
         others: metrics on other scales: of the whole model, such as `bleu`, and of the section `metrics`.
         signatures: metric -> how it was computed, if that is known.
@@ -53,6 +54,7 @@ class Evaluation:
     dataset: str
     samples: int
     metrics: Mapping[str, float]
+    weights: str | None = None
     others: Mapping[str, float] = field(default_factory=dict)
     signatures: Mapping[str, str] = field(default_factory=dict)
     texts: Sequence[tuple[str, Sequence[str]]] = ()
@@ -83,7 +85,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         torch.set_num_threads(settings.threads)
     dataset = build_dataset(settings.dataset)
     loader = evaluation_loader(settings, dataset)
-    chain = load_whole_model(settings, dataset, folder)
+    chain = load_whole_model(settings, dataset, folder, raw=selection.raw)
     device, texts = torch.device(device_of(settings.device)), list[tuple[str, Sequence[str]]]()
     decoded = whole_model_metrics(settings, dataset, chain, device, texts=texts)
     metrics = _metrics(settings, dataset, chain, loader, device)
@@ -96,6 +98,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         model=_name(settings, "model", settings.model.target.path),
         dataset=_name(settings, "dataset", settings.dataset.target.path),
         samples=sum(loader.sizes(0)),
+        weights=contents.averages_note(folder, raw=selection.raw),
         metrics={name: value for name, value in metrics.items() if name not in settings.metrics},
         others=others,
         signatures={} if decoded is None else decoded.signatures,

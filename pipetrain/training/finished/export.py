@@ -41,10 +41,12 @@ def export(selection: Selection, path: Path, file_format: str) -> str:
         OSError: the file cannot be written.
     """
     folder = selection.checkpoint()
-    state = contents.named_state(folder)
+    state = contents.named_state(folder, averaged=not selection.raw)
     _write(path, state, file_format)
     parameters = sum(tensor.numel() for tensor in state.values() if tensor.is_floating_point())
     written = f"{path}: {len(state)} tensors, {parameters:,} values, for {LOADERS[file_format]}, from {folder}"
+    if note := contents.averages_note(folder, raw=selection.raw):
+        written += f", {note}"
     untied = store.load_progress(folder).get("untied", {})
     if not untied:
         return written

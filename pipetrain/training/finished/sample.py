@@ -12,6 +12,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import NOT_NEGATIVE
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.training.builders.data import build_dataset
+from pipetrain.training.checkpoint import contents
 from pipetrain.training.checkpoint.store import Selection
 from pipetrain.training.whole_model import load_whole_model
 
@@ -53,8 +54,10 @@ class Sampling:
         return int(torch.multinomial(scores.softmax(0), 1, generator=generator))
 
 
-def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool = False) -> Iterator[str]:
-    """The prompt, then the model's continuation, in pieces as they are generated.
+def sample(
+    selection: Selection, prompt: str, sampling: Sampling, *, trust: bool = False
+) -> tuple[str | None, Iterator[str]]:
+    """Which weights are used, None without averages; and the prompt and its continuation, in pieces as generated.
 
     Args:
         selection: of the checkpoint.
@@ -79,11 +82,12 @@ def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool
                 "tokenizer.json"
             )
         raise ConfigError(f"{reason}, which is no text; sample takes runs of language models, such as model=gpt")
-    model = load_whole_model(settings, dataset, folder)
+    model = load_whole_model(settings, dataset, folder, raw=selection.raw)
     begun = [int(token) for token in vocabulary.encode(prompt or "\n")]
     if not begun:
         raise ConfigError(f"--prompt {prompt!r}: holds no token")
-    return _pieces(vocabulary, begun, generate(model, begun, sampling, dataset.max_length, vocabulary.size))
+    generated = generate(model, begun, sampling, dataset.max_length, vocabulary.size)
+    return contents.averages_note(folder, raw=selection.raw), _pieces(vocabulary, begun, generated)
 
 
 def _pieces(vocabulary: Any, begun: list[int], tokens: Iterator[int]) -> Iterator[str]:

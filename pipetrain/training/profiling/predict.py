@@ -34,6 +34,7 @@ from pipetrain.training.builders.weight_traffic import passes_of_updates
 from pipetrain.training.checks.pipeline import unfilled
 from pipetrain.training.profiling.auto_partition import plan_by
 from pipetrain.training.profiling.profile import profile_of_chain
+from pipetrain.weights.average import PASSES
 
 _GIGA = 1e9
 _NO_LAYERS = (
@@ -124,6 +125,7 @@ class ProfiledRun:
 
     def _program(self, rules: PipelineRules) -> PipelineProgram:
         optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
+        averaging = PASSES if self.settings.train.ema is not None else 0
         moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
         given, speed = self.settings.topology.update_gigabytes_per_s, 0.0  # 0: unknown, and updates take no time
         if given is not None:
@@ -133,7 +135,7 @@ class ProfiledRun:
         return PipelineProgram(
             cycles=[rules.steady_cycle(r) for r in range(rules.num_stages)],
             num_microbatches=rules.num_microbatches,
-            update_s=[passes * size / speed if speed else 0.0 for passes, size in moved],
+            update_s=[(passes + averaging) * size / speed if speed else 0.0 for passes, size in moved],
             segments=self.segments,
             overlapped=self.settings.planner.overlap,
         )

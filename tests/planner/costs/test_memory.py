@@ -76,6 +76,11 @@ def test_optimizer_keeps_its_states(optimizer, options, states):
     assert kept("gpipe", optimizer={"_target_": optimizer, "lr": 0.1, **options}) == (2 + states) * 100 + 12
 
 
+def test_average_of_weights_is_one_more_set():
+    for method in ("gpipe", "pipedream"):
+        assert kept(method, ema=0.9) == kept(method) + SIZES.weights
+
+
 def test_recomputation_keeps_inputs_and_one_microbatch():
     assert kept("naive_async", recompute=True) == 200 + 4 * 4 + 12
     assert kept("gpipe", recompute=True, microbatches=4) == 200 + 4 + 12 / 4

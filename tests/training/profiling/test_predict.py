@@ -23,6 +23,11 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsy
         assert stage["update_s"] > 0
         assert stage["memory_bytes"] > 0
         assert stage["forward_s"] + stage["backward_s"] <= case["time_per_minibatch_s"] + 1e-9
+    assert cli.carry_out(["predict", *words, "method=pipedream", "train.ema=0.9", "-o", str(tmp_path / "ema")]) == 0
+    (averaging,) = json.loads((tmp_path / "ema" / "prediction.json").read_text())
+    for stage, with_average, planned in zip(case["stages"], averaging["stages"], built.plan.stages, strict=True):
+        assert with_average["memory_bytes"] == stage["memory_bytes"] + 4 * planned.parameters
+        assert with_average["update_s"] > stage["update_s"]
     capsys.readouterr()
     fitted = [*words, "method=gpipe,pipedream", "train.microbatches=4", "topology.memory_gigabytes=0.01"]
     assert cli.carry_out(["predict", "--fit", *fitted]) == 0
