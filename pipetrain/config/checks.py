@@ -16,6 +16,7 @@ _LEAST = {
     "train.batch_size": 1,
     "train.microbatches": 1,
     "train.max_steps": 1,
+    "train.patience": 1,
     "eval.every_epochs": 0,
     "checkpoint.every_epochs": 0,
     "eval.batch_size": 1,
@@ -96,8 +97,16 @@ def _check_comparisons(settings: Settings) -> None:
         not isinstance(target, dict) or not target or any(value not in _ANY_NUMBER for value in target.values())
     ):
         raise ConfigError(f"train.target={target}: metrics and the values to reach, such as {{top1: 66}}")
+    if train.min_improvement and train.patience is None:
+        raise ConfigError(
+            f"train.min_improvement={train.min_improvement}: goes with train.patience, such as train.patience=3"
+        )
     if settings.eval.every_epochs:
         return
+    if train.patience is not None:
+        raise ConfigError(
+            f"train.patience={train.patience}: eval.every_epochs=0 evaluates nothing; set it to 1 or more"
+        )
     if target is not None:
         raise ConfigError(f"train.target={target}: eval.every_epochs=0 evaluates nothing that could reach it")
     if keep_best is not None:

@@ -63,6 +63,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         else:
             when = f"step {target['step']}, epoch {target['epoch']}, {_duration(target['wall_s'])}"
             lines.append(f"{text} was reached at {when}")
+    if summary.get("early_stopping"):
+        lines.append(summary["reason"])
     lines += _metric_lines(summary.get("final"), summary.get("best"))
     if any("forward_staleness" in stage for stage in summary["per_stage"]):
         lines += _stage_table(summary["per_stage"])

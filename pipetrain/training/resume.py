@@ -18,6 +18,7 @@ from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.progress import TrainingState
 from pipetrain.training.checkpoint.writer import remove_leftovers
 from pipetrain.training.components import Components
+from pipetrain.training.early_stopping import EarlyStopping
 from pipetrain.training.settings_diff import Difference, changes_since, identity_settings
 
 _STATELESS = ("optimizer.lr", "optimizer.clip_norm")
@@ -164,10 +165,11 @@ def check_start(folder: Path, run: RunDirectory, components: Components) -> tupl
     changes = changes_since(folder, settings)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
         contents.check_optimizer(folder, settings.optimizer)
-    state = TrainingState.of(progress, settings.train.target, timetable)
+    state = TrainingState.of(progress, settings.train.target, timetable, EarlyStopping.of(settings))
+    longer = "train.epochs or train.max_steps" if state.stopped_early(timetable) is None else "train.patience"
     nothing_to_do = (
         f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
-        f"{min(state.step, timetable.total_steps)}; raise train.epochs or train.max_steps"
+        f"{min(state.step, timetable.total_steps)}; raise {longer}"
     )
     if state.step > timetable.total_steps:
         raise ConfigError(nothing_to_do)

@@ -27,6 +27,7 @@ from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.progress import TrainingState
 from pipetrain.training.checkpoint_saver import CheckpointSaver
 from pipetrain.training.components import build_in_worker
+from pipetrain.training.early_stopping import EarlyStopping
 from pipetrain.training.job import Job
 from pipetrain.training.outcome import summary_of
 from pipetrain.training.trainer import Trainer
@@ -58,7 +59,7 @@ class TrainingSession:
         device = device_at(job.device, 0) if transport is None else transport.device
         self.components = build_in_worker(job, device)
         progress = store.load_progress(job.resume) if job.resume else {}
-        state = TrainingState.of(progress, settings.train.target, job.timetable)
+        state = TrainingState.of(progress, settings.train.target, job.timetable, EarlyStopping.of(settings))
         training = Training(
             optimizer=partial(build_torch_optimizer, settings.optimizer),
             rate=build_rate(settings, job.timetable),
@@ -176,6 +177,8 @@ class TrainingSession:
         else:
             result |= {"transport": transport.backend, "transport_reason": transport.reason}
         result["extra_drains"] = state.extra_drains
+        if state.stopping is not None and (reason := state.stopped_early(job.timetable)):
+            result |= {"reason": reason, "early_stopping": state.stopping.fields()}
         if self.trainer.decoder is not None:
             result["metric_signatures"] = self.trainer.decoder.signatures
         if self._trace is not None:

@@ -36,7 +36,7 @@ _OF_NO_EFFECT = (
 
 _IGNORED = ("resume", "debug")
 
-_OF_LENGTH = ("train.epochs", "train.max_steps", "train.target")
+_OF_LENGTH = ("train.epochs", "train.max_steps", "train.target", "train.patience", "train.min_improvement")
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Trainer:
         return self.components.timetable
 
     def run(self) -> list[dict[str, Any]]:
-        """Trains from the state's step to the end or the target; the measured report of every stage.
+        """Trains from the state's step until the run has ended; the measured report of every stage.
 
         Raises:
             DivergedError: in the process of the last stage.
@@ -140,12 +140,16 @@ class Trainer:
         state.evaluation_due = False
         state.metrics = metrics or {}
         if self.recorder and metrics is not None:
+            epoch = -(-state.step // self._timetable.steps_per_epoch)
             self.recorder.evaluation(state.step, metrics, time.perf_counter() - began)
             if state.reached is None and self._reaches_target(metrics, complete=complete):
-                epoch = -(-state.step // self._timetable.steps_per_epoch)
                 state.reached = {"step": state.step, "epoch": epoch, "wall_s": self.recorder.clock.wall_s}
+            if state.stopping is not None:
+                state.stopping.add(metrics, epoch, self._lower_is_better)
         if state.target:
             state.reached = self.executor.broadcast_from_last(state.reached)
+        if state.stopping is not None:
+            state.stopping.continue_from(self.executor.broadcast_from_last(state.stopping.fields()))
         if state.step == self.saved_at:
             self.checkpoints.add_evaluation(state)
         elif gate.openings > openings:  # the clock has asked for a checkpoint meanwhile
@@ -180,8 +184,12 @@ class Trainer:
             if not complete:
                 return False
             raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
-        lower = lower_is_better(self.components.metrics.lower_is_better)
+        lower = self._lower_is_better
         return all(reaches(metrics[name], wanted, lower=name in lower) for name, wanted in target.items())
+
+    @property
+    def _lower_is_better(self) -> frozenset[str]:
+        return lower_is_better(self.components.metrics.lower_is_better)
 
     def reports(self) -> list[dict[str, Any]]:
         """Measured reports of all stages of the run, in every process."""

@@ -90,6 +90,11 @@ def test_best_checkpoint_of_a_run_without_evaluations_is_refused():
         checked("checkpoint.keep_best=2", "eval.every_epochs=0")
 
 
+def test_patience_of_a_run_without_evaluations_is_refused():
+    with pytest.raises(ConfigError, match=r"train.patience=2: eval.every_epochs=0 evaluates nothing; set it to 1 or m"):
+        checked("train.patience=2", "eval.every_epochs=0")
+
+
 def test_flag_is_true_or_false_and_nothing_else():
     check_flag("dataset.shuffle", value=False)
     with pytest.raises(ConfigError, match=r"dataset.shuffle=0: true or false"):

@@ -13,6 +13,7 @@ from pipetrain.losses import NO_METRICS
 from pipetrain.schedules import Replicas
 from pipetrain.training.builders.data import build_data
 from pipetrain.training.checkpoint.progress import TrainingState
+from pipetrain.training.early_stopping import EarlyStopping
 from pipetrain.training.timetable import Timetable
 from pipetrain.training.trainer import Trainer
 
@@ -117,12 +118,12 @@ class Saver:
 DATA = build_data(settings("gpipe"))
 
 
-def trainer(metrics=(), target=None, step=0, every=1, decoded=None, **changes):
+def trainer(metrics=(), target=None, step=0, every=1, decoded=None, stopping=None, **changes):
     """Three epochs of four minibatches."""
     table = Timetable(**{"total_steps": 12, "steps_per_epoch": 4, "evaluate_every": every, "save_every": 0,
                          "save_every_steps": None, "phase_ends": [12], **changes})  # fmt: skip
     components = SimpleNamespace(data=DATA, timetable=table, metrics=NO_METRICS)
-    state = TrainingState(target=target, step=step)
+    state = TrainingState(target=target, step=step, stopping=stopping)
     decoder = None if decoded is None else Decoding(decoded)
     return Trainer(Counting(metrics), components, state, Saver(), Noting(), decoder)
 
@@ -251,6 +252,22 @@ def test_trainer_stops_where_every_metric_has_reached_its_target(target, steps):
     assert (made.state.step, made.checkpoints.saved) == (steps, [steps])
     reached = "perplexity" not in target
     assert made.state.reached == ({"step": steps, "epoch": steps // 4, "wall_s": 1.5} if reached else None)
+
+
+@pytest.mark.parametrize(("metric", "steps"), [("loss", 12), ("top1", 8)])
+def test_trainer_stops_when_patience_ends_and_saves(metric, steps):
+    course = [{"loss": 3.0, "top1": 50.0}, {"loss": 2.0, "top1": 40.0}, {"loss": 1.0, "top1": 30.0}]
+    made = trainer(course, stopping=EarlyStopping(metric, 1))
+    made.run()
+    assert (made.state.step, made.checkpoints.saved) == (steps, [steps])
+    assert (made.state.stopped_early(made.components.timetable) is not None) is (steps < 12)
+
+
+def test_metric_of_texts_ends_a_run_by_decoding_evaluations():
+    course = [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}]
+    made = trainer(course, decoded=[20.0, 10.0], decode_every=2, stopping=EarlyStopping("bleu", 1))
+    made.run()
+    assert made.state.stopping.fields() == {"metric": "bleu", "best": 20.0, "epoch": 2, "evaluations": 1}
 
 
 def test_target_without_evaluation_is_refused_with_known_ones():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pipetrain.errors import is_whole
+from pipetrain.training.early_stopping import EarlyStopping
 from pipetrain.training.timetable import Timetable
 
 
@@ -21,6 +22,7 @@ class TrainingState:
             for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
         metrics: of an evaluation at this very step, in the process of the last stage.
         evaluation_due: True if the run has yet to be evaluated at this very step.
+        stopping: count of evaluations without an improvement; None if they do not end the run.
     """
 
     target: Mapping[str, float] | None = None
@@ -30,11 +32,23 @@ class TrainingState:
     extra_drains: list[int] = field(default_factory=list)
     metrics: Mapping[str, float] = field(default_factory=dict)
     evaluation_due: bool = False
+    stopping: EarlyStopping | None = None
 
     @classmethod
-    def of(cls, progress: Mapping[str, Any], target: Mapping[str, float] | None, timetable: Timetable) -> Self:
-        """The state in a checkpoint, for a run with this target and timetable; that of a fresh run if it is empty."""
+    def of(
+        cls,
+        progress: Mapping[str, Any],
+        target: Mapping[str, float] | None,
+        timetable: Timetable,
+        stopping: EarlyStopping | None = None,
+    ) -> Self:
+        """The state in a checkpoint, for a run with this target, timetable and early stopping.
+
+        That of a fresh run if the progress is empty. `stopping` continues from it.
+        """
         step = progress.get("step", 0)
+        if stopping is not None:
+            stopping.continue_from(progress.get("early_stopping"))
         return cls(
             target=target,
             step=step,
@@ -43,6 +57,7 @@ class TrainingState:
             extra_drains=[*progress.get("extra_drains", ())],
             metrics=progress.get("metrics", {}),
             evaluation_due=bool(progress.get("evaluation_due")) and timetable.evaluates(step),
+            stopping=stopping,
         )
 
     def fields(self) -> dict[str, Any]:
@@ -55,11 +70,19 @@ class TrainingState:
             "extra_drains": self.extra_drains,
             "metrics": self.metrics,
             "evaluation_due": self.evaluation_due,
+            "early_stopping": None if self.stopping is None else self.stopping.fields(),
         }
 
     def ended(self, timetable: Timetable) -> bool:
-        """True if the run has reached its target or made its last step."""
-        return self.reached is not None or self.step == timetable.total_steps
+        """True if the run has reached its target, made its last step or stopped early."""
+        done = self.reached is not None or self.step == timetable.total_steps
+        return done or self.stopped_early(timetable) is not None
+
+    def stopped_early(self, timetable: Timetable) -> str | None:
+        """Why the run ends before its target and its last step; None if it does not."""
+        if self.stopping is None or not self.stopping.ended:
+            return None
+        return self.stopping.reason if self.reached is None and self.step < timetable.total_steps else None
 
 
 _REQUIRED = {"step": ("count", "a number of steps"), "model": ("text", "text"), "dataset": ("text", "text")}
@@ -73,6 +96,7 @@ _OPTIONAL = {
     **dict.fromkeys(("metrics", "final", "best"), ("{number?}", "a mapping of metrics")),  # null: it was not finite
     **dict.fromkeys(("best_step", "best_epoch"), ("{count}", "a mapping of numbers")),
     "evaluation_due": ("flag", "true or false"),
+    "early_stopping": ("stopping?", "a metric with its best value and a number of evaluations"),
     **dict.fromkeys(("aliases", "untied"), ("{text}", "a mapping of names")),
     **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
 }
@@ -85,6 +109,7 @@ _SCALARS: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
     "flag": lambda value: isinstance(value, bool),
+    "stopping": lambda value: isinstance(value, dict) and all(_is_a(k, value.get(n)) for n, k in _STOPPING.items()),
 }
 
 

@@ -185,6 +185,7 @@ def test_newest_whole_checkpoint_lists_faults_of_newer_ones(tmp_path, folder):
     assert store.newest_whole(tmp_path) == (None, [fault, store.problem(earlier)])
 
 
+COUNT = "a metric with its best value and a number of evaluations"
 WRONG = [
     ({}, "it has no step"),
     ([], "it holds no fields"),
@@ -197,6 +198,10 @@ WRONG = [
     ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is not a list of steps"),
     ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is not a list of stages"),
     ({"step": 6, **NAMES, "steps_per_epoch": 0}, "its steps_per_epoch is not a number of steps"),
+    *[
+        ({"step": 6, **NAMES, "early_stopping": each}, f"its early_stopping is not {COUNT}")
+        for each in ([], {"metric": "loss"}, {"metric": "loss", "best": 1.0, "epoch": -1, "evaluations": 0})
+    ],
     ({"step": 6, **NAMES, "best_step": {"loss": None}}, "its best_step is not a mapping of numbers"),
     ({"step": 6, **NAMES, "wall_s": "long"}, "its wall_s is not a number of seconds"),
 ]
