@@ -51,4 +51,5 @@ def _table(heads: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows("models", sizes=True)), encoding="utf-8")
+    models = [row for row in rows("models", sizes=True) if "package" not in row]
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), models), encoding="utf-8")

@@ -58,7 +58,7 @@ def _choices(group: str) -> str:
 def _settings_of_choices(group: str) -> dict[Setting, list[str]]:
     """Setting -> the choices that bring it with the same default."""
     found: dict[Setting, list[str]] = {}
-    for choice in choices_of(group):
+    for choice in (each for each in choices_of(group) if each.package is None):
         for setting in settings_of_choice(group, choice.name):
             if setting.name not in _NOT_SHOWN:
                 found.setdefault(Setting(setting.name, _default(setting), setting.meaning), []).append(choice.name)

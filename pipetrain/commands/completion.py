@@ -162,9 +162,10 @@ def _of_hydra(words: Sequence[str]) -> list[str]:
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 
-    from pipetrain.config.schema import config_dir, register_schema
+    from pipetrain.config.installed import register_configuration
+    from pipetrain.config.schema import config_dir
 
-    register_schema()
+    register_configuration()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         plugin = DefaultCompletionPlugin(GlobalHydra.instance().config_loader())
         return plugin._query(config_name="config", line=" ".join(words))

@@ -3,12 +3,13 @@
 import argparse
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.commands import Subparsers, add_config_dir
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, DataError, ExitCode
 from pipetrain.report.text_table import text_lines
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ _GROUPS = {
 _OF_EXPERIMENTS = ("paper", "cost", "small", "minutes")
 _DESCRIPTION = """\
 Describes the choices of a group, or of every group, in a line each. A choice is made by GROUP=NAME, such as
-method=pipedream; those of your own are made by GROUP=custom GROUP._target_=mylib.Thing."""
+method=pipedream; those of your own are made by GROUP=custom GROUP._target_=mylib.Thing, or by
+GROUP=NAME once a package that brings them is installed: pipetrain new --help."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -85,7 +87,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
         return ExitCode.COMPLETED
     for kind, rows_of_kind in listed.items():
-        lines = text_lines([(row["name"], row["summary"] + _size(row)) for row in rows_of_kind], "<<")
+        lines = text_lines([(row["name"], row["summary"] + _remarks(row)) for row in rows_of_kind], "<<")
         if len(kinds) > 1:
             print(f"{kind}:", *(f"  {line}" for line in lines), sep="\n")
         else:
@@ -94,14 +96,16 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     return ExitCode.COMPLETED
 
 
-def _size(row: dict[str, Any]) -> str:
-    return f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
+def _remarks(row: dict[str, Any]) -> str:
+    size = f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
+    return size + (f"  [{row['package']}]" if "package" in row else "")
 
 
 def _details(row: dict[str, Any]) -> Iterator[str]:
     """Task and paper settings of a model; place in its paper and cost of an experiment."""
     if "dataset" in row:
-        yield f"    {row['task']}; by default dataset={row['dataset']}"
+        task = f"{row['task']}; " if row["task"] else ""
+        yield f"    {task}by default dataset={row['dataset']}"
     if row.get("cost"):
         yield f"    {row['paper']}; {row['cost']}; the small scale {row['minutes']} min on two cores"
     elif row.get("paper"):
@@ -112,17 +116,23 @@ def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str
     """Description of each choice; of those in the user's `folder` the name and the summary.
 
     Returns:
-        `name` and `summary` of each; of a data set its `task`; of a model the `task`, its `dataset`, the overrides of
-        its `paper`; of an experiment its table or figure in the `paper`, its `cost`, the overrides of its `small` scale
-        and the `minutes` that this takes; and with `sizes` the numbers of `parameters` and `layers` for that data set.
+        `name` and `summary` of each, and the `package` that brings it if it is not pipetrain; of a data set its `task`;
+        of a model the `task`, its `dataset`, the overrides of its `paper`; of an experiment its table or figure in the
+        `paper`, its `cost`, the overrides of its `small` scale and the `minutes` that this takes; and with `sizes` the
+        numbers of `parameters` and `layers` for that data set.
     """
     from pipetrain.config.choices import choice_of, choices_of, names_of
 
     group, listed = _GROUPS[kind], []
     built: dict[str, Any] = {}
     for choice in choices_of(group):
-        row = {"name": choice.name, "summary": choice.summary, **_description(kind, choice)}
-        listed.append(row | (_sizes(choice.name, built) if sizes and kind == "models" else {}))
+        row: dict[str, Any] = {"name": choice.name, "summary": choice.summary, **_description(kind, choice)}
+        if choice.package is not None:
+            row["package"] = choice.package
+        if sizes and kind == "models":
+            with suppress(ConfigError, DataError):  # a package's code may not work
+                row |= _sizes(choice.name, built)
+        listed.append(row)
     own = [choice_of(group, name, folder) for name in names_of(group, folder)] if folder is not None else []
     return listed + [{"name": choice.name, "summary": choice.summary} for choice in own]
 

@@ -115,10 +115,10 @@ def _check_comparisons(settings: Settings) -> None:
         )
 
 
-def task_of(group: str, name: str) -> str:
-    """The task of a data set, or of the model's own data set, such as "translation"."""
+def task_of(group: str, name: str) -> str | None:
+    """The task of a data set, or of the model's own data set, such as "translation"; None if its file names none."""
     dataset = name if group == "dataset" else choices_of_run({"model": name})["dataset"]
-    return choice_of("dataset", dataset).remarks["task"]
+    return choice_of("dataset", dataset).remarks.get("task")
 
 
 def _check_tasks(settings: Settings) -> None:
@@ -127,8 +127,8 @@ def _check_tasks(settings: Settings) -> None:
         return
     model, dataset = settings.choices["model"], settings.choices["dataset"]
     task, other = task_of("model", model), task_of("dataset", dataset)
-    if task != other:
-        fitting = [each.name for each in choices_of("dataset") if each.remarks["task"] == task]
+    if task and other and task != other:
+        fitting = [each.name for each in choices_of("dataset") if each.remarks.get("task") == task]
         raise ConfigError(
             f"model={model} dataset={dataset}: the model is for {task}, and the data set for {other}; data sets for "
             f"{task} are {', '.join(fitting)}"
@@ -139,4 +139,4 @@ def _is_bundled(settings: Settings, group: str) -> bool:
     """True if the model or data set is the choice's, and not another one under its name."""
     name = settings.choices.get(group, "")
     path = (settings.model if group == "model" else settings.dataset).target.path
-    return name in names_of(group) and section(group, name)[TARGET] == path
+    return name in names_of(group) and section(group, name).get(TARGET) == path

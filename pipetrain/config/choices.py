@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import get_object
 from omegaconf import MISSING, OmegaConf
 
+from pipetrain.config.installed import installed_folders
 from pipetrain.config.schema import TARGET, config_dir
 
 _BRINGS = re.compile(r"override /(\w+)")
@@ -25,12 +26,14 @@ class Choice:
         summary: its first comment.
         remarks: further comments, such as `# paper: dataset=imagenet train.batch_size=256`, by their first word.
         content: its settings.
+        package: the installed package that brings it; None for pipetrain's own and for those of another folder.
     """
 
     name: str
     summary: str
     remarks: Mapping[str, str]
     content: dict[str, Any]
+    package: str | None = None
 
 
 def choices_of(group: str) -> Iterator[Choice]:
@@ -39,12 +42,23 @@ def choices_of(group: str) -> Iterator[Choice]:
 
 
 def choice_of(group: str, name: str, folder: Path | None = None) -> Choice:
-    """A file of a group, in pipetrain's folder or another."""
-    path = (folder or config_dir()) / group / f"{name}.yaml"
+    """A file of a group: pipetrain's or an installed package's, or in another folder."""
+    path = file_of(group, name, folder)
     text = path.read_text(encoding="utf-8")
     comments = (line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
     summary = next((each for each in comments if each and not each.startswith("@")), "")
-    return Choice(name, summary, dict(_REMARK.findall(text)), _content(path))
+    package = next((owner for home, owner in installed_folders().items() if path.is_relative_to(home)), None)
+    return Choice(name, summary, dict(_REMARK.findall(text)), _content(path), package)
+
+
+def file_of(group: str, name: str, folder: Path | None = None) -> Path:
+    """The file of a choice, which may not exist: pipetrain's or an installed package's, or in another folder."""
+    paths = [home / group / f"{name}.yaml" for home in _homes(folder)]
+    return next(filter(Path.is_file, paths), paths[0])
+
+
+def _homes(folder: Path | None) -> list[Path]:
+    return [config_dir(), *installed_folders()] if folder is None else [folder]
 
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
@@ -62,7 +76,7 @@ def group_overrides_of(group: str, name: str) -> dict[str, str]:
     """Choices of other groups that a choice makes, by its overrides of the defaults list."""
     if name not in names_of(group):
         return {}
-    entries = _content(config_dir() / group / f"{name}.yaml").get("defaults", [])
+    entries = _content(file_of(group, name)).get("defaults", [])
     found = [(_BRINGS.match(str(key)), choice) for entry in entries for key, choice in entry.items()]
     return {match[1]: str(choice) for match, choice in found if match}
 
@@ -84,7 +98,7 @@ def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dic
 
 def tuned_file(model: str, choice: str) -> Path | None:
     """File with a model's changes to a data set, optimizer, learning-rate schedule or loss; None if there are none."""
-    path = config_dir() / "tuned" / f"{model}-{choice}.yaml"
+    path = file_of("tuned", f"{model}-{choice}")
     return path if path.is_file() else None
 
 
@@ -96,25 +110,25 @@ def section_for(model: str, group: str, name: str) -> dict[str, Any]:
 
 def section_overrides_of(group: str, name: str) -> dict[str, dict[str, Any]]:
     """The settings of a choice in the sections that are no groups, such as `train`."""
-    content = _content(config_dir() / group / f"{name}.yaml")
+    content = _content(file_of(group, name))
     others = {key: value for key, value in content.items() if not (config_dir() / key).is_dir()}
     return {} if TARGET in content else {key: value for key, value in others.items() if isinstance(value, dict)}
 
 
 def names_of(group: str, folder: Path | None = None) -> list[str]:
-    """Names of the choices of a group, in pipetrain's folder or another, sorted, without `custom`."""
+    """Names of the choices of a group, or of those in another folder, sorted, without `custom`."""
     return sorted((name for name in all_names(group, folder) if name != "custom"), key=_natural)
 
 
 def all_names(group: str, folder: Path | None = None) -> set[str]:
     """The same with `custom`, and unsorted."""
-    home = (folder or config_dir()) / group
-    return {path.relative_to(home).with_suffix("").as_posix() for path in home.rglob("*.yaml")}
+    homes = [home / group for home in _homes(folder)]
+    return {path.relative_to(home).with_suffix("").as_posix() for home in homes for path in home.rglob("*.yaml")}
 
 
 def section(group: str, name: str) -> dict[str, Any]:
     """The settings of a choice in its own group; some files also have settings of other sections."""
-    content = _content(config_dir() / group / f"{name}.yaml")
+    content = _content(file_of(group, name))
     own = content if TARGET in content else content.get(group, content)
     return {key: value for key, value in own.items() if key != "defaults"}
 
@@ -134,4 +148,13 @@ def _content(path: Path) -> dict[str, Any]:
 def names_of_family(group: str, family: str) -> list[str]:
     """Names of the choices of a group whose classes are of this family."""
     targets = ((choice.name, choice.content.get(TARGET)) for choice in choices_of(group))  # presets of phases have none
-    return [name for name, target in targets if target and get_object(target).family == family]
+    return [name for name, target in targets if target and _family_of(target) == family]
+
+
+def _family_of(target: str) -> str | None:
+    module, _, name = target.rpartition(".")
+    try:
+        family: str = getattr(import_module(module), name).family
+    except Exception:  # the code of an installed package may not work
+        return None
+    return family

@@ -18,10 +18,11 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from pipetrain.config.checks import check
 from pipetrain.config.choices import with_own_names
+from pipetrain.config.installed import register_configuration
 from pipetrain.config.instantiate import Target
 from pipetrain.config.moved import with_present_paths
 from pipetrain.config.phases import check_read, expand_phases, phases_of
-from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, leaves, register_schema, schema
+from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, leaves, schema
 from pipetrain.config.settings import (
     DatasetSettings,
     MetricSettings,
@@ -124,6 +125,7 @@ def overrides_of(words: Sequence[str]) -> list[Override]:
     running = GlobalHydra.instance()
     if running.is_initialized():
         return OverridesParser.create(running.config_loader()).parse_overrides(list(words))
+    register_configuration()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         return overrides_of(words)
 
@@ -141,7 +143,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
 
 def composed(overrides: Sequence[str]) -> Settings:
     """Settings that `pipetrain run` would use with these overrides; open groups may lack mandatory values."""
-    register_schema()
+    register_configuration()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         whole = compose("config", list(overrides), return_hydra_config=True)
     choices = choices_made(whole.hydra.runtime.choices)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config import schema
-from pipetrain.config.choices import section_for, section_overrides_of, tuned_file
+from pipetrain.config.choices import file_of, section_for, section_overrides_of, tuned_file
 from pipetrain.config.schema import OPEN_SECTIONS, TARGET, Config, config_dir
 
 _COMMENTED = re.compile(r"^ *(?P<key>\w+):.*?(?: +# (?P<comment>.*))?$")
@@ -74,7 +74,7 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setting]:
     """The settings of a choice as the model changes them, without its target, each with the comment of its line."""
     changed = tuned_file(model, name)
-    comments = {**_comments(config_dir() / group / f"{name}.yaml"), **(_comments(changed) if changed else {})}
+    comments = {**_comments(file_of(group, name)), **(_comments(changed) if changed else {})}
     for key, default in section_for(model, group, name).items():
         if key != TARGET:
             yield Setting(f"{group}.{key}", default, comments.get(key, ""))
@@ -82,7 +82,7 @@ def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setti
 
 def settings_beside(group: str, name: str) -> Iterator[Setting]:
     """The settings of every run that a choice changes, such as `train.batch_size`."""
-    comments = _comments(config_dir() / group / f"{name}.yaml")
+    comments = _comments(file_of(group, name))
     for section, values in section_overrides_of(group, name).items():
         for key, value in values.items():
             yield Setting(f"{section}.{key}", value, comments.get(key, ""))

@@ -163,19 +163,19 @@ def _failed(error: Exception) -> ExitCode:
 
 
 def _prepare_hydra(made: list[Path]) -> None:
-    """Registers pipetrain's schema and resolvers; folders that Hydra makes for runs are added to `made`."""
+    """Registers the schema, installed choices and resolvers; folders that Hydra makes for runs are added to `made`."""
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
     from pipetrain.commands.run.sweep import folder_name
-    from pipetrain.config.schema import register_schema
+    from pipetrain.config.installed import register_configuration
     from pipetrain.tracking.files import new_folder
 
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     logging.raiseExceptions = False  # logging to a full disk must not print tracebacks
     threading.excepthook = log_thread
-    register_schema()
+    register_configuration()
 
     # cached as `now` is: the folder of a run, or of all runs of a sweep, is made once
     def resolved(path: str) -> str:
