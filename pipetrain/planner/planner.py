@@ -10,7 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.planner.costs.stage_costs import CostModel
-from pipetrain.planner.costs.topology import Device, Topology, check_parts, topology_of
+from pipetrain.planner.costs.topology import Device, DeviceRow, Topology, check_parts, topology_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile
@@ -92,13 +92,8 @@ class Planner:
 
     def fits(self, plan: PipelinePlan) -> bool:
         """True if each device can hold its stage."""
-        device = 0
-        for stage in plan.stages:
-            room = (self.topology.device(device + each).memory_bytes or inf for each in range(stage.replicas))
-            if stage.memory_bytes > min(room):
-                return False
-            device += stage.replicas
-        return True
+        rooms = DeviceRow(self.topology, tuple(stage.replicas for stage in plan.stages)).memory_bytes
+        return all(stage.memory_bytes <= room for stage, room in zip(plan.stages, rooms, strict=True))
 
     @cached_property
     def _states(self) -> AntichainStates:

@@ -56,6 +56,12 @@ class PredictedStage:
     waiting: float
     memory_bytes: int | None
 
+    @property
+    def work_s(self) -> dict[str, float]:
+        """Seconds of each kind of work."""
+        times = (self.forward_s, self.recompute_s, self.backward_s, self.update_s, self.reading_s)
+        return dict(zip(("forward", "recomputation", "backward", "update", "data"), times, strict=True))
+
 
 @dataclass(frozen=True)
 class Prediction:

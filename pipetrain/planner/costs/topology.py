@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import prod
+from math import inf, prod
 from typing import Any, Self
 
 from pipetrain.config.schema import TopologyConfig
@@ -101,6 +101,11 @@ class DeviceRow:
     def devices(self) -> list[list[Device]]:
         """Devices of each stage."""
         return [[self.topology.device(each) for each in range(*bounds)] for bounds in self.bounds]
+
+    @cached_property
+    def memory_bytes(self) -> list[float]:
+        """Memory of the smallest device of each stage; infinite if it is not limited."""
+        return [min(device.memory_bytes or inf for device in devices) for devices in self.devices]
 
     @cached_property
     def link_bytes_per_s(self) -> list[float]:
