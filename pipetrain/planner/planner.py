@@ -14,7 +14,7 @@ from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.search.bottleneck import StageCandidate
-from pipetrain.planner.search.flat import FlatCosts, FlatSearch
+from pipetrain.planner.search.flat import FlatSearch
 from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 _GIGA = 1e9
@@ -117,8 +117,8 @@ class Planner:
         """The devices; to balance memory, with so little of it that only balanced plans fit."""
         if not self.balances_memory:
             return self.topology
-        costs = FlatCosts(self._states, self.topology, self.memory)
-        share = FlatSearch(costs, self.replicas).least() * (1 + _ROUNDING)
+        search = FlatSearch(self._states, self.topology, self.memory, replicas=self.replicas)
+        share = search.least() * (1 + _ROUNDING)
         if any(device.memory_bytes for device in self.topology.devices) and share > 1 + _ROUNDING:
             return self.topology
         devices = (self.topology.device(each) for each in range(self.topology.num_devices))
@@ -129,7 +129,7 @@ class Planner:
         memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
         search: FlatSearch | HierarchicalSearch
         if replicas is not None or len(topology.workers) == 1:
-            search = FlatSearch(FlatCosts(self._states, topology, memory, self.costs), replicas)
+            search = FlatSearch(self._states, topology, memory, self.costs, replicas)
         else:
             search = HierarchicalSearch(self._states, topology, self.costs, memory)
         time = search.least()
@@ -187,7 +187,7 @@ def _memory_advice(
         counts, devices = replicas, topology.num_devices
         if counts is None and devices * len(states) > _QUICK and devices <= len(layers):
             counts = (1,) * devices
-        return FlatSearch(FlatCosts(states, topology, memory), counts).least()
+        return FlatSearch(states, topology, memory, replicas=counts).least()
 
     recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
     recomputing = memory.recomputing()

@@ -27,16 +27,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.device_queue import synchronize
-from pipetrain.executors.messages.links import LinkGroups, Links
+from pipetrain.executors.messages.links import LinkGroups
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
-from pipetrain.executors.messages.transport import (
-    DeviceIdentity,
-    agreed_transport,
-    set_environment,
-    transport_between,
-    use_interface,
-)
-from pipetrain.training.builders.machine import device_at
+from pipetrain.executors.messages.transport import DeviceIdentity, set_environment, transport_between
+from pipetrain.training.profiling.link_speed import join_links
 
 _QUERY = "index,name,uuid,pci.bus_id,memory.total,driver_version,compute_mode,mig.mode.current"
 _VARIABLES = ("NCCL_", "TORCH_NCCL_", "CUDA_", "CUBLAS_", "PYTORCH_", "NVIDIA_VISIBLE")
@@ -113,12 +107,7 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
     Raises:
         ValueError: a message arrived changed.
     """
-    set_environment(kind)
-    use_interface()
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
-    device = device_at(kind, rank)
-    torch.get_device_module(kind).set_device(device)
-    made = Links(agreed_transport(device))
+    device, made = join_links(rank, count, kind, folder)
     headers = made.transport.control_group()
     found = []
     for pair in combinations(range(count), 2):
