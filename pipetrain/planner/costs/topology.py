@@ -20,12 +20,7 @@ _FEW = 2
 
 @dataclass(frozen=True)
 class Device:
-    """One device.
-
-    Attributes:
-        speed: relative to the profiled device.
-        memory_bytes: None: not limited.
-    """
+    """One device: its speed relative to the profiled one, and its memory, None if that is not limited."""
 
     speed: float = 1.0
     memory_bytes: float | None = None
@@ -83,11 +78,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """Stages in a row of devices, each on a number of devices.
-
-    Attributes:
-        topology: the devices, at least as many as there are replicas.
-    """
+    """Stages on the devices of a topology, in order; it has at least as many devices as there are replicas."""
 
     topology: Topology
     replicas: tuple[int, ...]

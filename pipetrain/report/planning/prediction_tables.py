@@ -17,13 +17,7 @@ _MOST = 500
 
 
 class Case(NamedTuple):
-    """A predicted pipeline.
-
-    Attributes:
-        chosen: settings that may differ between cases: method, schedule, D, N, and those of the sweep.
-        prediction: of the pipeline.
-        notes: on the prediction.
-    """
+    """A predicted pipeline, and its settings that may differ: method, schedule, D, N, and those of the sweep."""
 
     chosen: Mapping[str, str]
     prediction: Prediction

@@ -29,12 +29,9 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace in seconds, with minibatches counted from the start of the run.
+    """Operations and messages of each worker in chronological order, in seconds, and the completed drain intervals.
 
-    Attributes:
-        rows: the operations of every worker in chronological order.
-        messages: sent and received by every worker.
-        intervals: the drain intervals that the run completed.
+    Minibatches count from the start of the run.
     """
 
     rows: list[list[Box]]

@@ -28,11 +28,7 @@ _DEADLINE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """Times of a message between two workers.
-
-    Attributes:
-        message_work: of each end, on its core.
-    """
+    """Bandwidth between two workers, and the work of each end of a message on its core."""
 
     bytes_per_s: float
     message_work: MessageCpuTime
