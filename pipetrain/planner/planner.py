@@ -195,18 +195,17 @@ def _memory_advice(
     if min(changes.values()) > 1:
         changes = {f"{recompute} with {one_version}": share(memory=recomputing.of_one_version())}
     if min(changes.values()) > 1:
-        smaller = (
-            (f"a minibatch of 1/{parts} the size", share(states=_of_smaller_minibatch(states, parts)))
-            for parts in _FRACTIONS
-        )
-        counts = [topology.num_devices * times for times in _FRACTIONS]
-        more = (
-            (f"{n} devices", share(topology=Topology((n,), topology.bytes_per_s[:1], (topology.device(0),) * n)))
-            for n in counts
-            if replicas is None and topology.uniform and n <= len(layers)
-        )
-        # of each kind the first that fits
-        changes = dict(next((each for each in sizes if each[1] <= 1), ("", inf)) for sizes in (smaller, more))
+        changes = {}
+        for parts in _FRACTIONS:
+            if (found := share(states=_of_smaller_minibatch(states, parts))) <= 1:
+                changes[f"a minibatch of 1/{parts} the size"] = found
+                break
+        variable = replicas is None and topology.uniform
+        for n in (topology.num_devices * times for times in _FRACTIONS if variable):
+            more = Topology((n,), topology.bytes_per_s[:1], (topology.device(0),) * n)
+            if n <= len(layers) and (found := share(topology=more)) <= 1:
+                changes[f"{n} devices"] = found
+                break
     limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
 
     def text(share: float) -> str:

@@ -8,7 +8,7 @@ from string import Template
 from pipetrain.report.style import GRAY
 from pipetrain.report.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
-from pipetrain.report.sweep.lines import group_styles
+from pipetrain.report.sweep.lines import line_styles
 from pipetrain.report.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
 from pipetrain.report.sweep.sweep_tables import FROM_BEST, difference_cells, differences, not_completed, notes, statuses
 from pipetrain.report.text_table import counted, size_of
@@ -46,8 +46,8 @@ def _course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
 
 def _table(identity: str, groups: Sequence[SweepGroup], columns: Sequence[tuple[str, Sequence[str]]]) -> str:
     """A table with a row for each group; `columns` are the elements of the head and of the cells."""
-    rows = []
-    for index, (label, style) in enumerate(zip(labels_of(groups), group_styles(groups), strict=True)):
+    rows, styles = [], line_styles([group.method for group in groups])
+    for index, (label, style) in enumerate(zip(labels_of(groups), styles, strict=True)):
         cells = "".join(column[index] for _, column in columns)
         name = f'<th scope="row"><i style="background:{style.color}"></i>{escape(label)}</th>'
         rows.append(f'<tr data-group="{index}">{name}{cells}</tr>')
@@ -120,10 +120,10 @@ def _stages(groups: Sequence[SweepGroup]) -> str:
         memory.append(list(texts))
         staleness.append([((late,), f"{late} updates late", str(late)) for late in group.staleness])
     heads = ("memory of each stage: weights, and pale the activations", "staleness of forwards, by stage")
-    columns = []
+    columns, styles = [], line_styles([group.method for group in groups])
     for head, of_groups in zip(heads, (memory, staleness), strict=True):
         most = max((sum(values) for stages in of_groups for values, _, _ in stages), default=0.0)
-        bars = [_bars(each, most, style.color) for each, style in zip(of_groups, group_styles(groups), strict=True)]
+        bars = [_bars(each, most, style.color) for each, style in zip(of_groups, styles, strict=True)]
         columns.append((f"<th>{head}</th>", [f"<td>{each}</td>" for each in bars]))
     return _table("stages", groups, columns)
 
