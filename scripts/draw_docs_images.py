@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipetrain.report.timeline.drawing import draw
-from pipetrain.report.timeline.from_settings import GivenTimes, PhaseTimeline, titled_phases
+from pipetrain.report.timeline.from_settings import GivenTimes, phase_timeline, titled_phases
 from pipetrain.report.timeline.panels import Panel
 
 _IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -65,8 +65,8 @@ def _panels(settings: str, length: int) -> Iterator[Panel]:
     """So many minibatches that the pipeline goes on at the right border."""
     for title, phase in titled_phases(settings.split()):
         count = length + phase.rules.num_stages
-        timeline = PhaseTimeline(title, phase, count, GivenTimes(backward=[1.0]))
-        yield replace(timeline.panel(), end=float(length))
+        panel, _ = phase_timeline(title, phase, count, GivenTimes(backward=[1.0]))
+        yield replace(panel, end=float(length))
 
 
 if __name__ == "__main__":

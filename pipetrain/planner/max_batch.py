@@ -1,6 +1,6 @@
 """The largest minibatch that fits the devices of a pipeline."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pipetrain.planner.costs.cut_profile import CutProfile
 
@@ -19,19 +19,13 @@ def growth_between(small: tuple[int, float], large: tuple[int, float]) -> Growth
     return max(0.0, less - few * per_sample), per_sample
 
 
-def activation_growth(cut: CutProfile, other: CutProfile | None) -> list[Growth]:
-    """Growth of the activations of each stage: the line through two profiles, or from zero if there is only one.
-
-    Raises:
-        ValueError: a profile's batch size is not known.
-    """
-    sizes = [(each.profile.batch_size, each.activation_bytes) for each in (cut, other) if each is not None]
-    if other is None:
-        sizes.append((0, [0] * len(cut.stages)))
-    if any(samples is None for samples, _ in sizes):
-        raise ValueError("a profile without a batch size")
-    (few, small), (many, large) = sorted((samples or 0, kept) for samples, kept in sizes)
-    return [growth_between((few, a), (many, b)) for a, b in zip(small, large, strict=True)]
+def activation_growth(cut: CutProfile, smaller: CutProfile | None) -> list[Growth]:
+    """Growth of the activations of each stage: the line through profiles of two batch sizes, or from zero to one."""
+    few, small = (
+        (0, [0] * len(cut.stages)) if smaller is None else (smaller.profile.batch_size, smaller.activation_bytes)
+    )
+    sizes = zip(small, cut.activation_bytes, strict=True)
+    return [growth_between((few or 0, less), (cut.profile.batch_size or 0, more)) for less, more in sizes]
 
 
 def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_SAMPLES, share: float = 0.0) -> int:
@@ -51,8 +45,3 @@ def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_S
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle * step) else (low, middle)
     return low * step
-
-
-def overfull_stages(stage_bytes: Sequence[float], limits: Sequence[float]) -> list[int]:
-    """The stages that need more memory than their devices have."""
-    return [r for r, (needed, limit) in enumerate(zip(stage_bytes, limits, strict=True)) if needed > limit]

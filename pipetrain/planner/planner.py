@@ -1,6 +1,5 @@
 """The plans that settings ask for: the best one, those that it is compared with, and advice if none fits."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -10,12 +9,12 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.planner.costs.stage_costs import CostModel
-from pipetrain.planner.costs.topology import Device, Topology, check_parts, topology_of
+from pipetrain.planner.costs.topology import Device, DeviceRow, Topology, check_parts, topology_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.search.bottleneck import StageCandidate
-from pipetrain.planner.search.flat import FlatCosts, FlatSearch
+from pipetrain.planner.search.flat import FlatSearch
 from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 _GIGA = 1e9
@@ -77,7 +76,7 @@ class Planner:
         plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
             given = self.replicas if self.replicas and max(self.replicas) > 1 else None
-            raise ConfigError(_MemoryNeed(self._states, self.topology, self.memory, given).advice())
+            raise ConfigError(_memory_advice(self._states, self.topology, self.memory, given))
         return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:
@@ -92,13 +91,8 @@ class Planner:
 
     def fits(self, plan: PipelinePlan) -> bool:
         """True if each device can hold its stage."""
-        device = 0
-        for stage in plan.stages:
-            room = (self.topology.device(device + each).memory_bytes or inf for each in range(stage.replicas))
-            if stage.memory_bytes > min(room):
-                return False
-            device += stage.replicas
-        return True
+        rooms = DeviceRow(self.topology, tuple(stage.replicas for stage in plan.stages)).memory_bytes
+        return all(stage.memory_bytes <= room for stage, room in zip(plan.stages, rooms, strict=True))
 
     @cached_property
     def _states(self) -> AntichainStates:
@@ -123,8 +117,8 @@ class Planner:
         """The devices; to balance memory, with so little of it that only balanced plans fit."""
         if not self.balances_memory:
             return self.topology
-        costs = FlatCosts(self._states, self.topology, self.memory)
-        share = FlatSearch(costs, self.replicas).least() * (1 + _ROUNDING)
+        search = FlatSearch(self._states, self.topology, self.memory, replicas=self.replicas)
+        share = search.least() * (1 + _ROUNDING)
         if any(device.memory_bytes for device in self.topology.devices) and share > 1 + _ROUNDING:
             return self.topology
         devices = (self.topology.device(each) for each in range(self.topology.num_devices))
@@ -135,7 +129,7 @@ class Planner:
         memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
         search: FlatSearch | HierarchicalSearch
         if replicas is not None or len(topology.workers) == 1:
-            search = FlatSearch(FlatCosts(self._states, topology, memory, self.costs), replicas)
+            search = FlatSearch(self._states, topology, memory, self.costs, replicas)
         else:
             search = HierarchicalSearch(self._states, topology, self.costs, memory)
         time = search.least()
@@ -182,82 +176,55 @@ def _required_replicas(settings: Settings, devices: int, layers: int) -> tuple[i
     return (1,) * devices
 
 
-@dataclass(frozen=True)
-class _MemoryNeed:
-    """Memory of the plan that needs least.
+def _memory_advice(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> str:
+    """Message with the amount by which the plan exceeds the devices, and the changes with which some plan fits."""
+    layers = states.profile.layers
 
-    Attributes:
-        states: possible cuts of the model.
-        replicas: of each stage; None: any.
-    """
-
-    states: AntichainStates
-    topology: Topology
-    memory: MemoryModel
-    replicas: tuple[int, ...] | None
-
-    @property
-    def share(self) -> float:
+    def share(states: AntichainStates = states, topology: Topology = topology, memory: MemoryModel = memory) -> float:
         """Share of its device that the fullest stage keeps in the plan that needs least memory."""
-        replicas, devices = self.replicas, self.topology.num_devices
-        if replicas is None and devices * len(self.states) > _QUICK and devices <= len(self.states.profile.layers):
-            replicas = (1,) * devices
-        return FlatSearch(FlatCosts(self.states, self.topology, self.memory), replicas).least()
+        counts, devices = replicas, topology.num_devices
+        if counts is None and devices * len(states) > _QUICK and devices <= len(layers):
+            counts = (1,) * devices
+        return FlatSearch(states, topology, memory, replicas=counts).least()
 
-    def advice(self) -> str:
-        """Message with the amount by which the plan exceeds the devices, and the changes with which some plan fits."""
-        limits = sorted({self.topology.device(each).memory_bytes or 0.0 for each in range(self.topology.num_devices)})
-
-        def text(share: float) -> str:
-            if len(limits) > 1:
-                return f"{share:.3g} times what a device has"
-            return f"{share * limits[0] / _GIGA:.4g} GB"
-
-        share = self.share
-        excess = f", {text(share - 1)} more than there is" if len(limits) == 1 else ""
-        changes = list(self._other_settings()) or list(self._other_sizes())
-        works = "; ".join(f"{change} ({text(other)})" for change, other in changes)
-        return (
-            f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}: no plan fits; the one "
-            f"that needs least takes {text(share)}{excess}; "
-            + (f"these would fit: {works}" if works else f"neither {_TRIED} would fit")
-        )
-
-    def _other_settings(self) -> Iterator[tuple[str, float]]:
-        """(change, share of a device that it would take) of the smallest changes of settings with which a plan fits."""
-        recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
-        recomputing = self.memory.recomputing()
-        for models in (
-            {recompute: recomputing, one_version: self.memory.of_one_version()},
-            {f"{recompute} with {one_version}": recomputing.of_one_version()},
-        ):
-            shares = {change: replace(self, memory=memory).share for change, memory in models.items()}
-            if min(shares.values()) <= 1:
-                yield from ((change, share) for change, share in shares.items() if share <= 1)
-                return
-
-    def _other_sizes(self) -> Iterator[tuple[str, float]]:
-        """(change, share) of the largest smaller minibatch, and of the fewest more devices, with which a plan fits."""
-        profile, topology = self.states.profile, self.topology
+    recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
+    recomputing = memory.recomputing()
+    changes = {recompute: share(memory=recomputing), one_version: share(memory=memory.of_one_version())}
+    if min(changes.values()) > 1:
+        changes = {f"{recompute} with {one_version}": share(memory=recomputing.of_one_version())}
+    if min(changes.values()) > 1:
+        changes = {}
         for parts in _FRACTIONS:
-            layers = (
-                replace(
-                    layer,
-                    output_bytes=layer.output_bytes // parts,
-                    activation_bytes=layer.activation_bytes // parts,
-                    shared_bytes=layer.shared_bytes // parts,
-                )
-                for layer in profile.layers
-            )
-            smaller = AntichainStates(replace(profile, layers=tuple(layers)), self.states.members)
-            if (share := replace(self, states=smaller).share) <= 1:
-                yield f"a minibatch of 1/{parts} the size", share
+            if (found := share(states=_of_smaller_minibatch(states, parts))) <= 1:
+                changes[f"a minibatch of 1/{parts} the size"] = found
                 break
-        for times in _FRACTIONS:
-            count = topology.num_devices * times
-            if self.replicas is not None or not topology.uniform or count > len(profile.layers):
-                return
-            more = Topology((count,), topology.bytes_per_s[:1], (topology.device(0),) * count)
-            if (share := replace(self, topology=more).share) <= 1:
-                yield f"{count} devices", share
-                return
+        variable = replicas is None and topology.uniform
+        for n in (topology.num_devices * times for times in _FRACTIONS if variable):
+            more = Topology((n,), topology.bytes_per_s[:1], (topology.device(0),) * n)
+            if n <= len(layers) and (found := share(topology=more)) <= 1:
+                changes[f"{n} devices"] = found
+                break
+    limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
+
+    def text(share: float) -> str:
+        return f"{share:.3g} times what a device has" if len(limits) > 1 else f"{share * limits[0] / _GIGA:.4g} GB"
+
+    least = share()
+    excess = f", {text(least - 1)} more than there is" if len(limits) == 1 else ""
+    works = "; ".join(f"{change} ({text(other)})" for change, other in changes.items() if other <= 1)
+    return (
+        f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}: no plan fits; the one "
+        f"that needs least takes {text(least)}{excess}; "
+        + (f"these would fit: {works}" if works else f"neither {_TRIED} would fit")
+    )
+
+
+def _of_smaller_minibatch(states: AntichainStates, parts: int) -> AntichainStates:
+    """The states of the same layers with a minibatch of one of so many parts."""
+    sizes = ("output_bytes", "activation_bytes", "shared_bytes")
+    layers = (
+        replace(layer, **{size: getattr(layer, size) // parts for size in sizes}) for layer in states.profile.layers
+    )
+    return AntichainStates(replace(states.profile, layers=tuple(layers)), states.members)

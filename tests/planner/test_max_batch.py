@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.planner.max_batch import growth_between, largest_batch, overfull_stages
+from pipetrain.planner.max_batch import growth_between, largest_batch
 
 
 @given(limit=st.integers(0, 300), step=st.integers(1, 7))
@@ -19,10 +19,6 @@ def test_growth_passes_two_measurements_and_keeps_fixed_memory():
 @pytest.mark.parametrize("more", [100.0, 90.0])
 def test_growth_never_falls(more):
     assert growth_between((4, 100.0), (8, more))[1] == 0.0
-
-
-def test_stages_that_take_more_than_they_have_are_overfull():
-    assert overfull_stages([10, 30, 20], [20, 20, 20]) == [1]
 
 
 def test_largest_batch_to_a_share_is_found_in_fewer_trials():

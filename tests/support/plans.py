@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
-from pipetrain.planner.search.flat import FlatCosts, FlatSearch
+from pipetrain.planner.search.flat import FlatSearch
 from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 VGG16 = Path(__file__).parents[1] / "planner" / "vgg16" / "graph.txt"
@@ -55,7 +55,7 @@ def search(profile, topology, costs, memory=None, replicas=None):
     """The search for the fastest pipeline, as the planner chooses it."""
     states = AntichainStates.of(profile)
     if replicas is not None or len(topology.workers) == 1:
-        return FlatSearch(FlatCosts(states, topology, memory, costs), replicas)
+        return FlatSearch(states, topology, memory, costs, replicas)
     return HierarchicalSearch(states, topology, costs, memory)
 
 

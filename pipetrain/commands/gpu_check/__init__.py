@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
 import pipetrain
 from pipetrain.commands.gpu_check.runs import FAILED, Machine, attempt
-from pipetrain.commands.gpu_check.steps import NO_GPU, STEPS
+from pipetrain.commands.gpu_check.steps import NO_GPU, STEPS, environment
 from pipetrain.errors import ConfigError, ExitCode
 
 _EMULATION = """\
@@ -84,23 +83,12 @@ def _emulated(folder: Path) -> Machine:
 def examine(machine: Machine) -> Iterator[Result]:
     """Results of the steps, each as it ends; the first describes the environment and counts the GPUs."""
     began = time.monotonic()
-    found: dict[str, Any] = {"gpus": 0}
-
-    def environment() -> Iterator[str]:
-        found.update(machine.call("environment", [machine.kind], seconds=60)[0])
-        yield from found["lines"]
-
-    first = _result(1, "environment", environment())
-    machine = machine if machine.emulated else replace(machine, gpus=found["gpus"])
-    if first.state == "ok" and not machine.gpus:
-        first = replace(first, state="not tested", why=NO_GPU)
-    yield first
+    first = _result(1, "environment", environment(machine))
+    failed = first.state == "failed"
+    yield first if failed or machine.gpus else replace(first, state="not tested", why=NO_GPU)
     for number, step in enumerate(STEPS, start=2):
-        why = step.obstacle(machine)
-        if first.state == "failed":
-            why = "step 1 failed"
-        elif not machine.emulated and time.monotonic() - began > _SECONDS:
-            why = f"{_SECONDS:g} s have passed"
+        late = not machine.emulated and time.monotonic() - began > _SECONDS
+        why = "step 1 failed" if failed else f"{_SECONDS:g} s have passed" if late else step.obstacle(machine)
         if why:
             yield Result(number, step.title, "not tested", 0.0, why, [])
         else:

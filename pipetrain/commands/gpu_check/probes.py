@@ -27,16 +27,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.device_queue import synchronize
-from pipetrain.executors.messages.links import LinkGroups, Links
+from pipetrain.executors.messages.links import LinkGroups
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
-from pipetrain.executors.messages.transport import (
-    DeviceIdentity,
-    agreed_transport,
-    set_environment,
-    transport_between,
-    use_interface,
-)
-from pipetrain.training.builders.machine import device_at
+from pipetrain.executors.messages.transport import DeviceIdentity, set_environment, transport_between
+from pipetrain.training.profiling.link_speed import join_links
 
 _QUERY = "index,name,uuid,pci.bus_id,memory.total,driver_version,compute_mode,mig.mode.current"
 _VARIABLES = ("NCCL_", "TORCH_NCCL_", "CUDA_", "CUBLAS_", "PYTORCH_", "NVIDIA_VISIBLE")
@@ -113,12 +107,7 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
     Raises:
         ValueError: a message arrived changed.
     """
-    set_environment(kind)
-    use_interface()
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
-    device = device_at(kind, rank)
-    torch.get_device_module(kind).set_device(device)
-    made = Links(agreed_transport(device))
+    device, made = join_links(rank, count, kind, folder)
     headers = made.transport.control_group()
     found = []
     for pair in combinations(range(count), 2):
@@ -128,56 +117,51 @@ def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]
             for (source, target), group in zip((pair, pair[::-1]), groups, strict=True):
                 made.transport.connect(source, target, group.payload)
             first = rank == pair[0]
-            outgoing, incoming = (made.to(pair[first], pair[first], group) for group in groups[:: 1 if first else -1])
-            probe = _LinkProbe(Outgoing(outgoing, "a probe"), Incoming(incoming, "a probe"), device, first=first)
-            measured = probe.measure() | {"pair": pair, "transport": made.transport.backend}
-            found += [measured] if first else []
+            to, back = (made.to(pair[first], pair[first], group) for group in groups[:: 1 if first else -1])
+            measured = _link_speeds(Outgoing(to, "a probe"), Incoming(back, "a probe"), device, first=first)
+            found += [measured | {"pair": pair, "transport": made.transport.backend}] if first else []
         dist.barrier()  # one pair at a time
     return found
 
 
-class _LinkProbe:
-    """One process's ends of both directions of a pair."""
+def _link_speeds(outgoing: Outgoing, incoming: Incoming, device: torch.device, *, first: bool) -> dict[str, float]:
+    """Seconds of the smallest message, and bytes per second of the largest one, one way and both at once.
 
-    def __init__(self, outgoing: Outgoing, incoming: Incoming, device: torch.device, *, first: bool) -> None:
-        self._outgoing, self._incoming, self._device, self._first = outgoing, incoming, device, first
+    The arguments are this process's ends of both directions of a pair; `first` is True in one of its processes.
+    """
 
-    def measure(self) -> dict[str, float]:
-        """Seconds of the smallest message, and bytes per second of the largest one, one way and both at once."""
-        repeats = [_SMALL] * _PINGS + [_LARGE] * 2 * _PONGS
-        self._incoming.expect([size for size in _SIZES for _ in range(2)] + repeats)
-        for size in _SIZES:
-            print(f"{size} bytes there and back, then both ways at once", flush=True)
-            self._seconds(self._there_and_back, size)
-            self._seconds(self._at_once, size)
-        latency = [self._seconds(self._there_and_back, _SMALL) / 2 for _ in range(_PINGS)]
-        one_way = [self._seconds(self._there_and_back, _LARGE) / 2 for _ in range(_PONGS)]
-        at_once = [self._seconds(self._at_once, _LARGE) for _ in range(_PONGS)]
-        self._outgoing.settle(0)
-        speeds = {"one_way": _LARGE / statistics.median(one_way), "at_once": 2 * _LARGE / statistics.median(at_once)}
-        return {"latency_s": statistics.median(latency), **speeds}
+    def at_once(sent: Tensor) -> Tensor:
+        outgoing.send(len(sent), (sent,))
+        return incoming.take()[0]
 
-    def _there_and_back(self, sent: Tensor) -> Tensor:
-        if self._first:
-            return self._at_once(sent)
-        (found,) = self._incoming.take()
-        self._outgoing.send(len(found), (found,))
+    def there_and_back(sent: Tensor) -> Tensor:
+        if first:
+            return at_once(sent)
+        (found,) = incoming.take()
+        outgoing.send(len(found), (found,))
         return found
 
-    def _at_once(self, sent: Tensor) -> Tensor:
-        self._outgoing.send(len(sent), (sent,))
-        return self._incoming.take()[0]
-
-    def _seconds(self, exchange: Callable[[Tensor], Tensor], size: int) -> float:
-        sent = torch.arange(251, dtype=torch.uint8).repeat(size // 251 + 1)[:size].to(self._device)
-        synchronize(self._device)
+    def seconds(exchange: Callable[[Tensor], Tensor], size: int) -> float:
+        sent = torch.arange(251, dtype=torch.uint8).repeat(size // 251 + 1)[:size].to(device)
+        synchronize(device)
         began = time.perf_counter()
         found = exchange(sent)
         if not torch.equal(found, sent):
             raise ValueError(f"{size} bytes arrived changed: {found[:8].tolist()}..., not {sent[:8].tolist()}")
-        self._outgoing.settle(1)
-        synchronize(self._device)
+        outgoing.settle(1)
+        synchronize(device)
         return time.perf_counter() - began
+
+    incoming.expect([size for size in _SIZES for _ in range(2)] + [_SMALL] * _PINGS + [_LARGE] * 2 * _PONGS)
+    for size in _SIZES:
+        print(f"{size} bytes there and back, then both ways at once", flush=True)
+        seconds(there_and_back, size)
+        seconds(at_once, size)
+    latency = statistics.median(seconds(there_and_back, _SMALL) / 2 for _ in range(_PINGS))
+    one_way = statistics.median(seconds(there_and_back, _LARGE) / 2 for _ in range(_PONGS))
+    both = statistics.median(seconds(at_once, _LARGE) for _ in range(_PONGS))
+    outgoing.settle(0)
+    return {"latency_s": latency, "one_way": _LARGE / one_way, "at_once": 2 * _LARGE / both}
 
 
 # -- waits and launches of a simulated run -----------------------------------------------------------------------------

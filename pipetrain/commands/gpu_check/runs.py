@@ -38,14 +38,14 @@ class CheckError(Exception):
     """A check failed; the message says how."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Machine:
     """The machine under test.
 
     Attributes:
         folder: for files of the checks.
         kind: of its devices, as torch names them.
-        gpus: number of devices.
+        gpus: number of devices, as far as they were counted.
         starter: modules that start a child's own module.
         environment: variables of all children, in addition to this process's.
         patience: factor of all deadlines.
@@ -188,16 +188,21 @@ def compare_with_simulation(
     if refused:
         yield f"not bit for bit: {refused[0]}"
         found = sweep(machine, settings, both, seconds=seconds, **environment)
-    equal, transports = [], set()
+    failures, transports = {}, set()
     for values in itertools.product(*varied.values()):
-        distributed = found["distributed", *values]
-        failures = differences(" ".join(values), distributed, found["simulated", *values], bits=not refused)
-        yield from failures
-        equal += [] if failures else [" ".join(values)]
+        name, distributed = " ".join(values), found["distributed", *values]
+        failures[name] = differences(name, distributed, found["simulated", *values], bits=not refused)
         transports.add(f"{distributed.get('transport')} ({distributed.get('transport_reason')})")
-    if equal:
-        what = "losses" if refused else "bits"
-        yield f"ok: {what} of the simulation over {', '.join(sorted(transports))}: {', '.join(equal)}"
+    what = "losses" if refused else "bits"
+    yield from verdict(f"{what} of the simulation over {', '.join(sorted(transports))}", failures)
+
+
+def verdict(holds: str, failures: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The failures of each run or pair of runs, by its name, and a line with the names of those without any."""
+    for each in failures.values():
+        yield from each
+    if passed := [name for name, each in failures.items() if not each]:
+        yield f"ok: {holds}: {', '.join(passed)}"
 
 
 def differences(name: str, one: Summary, other: Summary, *, bits: bool, rel: float = _TOLERANCE) -> list[str]:

@@ -16,6 +16,7 @@ from pipetrain.commands.gpu_check.runs import (
     differences,
     sweep,
     unfinished,
+    verdict,
 )
 
 NO_GPU = "torch finds no CUDA device"
@@ -50,7 +51,7 @@ _LENET_LAYERS = 7
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the check.
+    """A step of the check, after `environment`.
 
     Attributes:
         checks: yields the lines of the step.
@@ -72,6 +73,14 @@ class Step:
         return f"takes {self.gpus} GPUs, and there is {machine.gpus}" if machine.gpus < self.gpus else ""
 
 
+def environment(machine: Machine) -> Iterator[str]:
+    """Lines about the machine, whose devices it counts."""
+    found = machine.call("environment", [machine.kind], seconds=60)[0]
+    if not machine.emulated:
+        machine.gpus = found["gpus"]
+    yield from found["lines"]
+
+
 def _one_gpu(machine: Machine) -> Iterator[str]:
     """Simulated runs, in one process, on one device."""
     for part in (_methods, _precisions, _optimizers, _recomputation, _lstm, _resume):
@@ -82,26 +91,21 @@ def _methods(machine: Machine) -> Iterator[str]:
     settings = [*_SIMULATED, *EXACT]
     found = sweep(machine, settings, {"method": _METHODS, "device": ("cpu", machine.device)}, seconds=120)
     again = sweep(machine, settings, {"method": _METHODS}, seconds=90)
-    equal = []
+    failures = {}
     for method in _METHODS:
         on_cpu, on_gpu = found[method, "cpu"], found[method, machine.device]
-        failures = differences(f"{method}, GPU and CPU", on_gpu, on_cpu, bits=False)
-        failures = failures or differences(f"{method}, twice", on_gpu, again[(method,)], bits=True)
-        yield from failures
-        equal += [] if failures else [method]
-    yield f"ok: the CPU's loss within 1e-3, and equal bits twice: {', '.join(equal) or 'none'}"
+        unlike_cpu = differences(f"{method}, GPU and CPU", on_gpu, on_cpu, bits=False)
+        failures[method] = unlike_cpu or differences(f"{method}, twice", on_gpu, again[(method,)], bits=True)
+    yield from verdict("the CPU's loss within 1e-3, and equal bits twice", failures)
 
 
 def _precisions(machine: Machine) -> Iterator[str]:
     varied = {"train.precision": ("fp32", "bf16", "fp16"), "train.channels_last": ("false", "true")}
     found = sweep(machine, [*_SIMULATED, "method=pipedream"], varied, seconds=60)
-    near = []
-    for (precision, channels_last), run in found.items():
-        name = f"{precision}, channels_last={channels_last}"
-        failures = differences(name, run, found["fp32", "false"], bits=False, rel=0.05)
-        yield from failures
-        near += [] if failures else [name]
-    yield f"ok: losses near that of fp32: {'; '.join(near) or 'none'}"
+    runs = {f"{precision}, channels_last={channels_last}": run for (precision, channels_last), run in found.items()}
+    fp32 = found["fp32", "false"]
+    failures = {name: differences(name, run, fp32, bits=False, rel=0.05) for name, run in runs.items()}
+    yield from verdict("losses near that of fp32", failures)
 
 
 def _optimizers(machine: Machine) -> Iterator[str]:

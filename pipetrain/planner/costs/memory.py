@@ -27,12 +27,7 @@ _UNKNOWN = 2
 
 @dataclass(frozen=True)
 class StageSizes(Generic[Size]):
-    """Sizes of a stage, in bytes.
-
-    Attributes:
-        activations: kept by the forward of a whole minibatch for its backward.
-        inputs: received from the previous stage for a whole minibatch.
-    """
+    """Bytes of a stage: `activations` that the forward of a minibatch keeps, and `inputs` that it receives for one."""
 
     weights: Size
     activations: Size

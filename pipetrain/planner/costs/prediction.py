@@ -5,31 +5,12 @@ from dataclasses import dataclass
 
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.program.pipeline_graph import SteadyPipeline
-from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.steady_state import steady_state
 from pipetrain.program.times import StageTimes
-from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.operation import Kind
 
 _BOUND = 0.999
 """Busy share of the time from which a stage, a link or the cores count as the bottleneck."""
-
-
-@dataclass(frozen=True)
-class PipelineProgram:
-    """Steady state of the stages of a pipeline.
-
-    Attributes:
-        cycles: of each stage, between two updates (`ListSchedule.steady_cycle`).
-        update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
-        segments: which stages recompute together; None if none recomputes.
-        overlapped: True if replicas average their gradients while the backward runs.
-    """
-
-    cycles: Sequence[Sequence[Operation]]
-    num_microbatches: int
-    update_s: Sequence[float]
-    segments: RecomputeSegments | None = None
-    overlapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +36,12 @@ class PredictedStage:
     idle: float
     waiting: float
     memory_bytes: int | None
+
+    @property
+    def work_s(self) -> dict[str, float]:
+        """Seconds of each kind of work."""
+        times = (self.forward_s, self.recompute_s, self.backward_s, self.update_s, self.reading_s)
+        return dict(zip(("forward", "recomputation", "backward", "update", "data"), times, strict=True))
 
 
 @dataclass(frozen=True)
@@ -101,28 +88,23 @@ class Prediction:
         return "the round trip"
 
 
-def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | None], latency_s: float) -> Prediction:
+def predict(cut: CutProfile, pipeline: SteadyPipeline, memory: Sequence[int | None]) -> Prediction:
     """The steady state of a pipeline, exactly as its operation lists define it (`steady_state`).
 
     Args:
         cut: the stages.
-        program: what they do.
+        pipeline: what they do, with their `stage_times`.
         memory: the peak of a device of each stage, in bytes; None if it is not known.
-        latency_s: of every message, in seconds.
 
     Raises:
         ConfigError: its devices share cores, and have none.
     """
-    times = _times(cut, program, latency_s)
-    pipeline = SteadyPipeline(
-        program.cycles, times, cut.replicas, cut.averaging_s, program.overlapped, program.segments
-    )
-    steady = steady_state(pipeline, cut.shared_cores)
+    steady, times = steady_state(pipeline, cut.shared_cores), pipeline.times
     recompute_s = [
         sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
-        for r, cycle in enumerate(program.cycles)
+        for r, cycle in enumerate(pipeline.cycles)
     ]
-    took = zip(cut.forward_s, recompute_s, cut.backward_s, program.update_s, cut.reading_s, strict=True)
+    took = zip(cut.forward_s, recompute_s, cut.backward_s, times.update, cut.reading_s, strict=True)
     seen = zip(steady.idle, steady.waiting, memory, strict=True)
     labels = [layer.label for layer in cut.profile.layers]
     stages = [
@@ -142,15 +124,25 @@ def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | No
     )
 
 
-def _times(cut: CutProfile, program: PipelineProgram, latency_s: float) -> StageTimes:
-    n = program.num_microbatches
+def stage_times(
+    cut: CutProfile, num_microbatches: int, update_s: Sequence[float], latency_s: float = 0.0
+) -> StageTimes:
+    """Times of the operations and messages of stages.
+
+    Args:
+        cut: the stages.
+        num_microbatches: N.
+        update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
+        latency_s: seconds of every message in addition to its transmission.
+    """
+    n = num_microbatches
     forward = [seconds / n for seconds in cut.forward_s]
     messages = cut.message_work_s(n)
     return StageTimes(
         forward=[own + work for own, work in zip(forward, messages, strict=True)],
         recomputation=forward,
         backward=[seconds / n + work for seconds, work in zip(cut.backward_s, messages, strict=True)],
-        update=program.update_s,
+        update=update_s,
         num_microbatches=n,
         latency=[latency_s] * len(cut.sent_bytes),
         transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)],

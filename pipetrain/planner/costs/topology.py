@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import prod
+from math import inf, prod
 from typing import Any, Self
 
 from pipetrain.config.schema import TopologyConfig
@@ -20,12 +20,7 @@ _FEW = 2
 
 @dataclass(frozen=True)
 class Device:
-    """One device.
-
-    Attributes:
-        speed: relative to the profiled device.
-        memory_bytes: None: not limited.
-    """
+    """One device: its speed relative to the profiled one, and its memory, None if that is not limited."""
 
     speed: float = 1.0
     memory_bytes: float | None = None
@@ -83,11 +78,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """Stages in a row of devices, each on a number of devices.
-
-    Attributes:
-        topology: the devices, at least as many as there are replicas.
-    """
+    """Stages on the devices of a topology, in order; it has at least as many devices as there are replicas."""
 
     topology: Topology
     replicas: tuple[int, ...]
@@ -101,6 +92,11 @@ class DeviceRow:
     def devices(self) -> list[list[Device]]:
         """Devices of each stage."""
         return [[self.topology.device(each) for each in range(*bounds)] for bounds in self.bounds]
+
+    @cached_property
+    def memory_bytes(self) -> list[float]:
+        """Memory of the smallest device of each stage; infinite if it is not limited."""
+        return [min(device.memory_bytes or inf for device in devices) for devices in self.devices]
 
     @cached_property
     def link_bytes_per_s(self) -> list[float]:

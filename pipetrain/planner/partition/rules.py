@@ -39,9 +39,9 @@ def balanced_cuts(
     ends = [*starts, layers]
     prefix = [[sums[end] for end in ends] for sums in ([0.0, *itertools.accumulate(row)] for row in costs)]
     counts = [0, *itertools.accumulate(weighted or [True] * layers)]
-    cuts = _Split(prefix, [counts[end] for end in ends]).cuts()
+    cuts = _split(prefix, [counts[end] for end in ends])
     if cuts is None:
-        cuts = _Split(prefix, ends).cuts() or []
+        cuts = _split(prefix, ends) or []
     return [starts[unit] for unit in cuts]
 
 
@@ -51,51 +51,37 @@ def unit_starts(layers: int, glued: Iterable[tuple[int, int]]) -> list[int]:
     return [cut for cut in range(layers) if cut not in forbidden]
 
 
-@dataclass(frozen=True)
-class _Split:
-    """Units to be split.
+def _split(prefix: Sequence[Sequence[float]], held: Sequence[int]) -> list[int] | None:
+    """The first unit of every stage but the first; None if some stage would go without what each must have.
 
-    Attributes:
+    Args:
         prefix: [stage][end], the cost of the units before each end.
         held: [end], the number of layers before it of which every stage must have one.
     """
+    stages, count = len(prefix), len(prefix[0])
 
-    prefix: Sequence[Sequence[float]]
-    held: Sequence[int]
-
-    def cuts(self) -> list[int] | None:
-        """The first unit of every stage but the first; None if some stage would go without."""
-        best = self._bottlenecks()
-        limit = best[0][0]
-        if math.isinf(limit):
-            return None
-        cuts: list[int] = []
-        for stage in range(len(self.prefix) - 1):
-            first = cuts[-1] if cuts else 0
-            parts = self._parts(stage, first)
-            cuts.append(next(end for end, cost in parts if cost <= limit and best[stage + 1][end] <= limit))
-        return cuts
-
-    def _bottlenecks(self) -> list[list[float]]:
-        """[stage][unit], the smallest possible bottleneck of this and later stages on this and later units."""
-        stages, count = len(self.prefix), len(self.prefix[0])
-        best = [[math.inf] * count for _ in range(stages)]
-        for stage in reversed(range(stages)):
-            for unit in range(stage, count - stages + stage):
-                for end, cost in self._parts(stage, unit):
-                    if cost >= best[stage][unit]:
-                        break  # a longer part costs more
-                    rest = best[stage + 1][end] if stage < stages - 1 else 0.0
-                    best[stage][unit] = min(best[stage][unit], max(cost, rest))
-        return best
-
-    def _parts(self, stage: int, unit: int) -> Iterator[tuple[int, float]]:
+    def parts(stage: int, unit: int) -> Iterator[tuple[int, float]]:
         """(end, cost) of the parts that a stage may take from a unit on; the last stage takes all."""
-        costs, last = self.prefix[stage], len(self.prefix) - 1
-        final = len(costs) - 1
-        for end in range(final if stage == last else unit + 1, final - last + stage + 1):
-            if self.held[end] > self.held[unit]:
-                yield end, costs[end] - costs[unit]
+        for end in range(count - 1 if stage == stages - 1 else unit + 1, count - stages + stage + 1):
+            if held[end] > held[unit]:
+                yield end, prefix[stage][end] - prefix[stage][unit]
+
+    # [stage][unit], the smallest possible bottleneck of this and later stages on this and later units
+    best = [[math.inf] * count for _ in range(stages)]
+    for stage in reversed(range(stages)):
+        for unit in range(stage, count - stages + stage):
+            for end, cost in parts(stage, unit):
+                if cost >= best[stage][unit]:
+                    break  # a longer part costs more
+                rest = best[stage + 1][end] if stage < stages - 1 else 0.0
+                best[stage][unit] = min(best[stage][unit], max(cost, rest))
+    limit = best[0][0]
+    if math.isinf(limit):
+        return None
+    cuts = [0]
+    for stage in range(stages - 1):
+        cuts.append(next(end for end, cost in parts(stage, cuts[-1]) if cost <= limit >= best[stage + 1][end]))
+    return cuts[1:]
 
 
 Pairs = Sequence[tuple[int, int]]

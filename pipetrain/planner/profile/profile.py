@@ -92,12 +92,7 @@ class ProfiledLayer:
 
 @dataclass(frozen=True)
 class LoaderTime:
-    """Time to read the data of a minibatch.
-
-    Attributes:
-        inputs_s: seconds in which the first stage reads the inputs.
-        targets_s: seconds in which the last one reads the targets.
-    """
+    """Seconds in which the first stage reads the inputs of a minibatch, and the last stage its targets."""
 
     inputs_s: float
     targets_s: float
@@ -105,12 +100,7 @@ class LoaderTime:
 
 @dataclass(frozen=True)
 class MessageCpuTime:
-    """CPU time of one end of a message, in addition to the time on the link.
-
-    Attributes:
-        seconds: of a message of any size.
-        seconds_per_byte: in addition.
-    """
+    """CPU time of one end of a message of any size, and of each of its bytes, in addition to the time on the link."""
 
     seconds: float
     seconds_per_byte: float

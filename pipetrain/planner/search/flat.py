@@ -23,73 +23,29 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
 
 
 @dataclass(frozen=True)
-class FlatCosts:
-    """Costs of stages and links; that of a pipeline is the largest.
-
-    With a cost model they are seconds of a minibatch, infinite if a stage does not fit. Without one, they are the share
-    of its smallest device's memory that a stage keeps; bytes if memory is not limited.
-
-    Attributes:
-        states: possible cuts of the model.
-        memory: of a stage; None: every stage fits.
-        model: of replicas and links.
-    """
-
-    states: AntichainStates
-    topology: Topology
-    memory: MemoryModel | None
-    model: CostModel | None = None
-    _bytes_at: dict[StagePlace, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def stage(self, place: StagePlace, first: int) -> Table:
-        """Costs of a stage between two states on `place.replicas` devices from the first on; infinite if impossible."""
-        devices = [self.topology.device(first + each) for each in range(place.replicas)]
-        limit = min(device.memory_bytes or inf for device in devices)
-        if self.model is None:
-            assert self.memory is not None
-            room = min(device.memory_bytes or 1.0 for device in devices)
-            return np.where(self.states.follows, self._bytes(self.memory, place) / room, inf)
-        time = self.states.stage_seconds / min(device.speed for device in devices)
-        if self.memory is not None and limit < inf:
-            time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
-        bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
-        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
-
-    def link(self, bytes_per_s: float) -> Vector:
-        """Costs of a link, by the state at which it cuts."""
-        return np.zeros(len(self.states)) if self.model is None else self.model.link_s(self.states, bytes_per_s)
-
-    @property
-    def depend_on_device(self) -> bool:
-        """True if a stage's cost depends on its device, for the same number of stages after it."""
-        return not self.topology.uniform or (self.memory is not None and self.memory.flows)
-
-    def _bytes(self, memory: MemoryModel, place: StagePlace) -> Table:
-        """Bytes of a stage; if all phases drain, replicas do not matter, and the last table serves for all."""
-        if memory.flows:
-            return memory_table(self.states, memory, place)
-        key = StagePlace(place.r, place.behind)
-        if key not in self._bytes_at:
-            self._bytes_at.clear()
-            self._bytes_at[key] = memory_table(self.states, memory, key)
-        return self._bytes_at[key]
-
-
-@dataclass(frozen=True)
 class FlatSearch:
-    """The best pipeline on all devices.
+    """The best pipeline on all devices: the one whose largest cost of a stage or link is smallest.
+
+    With a cost model costs are seconds of a minibatch, infinite if a stage does not fit. Without one, they are the
+    share of its smallest device's memory that a stage keeps; bytes if memory is not limited.
 
     Under a memory limit, the memory of a stage depends on the stages after it in a pipeline that drains, otherwise on
     the devices after it. With equal numbers of replicas fewer microbatches may be in flight than with different ones:
     these pipelines are searched separately.
 
     Attributes:
-        costs: of stages and links.
+        states: possible cuts of the model.
+        memory: of a stage; None: every stage fits.
+        model: of the seconds of replicas and links.
         replicas: of each stage; None: any.
     """
 
-    costs: FlatCosts
+    states: AntichainStates
+    topology: Topology
+    memory: MemoryModel | None
+    model: CostModel | None = None
     replicas: tuple[int, ...] | None = None
+    _bytes_at: dict[StagePlace, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
     _newest: dict[int, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Stages behind -> the costs from the first device on, the last that were needed, for devices that are alike."""
 
@@ -112,16 +68,16 @@ class FlatSearch:
 
     @property
     def _last(self) -> int:
-        return len(self.costs.states) - 1
+        return len(self.states) - 1
 
     @cached_property
     def _programs(self) -> list[tuple[BottleneckDP, DeviceRow | None]]:
         """Dynamic programs over devices, or, with fixed replicas on a row of devices, over stages."""
-        memory, topology = self.costs.memory, self.costs.topology
+        memory, topology = self.memory, self.topology
         if self.replicas is not None:
             return [self._fixed(DeviceRow(topology, self.replicas))]
         devices = topology.num_devices
-        links = [self.costs.link(topology.bytes_per_s[0])] * devices
+        links = [self._link(topology.bytes_per_s[0])] * devices
         if memory is None:
             return [(BottleneckDP(self._on, links), None)]
         free = BottleneckDP(self._on, links, by_depth=memory.drains)
@@ -131,15 +87,15 @@ class FlatSearch:
 
     def _fixed(self, row: DeviceRow) -> tuple[BottleneckDP, DeviceRow]:
         places = list(zip(StagePlace.row(row.replicas), (first for first, _ in row.bounds), strict=True))
-        before_first: Vector = np.zeros(len(self.costs.states))
-        links = {bandwidth: self.costs.link(bandwidth) for bandwidth in row.link_bytes_per_s}
+        before_first: Vector = np.zeros(len(self.states))
+        links = {bandwidth: self._link(bandwidth) for bandwidth in row.link_bytes_per_s}
         cuts = [before_first, *(links[bandwidth] for bandwidth in row.link_bytes_per_s)]
-        return BottleneckDP(lambda r, _: self.costs.stage(*places[r])[np.newaxis], cuts), row
+        return BottleneckDP(lambda r, _: self._stage(*places[r])[np.newaxis], cuts), row
 
     def _on(self, device: int, behind: int) -> Table:
         """Costs of stages that begin with a device, on one and more, and that at least so many stages follow."""
-        devices = self.costs.topology.num_devices
-        if self.costs.depend_on_device:
+        devices = self.topology.num_devices
+        if not self.topology.uniform or (self.memory is not None and self.memory.flows):
             return self._stacked(device, behind)
         if behind not in self._newest:
             self._newest.clear()
@@ -147,10 +103,38 @@ class FlatSearch:
         return self._newest[behind][: devices - device - behind]
 
     def _stacked(self, device: int, behind: int) -> Table:
-        memory, states = self.costs.memory, len(self.costs.states)
-        after = self.costs.topology.num_devices - device
+        memory, states = self.memory, len(self.states)
+        after = self.topology.num_devices - device
         r = device if memory is not None and memory.flows else 0
         table = np.empty((after - behind, states, states))
         for count in range(1, after - behind + 1):
-            table[count - 1] = self.costs.stage(StagePlace(r, behind, count, after - count), device)
+            table[count - 1] = self._stage(StagePlace(r, behind, count, after - count), device)
         return table
+
+    def _stage(self, place: StagePlace, first: int) -> Table:
+        """Costs of a stage between two states on `place.replicas` devices from the first on; infinite if impossible."""
+        devices = [self.topology.device(first + each) for each in range(place.replicas)]
+        limit = min(device.memory_bytes or inf for device in devices)
+        if self.model is None:
+            assert self.memory is not None
+            room = min(device.memory_bytes or 1.0 for device in devices)
+            return np.where(self.states.follows, self._bytes(self.memory, place) / room, inf)
+        time = self.states.stage_seconds / min(device.speed for device in devices)
+        if self.memory is not None and limit < inf:
+            time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
+        bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
+        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
+
+    def _link(self, bytes_per_s: float) -> Vector:
+        """Costs of a link, by the state at which it cuts."""
+        return np.zeros(len(self.states)) if self.model is None else self.model.link_s(self.states, bytes_per_s)
+
+    def _bytes(self, memory: MemoryModel, place: StagePlace) -> Table:
+        """Bytes of a stage; if all phases drain, replicas do not matter, and the last table serves for all."""
+        if memory.flows:
+            return memory_table(self.states, memory, place)
+        key = StagePlace(place.r, place.behind)
+        if key not in self._bytes_at:
+            self._bytes_at.clear()
+            self._bytes_at[key] = memory_table(self.states, memory, key)
+        return self._bytes_at[key]

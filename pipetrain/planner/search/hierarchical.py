@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,21 +14,8 @@ from pipetrain.planner.profile.antichains import AntichainStates, Table
 from pipetrain.planner.search.bottleneck import BottleneckDP, StageCandidate
 from pipetrain.planner.search.flat import memory_table
 
-
-class MemberPlace(NamedTuple):
-    """Place of a part of a pipeline.
-
-    Attributes:
-        device: the first.
-        copies: number of replicas that take minibatches in turn.
-        after: number of devices of the stages after it.
-        stages_after: largest number of stages after it.
-    """
-
-    device: int = 0
-    copies: int = 1
-    after: int = 0
-    stages_after: int = 0
+_WHOLE = StagePlace(0, 0)
+"""Place of the whole pipeline."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +23,8 @@ class HierarchicalSearch:
     """The best pipeline on all devices, with the best number of replicas of each stage.
 
     A level's members are the workers of a dynamic program (`BottleneckDP`); the level below gives the costs of its
-    stages (PipeDream § 3.1). Under a memory limit a stage counts as in the deepest pipeline on its devices.
+    stages (PipeDream § 3.1). Under a memory limit a stage counts as in the deepest pipeline on its devices: as many
+    stages are behind its place as there can be.
 
     Attributes:
         states: possible cuts of the model.
@@ -49,7 +36,7 @@ class HierarchicalSearch:
     topology: Topology
     costs: CostModel
     memory: MemoryModel | None = None
-    _tables: dict[tuple[int, MemberPlace], Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _tables: dict[tuple[int, StagePlace], Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def least(self) -> float:
         """Seconds for each minibatch; infinite if no pipeline is possible."""
@@ -57,16 +44,16 @@ class HierarchicalSearch:
 
     def stages(self) -> list[StageCandidate]:
         """The stages of the best pipeline."""
-        return list(self._expand(len(self.topology.workers), 0, len(self.states) - 1, MemberPlace()))
+        return list(self._expand(len(self.topology.workers), 0, len(self.states) - 1, _WHOLE))
 
     @cached_property
     def _top(self) -> BottleneckDP:
-        return self._level(len(self.topology.workers), MemberPlace())
+        return self._level(len(self.topology.workers), _WHOLE)
 
     def _expand(
-        self, level: int, first: int, last: int, place: MemberPlace, counts: tuple[int, ...] = ()
+        self, level: int, first: int, last: int, place: StagePlace, counts: tuple[int, ...] = ()
     ) -> Iterator[StageCandidate]:
-        """The stages between two states on a member of a level, of which there are `counts` on the levels above."""
+        """The stages between two states on the first member of a level; `counts` are the replicas on levels above."""
         workers = self._top if level == len(self.topology.workers) else self._level(level, place)
         for part in workers.parts(first, last):
             inner, each = self._inner(level, place, part.worker, part.replicas), (part.replicas, *counts)
@@ -75,11 +62,13 @@ class HierarchicalSearch:
                 weights = float(self.states.stage_weight_bytes[part.first, part.last])
                 for count, bandwidth in zip(each, self.topology.bytes_per_s, strict=False):
                     time = float(self.costs.replicated(time, weights, count, bandwidth))
-                yield StageCandidate(part.first, part.last, inner.device, inner.copies, time)
+                stages = iter([StageCandidate(part.first, part.last, 0, inner.replicas, time)])
             else:
-                yield from self._expand(level - 1, part.first, part.last, inner, each)
+                stages = self._expand(level - 1, part.first, part.last, inner, each)
+            first_device = part.worker * prod(self.topology.workers[: level - 1])
+            yield from (stage._replace(worker=first_device + stage.worker) for stage in stages)
 
-    def _level(self, level: int, place: MemberPlace) -> BottleneckDP:
+    def _level(self, level: int, place: StagePlace) -> BottleneckDP:
         """The dynamic program of a level whose members are at `place`."""
         members, bandwidth = self.topology.workers[level - 1], self.topology.bytes_per_s[level - 1]
         links = [self.costs.link_s(self.states, bandwidth)] * members
@@ -91,7 +80,7 @@ class HierarchicalSearch:
         each = [self._replicated(level, place, worker) for worker in range(members)]
         return BottleneckDP(lambda worker, _: each[worker], links)
 
-    def _replicated(self, level: int, place: MemberPlace, worker: int) -> Table:
+    def _replicated(self, level: int, place: StagePlace, worker: int) -> Table:
         """Cost of stages that begin with a member, by the number of members."""
         bandwidth = self.topology.bytes_per_s[level - 1]
         most = self.topology.workers[level - 1] - worker
@@ -102,18 +91,14 @@ class HierarchicalSearch:
             table[count - 1] = self.costs.replicated(self._on_one(level, inner), weights, count, bandwidth)
         return table
 
-    def _inner(self, level: int, place: MemberPlace, worker: int, count: int) -> MemberPlace:
+    def _inner(self, level: int, place: StagePlace, worker: int, count: int) -> StagePlace:
         """The place of a part on `count` members from `worker` on."""
         size = prod(self.topology.workers[: level - 1])
         behind = (self.topology.workers[level - 1] - worker - count) * size
-        return MemberPlace(
-            device=place.device + worker * size,
-            copies=place.copies * count,
-            after=place.after + place.copies * behind,
-            stages_after=place.stages_after + behind,
-        )
+        workers_behind = place.workers_behind + place.replicas * behind
+        return StagePlace(0, place.behind + behind, place.replicas * count, workers_behind)
 
-    def _on_one(self, level: int, place: MemberPlace) -> Table:
+    def _on_one(self, level: int, place: StagePlace) -> Table:
         """Cost of the layers between two states on one member of a level."""
         if level == 1:
             return self._compute(place)
@@ -122,23 +107,23 @@ class HierarchicalSearch:
             self._tables[key] = self._level(level - 1, self._alike(place)).table()
         return self._tables[key]
 
-    def _alike(self, place: MemberPlace) -> MemberPlace:
+    def _alike(self, place: StagePlace) -> StagePlace:
         """Common key of all places whose stages keep as much in flight; large counts of later devices are rounded."""
         if self.memory is None:
-            return MemberPlace()
-        return MemberPlace(
-            after=_rounded_up((place.after - 1) // place.copies + 1) if self.memory.flows else 0,
-            stages_after=_rounded_up(place.stages_after) if self.memory.drains else 0,
+            return _WHOLE
+        return StagePlace(
+            0,
+            behind=_rounded_up(place.behind) if self.memory.drains else 0,
+            workers_behind=_rounded_up((place.workers_behind - 1) // place.replicas + 1) if self.memory.flows else 0,
         )
 
-    def _compute(self, place: MemberPlace) -> Table:
+    def _compute(self, place: StagePlace) -> Table:
         """Cost of stages computed on one device at a time; inf if a stage does not fit."""
         device = self.topology.device(0)
         time = self.states.stage_seconds / device.speed
         if self.memory is None or device.memory_bytes is None:
             return time
-        stage = StagePlace(0, place.stages_after, place.copies, place.after)
-        return np.where(memory_table(self.states, self.memory, stage) <= device.memory_bytes, time, inf)
+        return np.where(memory_table(self.states, self.memory, place) <= device.memory_bytes, time, inf)
 
 
 def _rounded_up(count: int) -> int:

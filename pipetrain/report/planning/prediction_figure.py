@@ -36,10 +36,8 @@ def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
     each = [case.prediction for case in cases]
     rates = all(prediction.batch_size for prediction in each)
     with figure(path, (4.6, 2.4, 2.4, 2.4), height=max(2.4, 0.24 * len(cases) + 1.0)) as (speed, idle, sent, memory):
-        if rates:
-            _bars(speed, labels, [p.samples_per_s or 0.0 for p in each], "samples/s, predicted", BLUE)
-        else:
-            _bars(speed, labels, [p.time_per_minibatch_s * 1000 for p in each], "ms per minibatch, predicted", BLUE)
+        speeds = [(p.samples_per_s or 0.0) if rates else p.time_per_minibatch_s * 1000 for p in each]
+        _bars(speed, labels, speeds, f"{'samples/s' if rates else 'ms per minibatch'}, predicted", BLUE)
         _bars(idle, None, [100 * p.idle for p in each], "% of the time idle", GRAY)
         per = "sample" if rates else "minibatch"
         amounts = [p.sent_bytes / ((p.batch_size or 1) if rates else 1) for p in each]
@@ -84,17 +82,12 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
         _sizes(memory, [stage.memory_bytes or 0 for stage in stages], "on a device", GRAY)
 
 
+_COLORS = {"forward": BLUE, "recomputation": RED, "backward": ORANGE, "update": GREEN, "data": GRAY}
+
+
 def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, list[float]]]:
     """(what, color, ms) of the work of the first stages for a minibatch, divided by their replicas."""
-    stages = prediction.stages[:count]
-    parts = {
-        "forward": (BLUE, [stage.forward_s for stage in stages]),
-        "recomputation": (RED, [stage.recompute_s for stage in stages]),
-        "backward": (ORANGE, [stage.backward_s for stage in stages]),
-        "update": (GREEN, [stage.update_s for stage in stages]),
-        "data": (GRAY, [stage.reading_s for stage in stages]),
-    }
-    for name, (color, seconds) in parts.items():
-        shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
+    for kind, color in _COLORS.items():
+        shown = [1000 * stage.work_s[kind] / stage.replicas for stage in prediction.stages[:count]]
         if any(shown):
-            yield name, color, shown
+            yield kind, color, shown

@@ -2,19 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import inf
 from typing import Any, NamedTuple
 
 from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.prediction import Prediction
-from pipetrain.planner.max_batch import (
-    MOST_SAMPLES,
-    Growth,
-    activation_growth,
-    largest_batch,
-    overfull_stages,
-)
+from pipetrain.planner.max_batch import MOST_SAMPLES, Growth, activation_growth, largest_batch
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 from pipetrain.tracking.progress import announce
@@ -24,13 +17,7 @@ _MOST = 500
 
 
 class Case(NamedTuple):
-    """A predicted pipeline.
-
-    Attributes:
-        chosen: settings that may differ between cases: method, schedule, D, N, and those of the sweep.
-        prediction: of the pipeline.
-        notes: on the prediction.
-    """
+    """A predicted pipeline, and its settings that may differ: method, schedule, D, N, and those of the sweep."""
 
     chosen: Mapping[str, str]
     prediction: Prediction
@@ -146,31 +133,20 @@ def _cells(prediction: Prediction) -> list[str]:
 def stage_table(prediction: Prediction) -> Iterator[str]:
     """A row for each stage; of many the first and last."""
     stages = prediction.stages
-    times = {
-        "forward": [stage.forward_s for stage in stages],
-        "recompute": [stage.recompute_s for stage in stages],
-        "backward": [stage.backward_s for stage in stages],
-        "update": [stage.update_s for stage in stages],
-        "data": [stage.reading_s for stage in stages],
-    }
-    if not any(times["recompute"]):
-        del times["recompute"]
+    recomputes = any(stage.recompute_s for stage in stages)
+    times = {kind: kind for kind in stages[0].work_s if recomputes or kind != "recomputation"}
+    times |= {"recomputation": "recompute"} if recomputes else {}
     rows: list[Row] = []
     for r, (stage, link) in enumerate(zip(stages, (*prediction.link_busy, None), strict=True)):
         first, last = (shortened(label, _LONGEST) for label in stage.labels)
-        rows.append(
-            (
-                str(r),
-                str(stage.num_layers),
-                first if stage.num_layers == 1 else f"{first} to {last}",
-                str(stage.replicas),
-                *(f"{milliseconds(of[r])} ms" if of[r] else "-" for of in times.values()),
-                f"{stage.idle:.1%}",
-                "-" if stage.memory_bytes is None else size_of(stage.memory_bytes),
-                "" if link is None else f"{link:.1%} busy",
-            )
-        )
-    heads = ("stage", "layers", "", "replicas", *times, "idle", "memory", "link behind it")
+        labels = first if stage.num_layers == 1 else f"{first} to {last}"
+        took = (stage.work_s[kind] for kind in times)
+        cells = (f"{milliseconds(seconds)} ms" if seconds else "-" for seconds in took)
+        memory = "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
+        busy = "" if link is None else f"{link:.1%} busy"
+        counts = (str(r), str(stage.num_layers), labels, str(stage.replicas))
+        rows.append((*counts, *cells, f"{stage.idle:.1%}", memory, busy))
+    heads = ("stage", "layers", "", "replicas", *times.values(), "idle", "memory", "link behind it")
     yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
     if hosts := prediction.cores_busy:
         yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
@@ -206,15 +182,18 @@ def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[Growth]) -> list[s
     `growth` is that of the activations of each stage with the batch.
     """
     n = run.settings.train.microbatches
-    limits = [min(device.memory_bytes or inf for device in devices) for devices in run.cut.row.devices]
+    rooms = run.cut.row.memory_bytes
 
     def stage_bytes(samples: int) -> list[int]:
         return run.memory(phase, samples, [fixed + samples * per_sample for fixed, per_sample in growth])
 
-    batch = largest_batch(lambda samples: not overfull_stages(stage_bytes(samples), limits), n)
+    def overfull(samples: int) -> list[int]:
+        return [r for r, (needed, room) in enumerate(zip(stage_bytes(samples), rooms, strict=True)) if needed > room]
+
+    batch = largest_batch(lambda samples: not overfull(samples), n)
     if batch > MOST_SAMPLES - n:
         return ["any", "any", "none", size_of(max(stage_bytes(0)))]
-    tight = overfull_stages(stage_bytes(batch + n), limits)[0]
+    tight = overfull(batch + n)[0]
     needed = stage_bytes(batch or n)[tight]
     if not batch:
         return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]

@@ -31,7 +31,6 @@ class SweepGroup:
 
     Attributes:
         name: the settings that distinguish it from the other groups.
-        runs: all of them.
         settings: the same, as setting -> value.
     """
 

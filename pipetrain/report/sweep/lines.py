@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipetrain.config.choices import choice_of, names_of
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, RED
-from pipetrain.report.sweep.groups import SweepGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,11 +31,6 @@ class LineStyle(NamedTuple):
 
     color: str
     dashes: str
-
-
-def group_styles(groups: Sequence[SweepGroup]) -> list[LineStyle]:
-    """The style of each group; groups of a single method differ in color."""
-    return line_styles([group.method for group in groups])
 
 
 def line_styles(methods: Sequence[str]) -> list[LineStyle]:

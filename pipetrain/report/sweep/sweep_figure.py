@@ -12,7 +12,7 @@ from pipetrain.report.style import GRAY, INK, figure, figure_of_rows, tooltip
 from pipetrain.report.sweep.columns import SPEEDS, column_of, metric_of
 from pipetrain.report.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
-from pipetrain.report.sweep.lines import End, group_styles, label_ends
+from pipetrain.report.sweep.lines import End, label_ends, line_styles
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class _Rows:
         labels = labels_of(groups)
         self.numbers = [i for i, group in enumerate(groups) if any(run.values for run in group.counted)]
         self.groups, self.labels = [groups[i] for i in self.numbers], [labels[i] for i in self.numbers]
-        self.styles = group_styles(self.groups)
+        self.styles = line_styles([group.method for group in self.groups])
         names = [f"{number}  {group.name}" for number, group in enumerate(groups, start=1)]
         self.legend = names if legend_of(groups) else []
 

@@ -8,7 +8,7 @@ from string import Template
 from pipetrain.report.style import GRAY
 from pipetrain.report.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
-from pipetrain.report.sweep.lines import group_styles
+from pipetrain.report.sweep.lines import line_styles
 from pipetrain.report.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
 from pipetrain.report.sweep.sweep_tables import FROM_BEST, difference_cells, differences, not_completed, notes, statuses
 from pipetrain.report.text_table import counted, size_of
@@ -46,8 +46,8 @@ def _course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
 
 def _table(identity: str, groups: Sequence[SweepGroup], columns: Sequence[tuple[str, Sequence[str]]]) -> str:
     """A table with a row for each group; `columns` are the elements of the head and of the cells."""
-    rows = []
-    for index, (label, style) in enumerate(zip(labels_of(groups), group_styles(groups), strict=True)):
+    rows, styles = [], line_styles([group.method for group in groups])
+    for index, (label, style) in enumerate(zip(labels_of(groups), styles, strict=True)):
         cells = "".join(column[index] for _, column in columns)
         name = f'<th scope="row"><i style="background:{style.color}"></i>{escape(label)}</th>'
         rows.append(f'<tr data-group="{index}">{name}{cells}</tr>')
@@ -98,62 +98,57 @@ def _legend(groups: Sequence[SweepGroup]) -> str:
     return f'<h2>Settings that differ</h2>\n<div class="wide">\n{_table("settings", groups, columns)}\n</div>'
 
 
-def _stages(groups: Sequence[SweepGroup]) -> str:
-    """Memory and staleness of the stages of each group as bars."""
-    heads = ("memory of each stage: weights, and pale the activations", "staleness of forwards, by stage")
-    bars = (memory_bars(groups), staleness_bars(groups))
-    columns = [(f"<th>{head}</th>", [f"<td>{bar}</td>" for bar in of]) for head, of in zip(heads, bars, strict=True)]
-    return _table("stages", groups, columns)
-
-
 _HEIGHT, _NUMBER = 40.0, 12.0
 _WIDEST_BAR, _MOST_WIDTH = 34.0, 420.0
 _NUMBERED = 16
 """Stages at most whose bars have their number above them."""
+_Bar = tuple[Sequence[float], str, str]
+"""Values of a stage, one on the other, their description, and the number above them."""
 
 
-def memory_bars(groups: Sequence[SweepGroup]) -> list[str]:
-    """Peak bytes of each stage: weights, all their versions, and on them activations; one scale for all groups."""
-    held = [(group.by_stage("weight_bytes_peak"), group.by_stage("activation_bytes_peak")) for group in groups]
-    most = max((sum(stage) for each in held for stage in zip(*each, strict=False)), default=0.0)
-    found = []
-    for (weights, activations), look in zip(held, group_styles(groups), strict=True):
-        stages = list(zip(weights, activations, strict=False))
-        texts = [f"stage {r}: {size_of(w)} of weights, {size_of(a)} of activations" for r, (w, a) in enumerate(stages)]
-        found.append(_bars([weights, activations], most, look.color, texts, [size_of(w + a) for w, a in stages]))
-    return found
+def _stages(groups: Sequence[SweepGroup]) -> str:
+    """Memory and staleness of the stages of each group as bars, with one scale for all groups.
+
+    Memory are the peak bytes of weights, all their versions, and on them activations. Staleness are the updates between
+    the weights that a forward reads and its own update, the most that was seen.
+    """
+    memory: list[list[_Bar]] = []
+    staleness: list[list[_Bar]] = []
+    for group in groups:
+        sizes = zip(group.by_stage("weight_bytes_peak"), group.by_stage("activation_bytes_peak"), strict=False)
+        texts = (((w, a), f"{size_of(w)} of weights, {size_of(a)} of activations", size_of(w + a)) for w, a in sizes)
+        memory.append(list(texts))
+        staleness.append([((late,), f"{late} updates late", str(late)) for late in group.staleness])
+    heads = ("memory of each stage: weights, and pale the activations", "staleness of forwards, by stage")
+    columns, styles = [], line_styles([group.method for group in groups])
+    for head, of_groups in zip(heads, (memory, staleness), strict=True):
+        most = max((sum(values) for stages in of_groups for values, _, _ in stages), default=0.0)
+        bars = [_bars(each, most, style.color) for each, style in zip(of_groups, styles, strict=True)]
+        columns.append((f"<th>{head}</th>", [f"<td>{each}</td>" for each in bars]))
+    return _table("stages", groups, columns)
 
 
-def staleness_bars(groups: Sequence[SweepGroup]) -> list[str]:
-    """Updates between the weights that a forward reads and its own update, of each stage the most that was seen."""
-    most = max((late for group in groups for late in group.staleness), default=0)
-    found = []
-    for group, look in zip(groups, group_styles(groups), strict=True):
-        texts = [f"stage {r}: {late} updates late" for r, late in enumerate(group.staleness)]
-        found.append(_bars([group.staleness], most, look.color, texts, list(map(str, group.staleness))))
-    return found
-
-
-def _bars(
-    layers: Sequence[Sequence[float]], most: float, color: str, texts: Sequence[str], numbers: Sequence[str]
-) -> str:
-    if not texts:
+def _bars(stages: Sequence[_Bar], most: float, color: str) -> str:
+    """The stages of a group as an SVG element; `most` is the largest sum of values of any group."""
+    if not stages:
         return "-"
-    step = min(_WIDEST_BAR if max(map(len, numbers)) < 4 else 1.9 * _WIDEST_BAR, _MOST_WIDTH / len(texts))
+    widest = max(len(number) for _, _, number in stages)
+    step = min(_WIDEST_BAR if widest < 4 else 1.9 * _WIDEST_BAR, _MOST_WIDTH / len(stages))
     pixels = _HEIGHT / most if most else 0.0
     parts = []
-    for stage, text in enumerate(texts):
-        x, y, bars = stage * step, _NUMBER + _HEIGHT, ""
-        for layer, opacity in zip(layers, (1, 0.35), strict=False):
-            height = pixels * layer[stage]
+    for r, (values, text, number) in enumerate(stages):
+        x, y, bars = r * step, _NUMBER + _HEIGHT, ""
+        for value, opacity in zip(values, (1, 0.35), strict=False):
+            height = pixels * value
             y -= height
             bars += (
                 f'<rect x="{x + 1:.1f}" y="{y:.1f}" width="{max(0.5, step - 2):.1f}" height="{height:.1f}" '
                 f'fill="{color}" opacity="{opacity}"/>'
             )
-        number = f'<text x="{x + step / 2:.1f}" y="{y - 2:.1f}" text-anchor="middle">{numbers[stage]}</text>'
-        parts.append(f"<g><title>{text}</title>{bars}{number if len(texts) <= _NUMBERED else ''}</g>")
-    width, height = step * len(texts), _NUMBER + _HEIGHT + 1
+        if len(stages) <= _NUMBERED:
+            bars += f'<text x="{x + step / 2:.1f}" y="{y - 2:.1f}" text-anchor="middle">{number}</text>'
+        parts.append(f"<g><title>stage {r}: {text}</title>{bars}</g>")
+    width, height = step * len(stages), _NUMBER + _HEIGHT + 1
     ground = f'<line x1="0" x2="{width:.1f}" y1="{height - 0.5:g}" y2="{height - 0.5:g}" stroke="{GRAY}"/>'
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.1f} {height:.1f}"'
     return f'<svg class="bars" {size}>{"".join(parts)}{ground}</svg>'

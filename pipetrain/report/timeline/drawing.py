@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.report.style import figure, tooltip
-from pipetrain.report.timeline.panels import (
-    FILL,
-    INK,
-    LINE,
-    MESSAGES,
-    WORDS,
-    Box,
-    Panel,
-    StageRows,
-    note,
-)
+from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Panel, StageRows, note
 from pipetrain.schedules import Kind
 from pipetrain.tracking.files import write_whole
 

@@ -4,7 +4,6 @@ import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,9 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace in seconds, with minibatches counted from the start of the run.
+    """Operations and messages of each worker in chronological order, in seconds, and the completed drain intervals.
 
-    Attributes:
-        rows: the operations of every worker in chronological order.
-        messages: sent and received by every worker.
-        intervals: the drain intervals that the run completed.
+    Minibatches count from the start of the run.
     """
 
     rows: list[list[Box]]
@@ -129,19 +125,44 @@ def timeline_of_run(
     workers = _rules(settings, settings.phases[0], plan).replicas.num_workers  # the same in all phases
     trace = read_trace(directory.trace, workers)
     interval = _interval(directory.trace, trace, first)
-    count = min(minibatches or _USUAL, interval.minibatches)
-    begin = (interval.minibatches - count) // 2 if first is None else first - interval.start
-    phase = settings.phases[interval.phase]
-    timeline = RunTimeline(
-        _rules(settings, phase, plan),
-        phase.choices,
-        settings.train.batch_size,
-        interval,
-        trace.of_minibatches(interval.start, interval.start + interval.minibatches),
-        range(begin, min(begin + count, interval.minibatches)),
-    )
-    timeline.check(directory.trace)
-    return timeline.panels(run.resolve().name), [f"{run}: {timeline.title}; {timeline.extent}", *timeline.lines()]
+    phase, start, length = settings.phases[interval.phase], interval.start, interval.minibatches
+    rules, trace = _rules(settings, phase, plan), trace.of_minibatches(start, start + length)
+    _check_operations(directory.trace, rules, interval, trace.rows)
+    times = median_times(trace, rules.num_microbatches)
+    played = play(rules.lists(length), times.duration, rules.segments, times.transfer, replicas=rules.replicas)
+    # minibatches count from the drain, as in the lists
+    measured = [[Slice(box.operation.moved(-start), box.start, box.end) for box in row] for row in trace.rows]
+    count = min(minibatches or _USUAL, length)
+    begin = (length - count) // 2 if first is None else first - start
+    drawn = range(begin, min(begin + count, length))
+
+    def rate(rows: Rows) -> str:
+        seconds = sum(between_updates(row, drawn.start, drawn.stop)[0] for row in rows) / len(rows)
+        per_second = len(drawn) / seconds
+        return f"{number(per_second)} minibatches/s, {number(settings.train.batch_size * per_second)} samples/s"
+
+    def panel(title: str, rows: list[list[Box]], slices: Rows, messages: list[list[Message]]) -> Panel:
+        pieces = [piece for row in slices for piece in row]
+        begin = min(piece.start for piece in pieces if piece.operation.minibatch == drawn[0])
+        end = max(piece.end for piece in pieces if piece.operation.minibatch == drawn[-1])
+        whole = Panel(
+            title, rules.num_microbatches, "ms", scale_times(rows, _MS), 0.0, 0.0, scale_times(messages, _MS),
+            facts=(rate(slices),), replicas=rules.replicas,
+        )  # fmt: skip
+        return whole.between(begin * _MS, end * _MS)
+
+    chosen = ", ".join(f"{group}={phase.choices[group]}" for group in ("method", "schedule"))
+    title = f"{chosen}, D = {rules.num_stages}, N = {rules.num_microbatches}"
+    extent = f"minibatches {start + drawn[0]} to {start + drawn[-1]}"
+    expected = boxes(rules, played, length, start)
+    panels = [
+        panel(f"{title}: the lists, played with median times, {extent}", expected, played, []),
+        panel(f"Measured in {run.resolve().name}, {extent}", trace.rows, measured, trace.messages),
+    ]
+    end = max(panel.end for panel in panels)
+    table = _stage_table(rules, times, played, measured, drawn)
+    lines = [f"{run}: {title}; {extent}", *table, f"predicted  {rate(played)}", f"measured   {rate(measured)}"]
+    return [replace(panel, end=end) for panel in panels], lines
 
 
 def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
@@ -162,111 +183,28 @@ def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:
     raise ConfigError(f"--from {minibatch}: {path} is of minibatches {first.start} to {end}")
 
 
-@dataclass(frozen=True)
-class RunTimeline:
-    """A drain interval of a run twice, in seconds: as its lists play with median times, and as it was measured.
+def _check_operations(path: Path, rules: PipelineRules, interval: DrainInterval, rows: Sequence[Sequence[Box]]) -> None:
+    """Checks that the trace at `path` has the operations of the lists."""
+    untimed = [[Slice(operation, 0.0, 0.0) for operation in each] for each in rules.lists(interval.minibatches)]
+    expected = boxes(rules, untimed, interval.minibatches, interval.start)
+    for worker, both in enumerate(zip(expected, rows, strict=True)):
+        for planned, traced in itertools.zip_longest(*([box.name for box in row] for row in both)):
+            if planned != traced:
+                raise ConfigError(
+                    f"{path}: {rules.replicas.name(worker)} has {traced or 'nothing'} where the schedule and method in "
+                    f"config.yaml say {planned or 'nothing'}; the trace is of another run, or of one that did not end"
+                )
 
-    Attributes:
-        rules: the schedule and method that it followed.
-        names: of method and schedule on the command line.
-        batch_size: samples of a minibatch.
-        interval: which of the run.
-        trace: of its minibatches.
-        minibatches: those to show, counted from the drain.
-    """
 
-    rules: PipelineRules
-    names: Mapping[str, str]
-    batch_size: int
-    interval: DrainInterval
-    trace: Trace
-    minibatches: range
-
-    def check(self, path: Path) -> None:
-        """Checks that the trace at `path` has the operations of the lists.
-
-        Raises:
-            ConfigError: it has others.
-        """
-        lists = self.rules.lists(self.interval.minibatches)
-        untimed = [[Slice(operation, 0.0, 0.0) for operation in each] for each in lists]
-        expected = boxes(self.rules, untimed, self.interval.minibatches, self.interval.start)
-        for worker, rows in enumerate(zip(expected, self.trace.rows, strict=True)):
-            for planned, traced in itertools.zip_longest(*([box.name for box in row] for row in rows)):
-                if planned != traced:
-                    raise ConfigError(
-                        f"{path}: {self.rules.replicas.name(worker)} has {traced or 'nothing'} where the schedule and "
-                        f"method in config.yaml say {planned or 'nothing'}; the trace is of another run, or of one "
-                        "that did not end"
-                    )
-
-    @property
-    def title(self) -> str:
-        """Method, schedule, D and N of the run."""
-        chosen = [f"{group}={self.names[group]}" for group in ("method", "schedule")]
-        return ", ".join([*chosen, f"D = {self.rules.num_stages}", f"N = {self.rules.num_microbatches}"])
-
-    @property
-    def extent(self) -> str:
-        """The minibatches drawn, counted from the start of the run."""
-        start = self.interval.start
-        return f"minibatches {start + self.minibatches[0]} to {start + self.minibatches[-1]}"
-
-    @cached_property
-    def _times(self) -> StageTimes:
-        return median_times(self.trace, self.rules.num_microbatches)
-
-    @cached_property
-    def _played(self) -> Rows:
-        lists, times = self.rules.lists(self.interval.minibatches), self._times
-        return play(lists, times.duration, self.rules.segments, times.transfer, replicas=self.rules.replicas)
-
-    @cached_property
-    def _measured(self) -> Rows:
-        """Slices as in the lists, whose minibatches count from the drain."""
-        start = self.interval.start
-        return [[Slice(box.operation.moved(-start), box.start, box.end) for box in row] for row in self.trace.rows]
-
-    def panels(self, run: str) -> list[Panel]:
-        """The panels of the lists and of the measurements, over the same length of time."""
-        expected = boxes(self.rules, self._played, self.interval.minibatches, self.interval.start)
-        pair: list[tuple[str, list[list[Box]], Rows, list[list[Message]]]] = [
-            (f"{self.title}: the lists, played with median times, {self.extent}", expected, self._played, []),
-            (f"Measured in {run}, {self.extent}", self.trace.rows, self._measured, self.trace.messages),
-        ]
-        panels = []
-        for title, rows, slices, messages in pair:
-            pieces = [piece for row in slices for piece in row]
-            begin = min(piece.start for piece in pieces if piece.operation.minibatch == self.minibatches[0])
-            end = max(piece.end for piece in pieces if piece.operation.minibatch == self.minibatches[-1])
-            panel = Panel(
-                title, self.rules.num_microbatches, "ms", scale_times(rows, _MS), 0.0, 0.0, scale_times(messages, _MS),
-                facts=(self._rate(slices),), replicas=self.rules.replicas,
-            )  # fmt: skip
-            panels.append(panel.between(begin * _MS, end * _MS))
-        length = max(panel.end for panel in panels)
-        return [replace(panel, end=length) for panel in panels]
-
-    def lines(self) -> list[str]:
-        """The table of the stages, and both rates."""
-        times, both = self._times, (self._played, self._measured)
-        columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
-        if not any(piece.operation.kind is Kind.RECOMPUTATION for piece in self._measured[0]):
-            del columns["R ms"]
-        table = []
-        for r, label in enumerate(self.rules.replicas.labels):
-            lists = [[piece.operation for piece in rows[r]] for rows in both]
-            held = [str(peak_in_flight(each, self.rules.num_microbatches)) for each in lists]
-            idle = [f"{self._between_updates(rows[r])[1]:.1%}" for rows in both]
-            table.append([label, *(f"{values[r] * _MS:.2f}" for values in columns.values()), *held, *idle])
-        heads = ("stage", *columns, "in flight: predicted", "measured", "idle share: predicted", "measured")
-        rates = [f"predicted  {self._rate(self._played)}", f"measured   {self._rate(self._measured)}"]
-        return [*text_table(heads, table, ">" * len(heads)), *rates]
-
-    def _between_updates(self, row: Sequence[Slice]) -> tuple[float, float]:
-        return between_updates(row, self.minibatches[0], self.minibatches[-1] + 1)
-
-    def _rate(self, rows: Rows) -> str:
-        seconds = sum(self._between_updates(row)[0] for row in rows) / len(rows)
-        rate = len(self.minibatches) / seconds
-        return f"{number(rate)} minibatches/s, {number(self.batch_size * rate)} samples/s"
+def _stage_table(rules: PipelineRules, times: StageTimes, played: Rows, measured: Rows, drawn: range) -> list[str]:
+    columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
+    if not any(piece.operation.kind is Kind.RECOMPUTATION for piece in measured[0]):
+        del columns["R ms"]
+    table = []
+    for r, label in enumerate(rules.replicas.labels):
+        both = (played[r], measured[r])
+        held = [str(peak_in_flight([piece.operation for piece in row], rules.num_microbatches)) for row in both]
+        idle = [f"{between_updates(row, drawn.start, drawn.stop)[1]:.1%}" for row in both]
+        table.append([label, *(f"{values[r] * _MS:.2f}" for values in columns.values()), *held, *idle])
+    heads = ("stage", *columns, "in flight: predicted", "measured", "idle share: predicted", "measured")
+    return text_table(heads, table, ">" * len(heads))

@@ -4,14 +4,13 @@ import itertools
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.program.pipeline_graph import SteadyPipeline
-from pipetrain.program.playback import Slice, grid, idle_shares, play
-from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
+from pipetrain.program.playback import grid, idle_shares, play
+from pipetrain.program.steady_state import minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Panel, boxes, number
@@ -93,10 +92,9 @@ def timeline_of_settings(
         )
     filled_twice = max(2, *(_filled(phase.rules) for _, phase in phases))
     count = minibatches or min(_MOST_MINIBATCHES, filled_twice)
-    timelines = [PhaseTimeline(title, phase, min(count, phase.steps or count), given) for title, phase in phases]
-    panels = [timeline.panel() for timeline in timelines]
-    end = min(panel.end for panel in panels)
-    return [replace(panel, end=end) for panel in panels], [line for each in timelines for line in each.lines()]
+    timelines = [phase_timeline(title, phase, min(count, phase.steps or count), given) for title, phase in phases]
+    end = min(panel.end for panel, _ in timelines)
+    return [replace(panel, end=end) for panel, _ in timelines], [line for _, lines in timelines for line in lines]
 
 
 def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
@@ -115,79 +113,45 @@ def _filled(rules: PipelineRules) -> int:
     return 2 * minibatches_held(rules.list_schedule, rules.num_stages, rules.num_microbatches)
 
 
-@dataclass(frozen=True)
-class PhaseTimeline:
-    """The operation lists of a phase over some minibatches, played with given times."""
+def phase_timeline(title: str, phase: ComposedPhase, minibatches: int, given: GivenTimes) -> tuple[Panel, list[str]]:
+    """The operation lists of a phase over some minibatches, played with given times: a panel, and lines to print.
 
-    title: str
-    phase: ComposedPhase
-    minibatches: int
-    given_times: GivenTimes
+    The lines have the grid of operations if the terminal is wide enough.
+    """
+    rules = phase.rules
+    replicas, lists = rules.replicas, rules.lists(minibatches)
+    times = given.times(rules.num_stages, rules.num_microbatches)
+    on_workers = replace(times, replicas=replicas)
+    slices = play(lists, on_workers.duration, rules.segments, on_workers.transfer, on_workers.occupation, replicas)
+    cycles = [rules.steady_cycle(r) for r in range(rules.num_stages)]
+    averaging_s = [0.0] * rules.num_stages
+    steady = steady_state(SteadyPipeline(cycles, times, replicas.counts, averaging_s, segments=rules.segments))
+    per_time = 1.0 / steady.period
+    rate = f"{number(per_time)} minibatches in a unit of time"
+    if given.seconds:
+        rate = f"{number(per_time)} minibatches/s, {number(phase.batch_size * per_time)} samples/s"
+    peaks = [peak_in_flight(each, rules.num_microbatches) for each in rules.lists(_filled(rules))]
+    idle = [steady.idle[r] for r, _ in replicas.places]
+    of_stages = (peaks[replicas.workers_of(r)[0]] for r in range(rules.num_stages))
+    facts = (
+        f"steady state: {rate}",
+        f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in steady.idle)}",
+        f"most microbatches in flight, by stage: {', '.join(map(str, of_stages))}",
+    )
+    rows = boxes(rules, slices, minibatches)
+    panel = Panel(
+        title, rules.num_microbatches, "s" if given.seconds else "", rows, 0.0, max(row[-1].end for row in rows),
+        facts=facts, replicas=replicas, idle_share=sum(idle) / len(rows),
+    )  # fmt: skip
 
-    def panel(self) -> Panel:
-        """The panel to draw."""
-        rules = self.phase.rules
-        rows = boxes(rules, self._slices, self.minibatches)
-        firsts = [rules.replicas.workers_of(r)[0] for r in range(rules.num_stages)]
-        facts = (
-            f"steady state: {self._rate()}",
-            f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
-            f"most microbatches in flight, by stage: {', '.join(str(self._peaks()[w]) for w in firsts)}",
-        )
-        return Panel(
-            self.title, rules.num_microbatches, "s" if self.given_times.seconds else "", rows,
-            0.0, max(row[-1].end for row in rows), facts=facts, replicas=rules.replicas,
-            idle_share=sum(self._steady.idle[r] for r, _ in rules.replicas.places) / len(rows),
-        )  # fmt: skip
-
-    def lines(self) -> Iterator[str]:
-        """Lines to print; with the grid of operations if the terminal is wide enough."""
-        yield self.title
-        heads = (
-            "stage",
-            "in flight",
-            "idle share: steady state",
-            f"of {self.minibatches} minibatches with fill and drain",
-        )
-        rules = self.phase.rules
-        shares = zip((self._steady.idle[r] for r, _ in rules.replicas.places), idle_shares(self._slices), strict=True)
-        rows = [
-            (label, str(peak), *(f"{share:.1%}" for share in both))
-            for label, peak, both in zip(rules.replicas.labels, self._peaks(), shares, strict=True)
-        ]
-        yield from text_table(heads, rows, ">>>>")
-        yield f"steady state: {self._rate()}"
-        drawn = grid(rules.lists(self.minibatches), replicas=rules.replicas).splitlines()
-        width = max(map(len, drawn))
-        if width <= shutil.get_terminal_size((120, 24)).columns:
-            yield from ("one column per operation, whatever its duration:", *drawn)
-        else:
-            yield f"a terminal of {width} columns would also show the operations as text"
-        yield ""
-
-    @cached_property
-    def _times(self) -> StageTimes:
-        return self.given_times.times(self.phase.rules.num_stages, self.phase.rules.num_microbatches)
-
-    @cached_property
-    def _slices(self) -> list[list[Slice]]:
-        rules, times = self.phase.rules, replace(self._times, replicas=self.phase.rules.replicas)
-        lists = rules.lists(self.minibatches)
-        return play(lists, times.duration, rules.segments, times.transfer, times.occupation, rules.replicas)
-
-    @cached_property
-    def _steady(self) -> Steady:
-        rules = self.phase.rules
-        stages, counts = rules.num_stages, rules.replicas.counts
-        cycles = [rules.steady_cycle(r) for r in range(stages)]
-        return steady_state(SteadyPipeline(cycles, self._times, counts, [0.0] * stages, segments=rules.segments))
-
-    def _peaks(self) -> list[int]:
-        rules = self.phase.rules
-        return [peak_in_flight(operations, rules.num_microbatches) for operations in rules.lists(_filled(rules))]
-
-    def _rate(self) -> str:
-        rate = 1.0 / self._steady.period
-        if not self.given_times.seconds:
-            return f"{number(rate)} minibatches in a unit of time"
-        return f"{number(rate)} minibatches/s, {number(self.phase.batch_size * rate)} samples/s"
+    shares = zip(replicas.labels, peaks, idle, idle_shares(slices), strict=True)
+    cells = [(label, str(peak), f"{filled:.1%}", f"{whole:.1%}") for label, peak, filled, whole in shares]
+    heads = ("stage", "in flight", "idle share: steady state", f"of {minibatches} minibatches with fill and drain")
+    lines = [title, *text_table(heads, cells, ">>>>"), facts[0]]
+    drawn = grid(lists, replicas=replicas).splitlines()
+    width = max(map(len, drawn))
+    if width <= shutil.get_terminal_size((120, 24)).columns:
+        lines += ["one column per operation, whatever its duration:", *drawn]
+    else:
+        lines.append(f"a terminal of {width} columns would also show the operations as text")
+    return panel, [*lines, ""]

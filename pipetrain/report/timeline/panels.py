@@ -16,12 +16,7 @@ FILL = {
     Kind.BACKWARD: ("#fbdcb4", "#f4c285"),
 }
 """Colors by parity of the minibatch, so that neighbors are distinguishable."""
-WORDS = {
-    Kind.FORWARD: "forward",
-    Kind.RECOMPUTATION: "recomputation",
-    Kind.BACKWARD: "backward",
-    Kind.UPDATE: "update",
-}
+WORDS = {kind: kind.name.lower() for kind in Kind}
 LINE, INK = "#5b6470", "#14181d"
 MESSAGES = {"recv": "#8a929c", "send": "#c0392b"}
 """Lines under the boxes -> their color."""

@@ -4,14 +4,11 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.multiprocessing import ProcessContext, start_processes
 
 from pipetrain.device_queue import queues, synchronize
@@ -31,11 +28,7 @@ _DEADLINE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """Times of a message between two workers.
-
-    Attributes:
-        message_work: of each end, on its core.
-    """
+    """Bandwidth between two workers, and the work of each end of a message on its core."""
 
     bytes_per_s: float
     message_work: MessageCpuTime
@@ -89,49 +82,39 @@ def _result(folder: str, rank: int) -> Path:
 
 def _worker(rank: int, folder: str, kind: str) -> None:
     torch.set_num_threads(1)
-    set_environment(kind)
-    use_interface()
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    device = device_at(kind, rank)
-    if queues(device):
-        torch.get_device_module(device).set_device(device)
-    outgoing, incoming = _ports(rank, device)
+    device, links = join_links(rank, 2, kind, folder)
+    groups = groups_of_neighbors(Replicas.one_each(2), links)
+    to, back = (links.to(1 - rank, 1 - rank, groups[(0, 1), forward]) for forward in (rank == 0, rank == 1))
+    outgoing, incoming = Outgoing(to, "a probe"), Incoming(back, "a probe")
+    incoming.expect([size for size in (_LARGE, _SMALL) for _ in range(_WARM_UPS + _REPEATS)])
     took = []
     for size in (_LARGE, _SMALL):
-        probe = torch.zeros(size, dtype=torch.uint8, device=device) if rank == 0 else None
-        took.append(_message_s(partial(_pass_on, outgoing, incoming, size, probe), device))
+        probe = torch.zeros(size, dtype=torch.uint8, device=device)
+        wall, core = [], []
+        for _ in range(_WARM_UPS + _REPEATS):
+            began, worked = time.perf_counter(), time.process_time()
+            if rank == 0:
+                outgoing.send(size, (probe,))
+                incoming.take()
+            else:
+                outgoing.send(size, incoming.take())
+            synchronize(device)
+            wall.append(time.perf_counter() - began)
+            core.append(time.process_time() - worked)
+        # Each pass is a message in either direction. The work of one message is partly done during the next, so that
+        # only the sum of all is right.
+        took.append((statistics.median(wall[_WARM_UPS:]) / 2, statistics.fmean(core[_WARM_UPS:]) / 2))
     outgoing.settle(0)
     _result(folder, rank).write_text(json.dumps(took))
     dist.destroy_process_group()
 
 
-def _ports(rank: int, device: torch.device) -> tuple[Outgoing, Incoming]:
-    """The ends of both directions between the two workers."""
-    links = Links(agreed_transport(device))
-    groups = groups_of_neighbors(Replicas.one_each(2), links)
-    to, back = (links.to(1 - rank, 1 - rank, groups[(0, 1), forward]) for forward in (rank == 0, rank == 1))
-    incoming = Incoming(back, "a probe")
-    incoming.expect([size for size in (_LARGE, _SMALL) for _ in range(_WARM_UPS + _REPEATS)])
-    return Outgoing(to, "a probe"), incoming
-
-
-def _pass_on(outgoing: Outgoing, incoming: Incoming, size: int, probe: Tensor | None) -> None:
-    """Sends a probe and takes it back; without a probe, takes one and returns it."""
-    if probe is None:
-        outgoing.send(size, incoming.take())
-    else:
-        outgoing.send(size, (probe,))
-        incoming.take()
-
-
-def _message_s(pass_on: Callable[[], None], device: torch.device) -> tuple[float, float]:
-    """Seconds of a message on the clock, and on the cores of this end; each pass is a message in either direction."""
-    wall, core = [], []
-    for _ in range(_WARM_UPS + _REPEATS):
-        began, worked = time.perf_counter(), time.process_time()
-        pass_on()
-        synchronize(device)
-        wall.append(time.perf_counter() - began)
-        core.append(time.process_time() - worked)
-    # The work of one message is partly done during the next, so that only the sum of all is right.
-    return statistics.median(wall[_WARM_UPS:]) / 2, statistics.fmean(core[_WARM_UPS:]) / 2
+def join_links(rank: int, count: int, kind: str, folder: str) -> tuple[torch.device, Links]:
+    """The device of one of `count` workers, and its links to the others, which all call it with the same folder."""
+    set_environment(kind)
+    use_interface()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
+    device = device_at(kind, rank)
+    if queues(device):
+        torch.get_device_module(device).set_device(device)
+    return device, Links(agreed_transport(device))

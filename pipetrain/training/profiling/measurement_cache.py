@@ -1,51 +1,46 @@
 """Measurements: made in another process, and kept in the user's cache folder, each under all that it depends on."""
 
+import contextlib
 import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.multiprocessing import start_processes
 
 from pipetrain.data.cache import cached_file, write_cached
 from pipetrain.errors import ConfigError
 
+T = TypeVar("T")
 _DIGITS = 32
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A measurement, identified by everything that it depends on.
+def remembered(
+    kind: str, key: Mapping[str, Any], cache: str, read: Callable[[Any], T], measure: Callable[[], object]
+) -> tuple[T, bool]:
+    """A measurement, and True if an earlier command made it.
 
-    Attributes:
-        key: everything that it depends on, as JSON.
+    Args:
+        kind: beginning of the name of its file.
+        key: everything that it depends on.
+        cache: planner.cache.
+        read: reads it from its JSON; a ConfigError counts as a damaged file.
+        measure: makes it, as JSON.
     """
-
-    path: Path
-    key: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, kind: str, key: Mapping[str, Any]) -> "Measurement":
-        """The measurement of this kind and key, made already or not."""
-        text = json.dumps(key, sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-        return cls(cached_file(f"{kind}-{digest}.json"), json.loads(text))
-
-    def load(self) -> Any:
-        """Stored measurement; None if there is none or its file is damaged."""
-        try:
-            entry = json.loads(self.path.read_text(encoding="utf-8"))
-            return entry["measured"] if entry["key"] == self.key else None
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-
-    def store(self, measured: Any) -> None:
-        """Stores the measurement, if the cache folder has room for it."""
-        text = json.dumps({"key": self.key, "measured": measured}, indent=1) + "\n"
-        write_cached(self.path, lambda file: file.write(text.encode()))
+    text = json.dumps(key, sort_keys=True, default=str)
+    path = cached_file(f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}.json")
+    if cache == "use":
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, ConfigError):
+            entry = json.loads(path.read_text(encoding="utf-8"))
+            if entry["key"] == json.loads(text):
+                return read(entry["measured"]), True
+    measured = measure()
+    if cache != "ignore":
+        entry = {"key": json.loads(text), "measured": measured}
+        write_cached(path, lambda file: file.write(json.dumps(entry, indent=1).encode() + b"\n"))
+    return read(measured), False
 
 
 def measure_in_subprocess(measure: Callable[..., object], *args: object) -> Any:

@@ -13,7 +13,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel
-from pipetrain.planner.costs.prediction import PipelineProgram, Prediction, predict
+from pipetrain.planner.costs.prediction import Prediction, predict, stage_times
 from pipetrain.planner.costs.topology import Topology, core_notes, topology_of
 from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
 from pipetrain.planner.partition.finegrained import FineGrained
@@ -21,6 +21,7 @@ from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.profile.profile_file import read_profile
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.training import components
 from pipetrain.training.builders.optimizer import build_torch_optimizer
@@ -85,8 +86,7 @@ class ProfiledRun:
         """
         for index, phase in enumerate(self.settings.phases):
             with naming_phase(phase.number):
-                program, latency_s = self._program(self._rules(phase)), self.settings.topology.latency_s
-                yield phase, predict(self.cut, program, self.memory(index), latency_s)
+                yield phase, predict(self.cut, self._pipeline(self._rules(phase)), self.memory(index))
 
     def notes(self) -> list[str]:
         """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
@@ -123,7 +123,7 @@ class ProfiledRun:
             )
         return rules
 
-    def _program(self, rules: PipelineRules) -> PipelineProgram:
+    def _pipeline(self, rules: PipelineRules) -> SteadyPipeline:
         optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
         averaging = PASSES if self.settings.train.ema is not None else 0
         moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
@@ -132,13 +132,10 @@ class ProfiledRun:
             speed = given * _GIGA
         elif self.cut.profile.provenance.get("device") == "cpu":
             speed = WEIGHT_BYTES_PER_SECOND
-        return PipelineProgram(
-            cycles=[rules.steady_cycle(r) for r in range(rules.num_stages)],
-            num_microbatches=rules.num_microbatches,
-            update_s=[(passes + averaging) * size / speed if speed else 0.0 for passes, size in moved],
-            segments=self.segments,
-            overlapped=self.settings.planner.overlap,
-        )
+        update_s = [(passes + averaging) * size / speed if speed else 0.0 for passes, size in moved]
+        times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)
+        cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
+        return SteadyPipeline(cycles, times, self.cut.replicas, self.cut.averaging_s, overlap, self.segments)
 
 
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

@@ -1,6 +1,5 @@
 """The profile of a configured model: remembered, or measured."""
 
-import contextlib
 import hashlib
 import statistics
 import sys
@@ -33,7 +32,7 @@ from pipetrain.training.builders.model import build_arithmetic, build_model
 from pipetrain.training.builders.pipeline import build_partition_rule
 from pipetrain.training.profiling.layer_times import Measuring, Minibatch, measured_layers
 from pipetrain.training.profiling.link_speed import LinkSpeed, measured_link
-from pipetrain.training.profiling.measurement_cache import Measurement, measure_in_subprocess
+from pipetrain.training.profiling.measurement_cache import measure_in_subprocess, remembered
 from pipetrain.training.provenance import machine, occasion
 
 _WHEN = ("measured_at", "load_average")
@@ -65,30 +64,25 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
     # switches only if they differ from torch's defaults: measurements from before there were any remain valid
     tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
     switches = tf32 | ({"deterministic": True} if how.deterministic else {})
-    measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **switches})
-    profile, now = None, occasion()
-    if settings.planner.cache == "use":
-        with contextlib.suppress(ConfigError):
-            profile = replace(Profile.from_json(measurement.load()), remembered=True)
-    if profile is None:
+    key, now = {**profile_key(settings, chain, minibatch, how), **switches}, occasion()
+
+    def measure() -> dict[str, Any]:
         # a process never releases all memory of a GPU, which the stages need
         apart = how.device.type != "cpu"
-        profile = (
-            Profile.from_json(measure_in_subprocess(_measured_again, settings))
-            if apart
-            else _measured(settings, data, chain, minibatch, how)
-        )
-        profile = replace(profile, provenance={**profile.provenance, **now})
-        _keep(settings, measurement, profile.to_json())
+        given = (settings, data, chain, minibatch, how)
+        content = measure_in_subprocess(_measured_again, settings) if apart else _measured(*given)
+        return {**content, "provenance": {**content["provenance"], **now}}
+
+    profile, known = remembered("profile", key, settings.planner.cache, Profile.from_json, measure)
     if not settings.planner.bandwidth:
-        return profile
-    link, when, remembered = _link(settings, how.device.type, now)
+        return replace(profile, remembered=known)
+    link, when, link_known = _link(settings, how.device.type, now)
     return replace(
         profile,
         bytes_per_s=link.bytes_per_s,
         message_work=link.message_work,
         provenance={**profile.provenance, "link": when},
-        remembered=profile.remembered or remembered,
+        remembered=known or link_known,
     )
 
 
@@ -130,14 +124,17 @@ def _processes(settings: Settings) -> int:
     return stages if isinstance(stages, int) else usable_cores()
 
 
-def _measured_again(settings: Settings) -> Any:
-    """The profile, as JSON, in a process that has yet to build the model and its data."""
+def _measured_again(settings: Settings) -> dict[str, Any]:
+    """The profile in a process that has yet to build the model and its data."""
     data = build_data(settings)
     chain = build_model(settings, data.dataset)
-    return _measured(settings, data, chain, next(data.train.samples(0, 0, 1)), _measuring(settings, data)).to_json()
+    return _measured(settings, data, chain, next(data.train.samples(0, 0, 1)), _measuring(settings, data))
 
 
-def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:
+def _measured(
+    settings: Settings, data: Data, chain: LayerChain, minibatch: Minibatch, how: Measuring
+) -> dict[str, Any]:
+    """The profile as JSON."""
     with status("measuring how long data is read"):
         reading = measure_reading(data.train, how.repeats)
     with counting(f"measuring {len(chain)} layers", how.passes) as bar:
@@ -155,7 +152,7 @@ def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Mini
         },
         shared_weights=tuple(SharedWeight(*each) for each in chain.shared_weights().items()),
         reading=reading,
-    )
+    ).to_json()
 
 
 def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[LinkSpeed, Mapping[str, Any], bool]:
@@ -163,20 +160,16 @@ def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[Link
     devices = torch.cuda.device_count() if device == "cuda" else 0
     slowed = given_bytes_per_s()
     key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
-    measurement = Measurement.of("link", key)
-    if settings.planner.cache == "use":
-        with contextlib.suppress(ConfigError):
-            content = measurement.load()
-            return from_json(LinkSpeed, content), {name: content[name] for name in _WHEN if name in content}, True
-    with status("measuring the messages between two workers"):
-        link = measured_link(device)
-    _keep(settings, measurement, {**asdict(link), **now})
-    return link, now, False
 
+    def read(content: Any) -> tuple[LinkSpeed, Mapping[str, Any]]:
+        return from_json(LinkSpeed, content), {name: content[name] for name in _WHEN if name in content}
 
-def _keep(settings: Settings, measurement: Measurement, measured: object) -> None:
-    if settings.planner.cache != "ignore":
-        measurement.store(measured)
+    def measure() -> dict[str, Any]:
+        with status("measuring the messages between two workers"):
+            return {**asdict(measured_link(device)), **now}
+
+    (link, when), known = remembered("link", key, settings.planner.cache, read, measure)
+    return link, when, known
 
 
 def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> dict[str, Any]:

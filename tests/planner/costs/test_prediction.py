@@ -3,9 +3,10 @@
 import pytest
 
 from pipetrain.planner.costs.cut_profile import CutProfile
-from pipetrain.planner.costs.prediction import PipelineProgram, predict
+from pipetrain.planner.costs.prediction import predict, stage_times
 from pipetrain.planner.costs.topology import Topology
 from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
@@ -18,8 +19,9 @@ def prediction(schedule, forward=(1.0, 2.0), N=1, sent=8, bandwidth=1e9, update_
     layers = tuple(ProfiledLayer(f"l{i}", f, 2 * f, sent, 100, 5) for i, f in enumerate(forward))
     profile = Profile(layers, tuple((i, i + 1) for i in range(D - 1)), batch_size=12, reading=reading)
     cut = CutProfile(profile, tuple((i,) for i in range(D)), (1,) * D, Topology((D,), (bandwidth,)))
-    program = PipelineProgram([schedule.steady_cycle(r, D, N) for r in range(D)], N, [update_s] * D)
-    return predict(cut, program, [None] * D, latency_s)
+    times = stage_times(cut, N, [update_s] * D, latency_s)
+    pipeline = SteadyPipeline([schedule.steady_cycle(r, D, N) for r in range(D)], times, (1,) * D, [0.0] * D)
+    return predict(cut, pipeline, [None] * D)
 
 
 def test_prediction_without_messages_is_slowest_stage_and_update():
@@ -61,9 +63,12 @@ def test_latency_counts_for_every_message():
 def test_message_work_counts_in_every_operation_on_shared_cores():
     layers = tuple(ProfiledLayer(name, 1.0, 2.0, 8, 100, 5) for name in "ab")
     profile = Profile(layers, ((0, 1),), batch_size=12, message_work=MessageCpuTime(0.25, 0.125))
-    program = PipelineProgram([OneFOneB().steady_cycle(r, 2, 2) for r in range(2)], 2, [0.0] * 2)
+    cycles = [OneFOneB().steady_cycle(r, 2, 2) for r in range(2)]
     topologies = (Topology((2,), (1e30,), cores=cores) for cores in (2, None))
     cuts = (CutProfile(profile, ((0,), (1,)), (1, 1), topology) for topology in topologies)
-    shared, own = (predict(cut, program, [None] * 2, 0.0) for cut in cuts)
+    shared, own = (
+        predict(cut, SteadyPipeline(cycles, stage_times(cut, 2, [0.0] * 2), (1, 1), [0.0] * 2), [None] * 2)
+        for cut in cuts
+    )
     assert own.time_per_minibatch_s == pytest.approx(3.0)
     assert shared.time_per_minibatch_s == pytest.approx(3.0 + 2 * 2 * (0.25 + 4 * 0.125))

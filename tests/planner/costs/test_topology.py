@@ -1,12 +1,13 @@
 """Devices and levels that settings describe."""
 
 import re
+from math import inf
 
 import pytest
 
 from pipetrain.config.schema import TopologyConfig
 from pipetrain.errors import ConfigError
-from pipetrain.planner.costs.topology import Device, Topology
+from pipetrain.planner.costs.topology import Device, DeviceRow, Topology
 
 TWO_MACHINES = Topology((4, 2), (30e9, 3e9))
 
@@ -57,3 +58,11 @@ def test_devices_have_speeds_and_memory_of_their_own():
 def test_what_does_not_fit_together_is_refused(given, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         Topology.of(TopologyConfig(**{"gigabytes_per_s": [1.0], **given}))
+
+
+@pytest.mark.parametrize(
+    ("memory", "rooms"), [((16.0, 8.0, 4.0), [8.0, 4.0]), ((16.0, None, 4.0), [16.0, 4.0]), ((None,) * 3, [inf, inf])]
+)
+def test_each_stage_has_the_memory_of_its_smallest_device(memory, rooms):
+    topology = Topology((3,), (1.0,), tuple(Device(memory_bytes=each) for each in memory))
+    assert DeviceRow(topology, (2, 1)).memory_bytes == rooms

@@ -13,7 +13,7 @@ from pipetrain.planner.costs.memory import MemoryModel, MemoryRules, StagePlace,
 from pipetrain.planner.costs.stage_costs import CostModel
 from pipetrain.planner.costs.topology import Device, Topology
 from pipetrain.planner.profile.antichains import AntichainStates
-from pipetrain.planner.search.flat import FlatCosts, FlatSearch
+from pipetrain.planner.search.flat import FlatSearch
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 
@@ -61,7 +61,7 @@ def test_limited_search_finds_what_trying_all_finds(data):
     fastest = search(profile, topology, CostModel(), memory)
     expected = min((seconds for seconds, share in every if share <= 1), default=inf)
     assert fastest.least() == pytest.approx(expected)
-    smallest = FlatSearch(FlatCosts(AntichainStates.of(profile), topology, memory))
+    smallest = FlatSearch(AntichainStates.of(profile), topology, memory)
     assert smallest.least() == pytest.approx(min(share for _, share in every))
     if expected < inf:
         found = list(fastest.stages())

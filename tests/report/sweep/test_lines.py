@@ -1,18 +1,11 @@
 """Colors of groups."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 
 from pipetrain.config.choices import choices_of
-from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.sweep.lines import FAMILIES, OTHERS, group_styles, spread_labels
-
-
-def group(method):
-    return SweepGroup(method, [ComparedRun(Path("a"), "completed", settings={"method": method})])
+from pipetrain.report.sweep.lines import FAMILIES, OTHERS, line_styles, spread_labels
 
 
 def test_every_method_of_ours_is_of_a_family():
@@ -21,7 +14,7 @@ def test_every_method_of_ours_is_of_a_family():
 
 
 def test_methods_without_family_have_own_colors_and_styles():
-    mine, gpipe, yours = group_styles([group("mine"), group("gpipe"), group("yours")])
+    mine, gpipe, yours = line_styles(["mine", "gpipe", "yours"])
     assert mine.color == yours.color == OTHERS
     assert OTHERS not in FAMILIES.values()
     assert gpipe.color in FAMILIES.values()
@@ -29,14 +22,14 @@ def test_methods_without_family_have_own_colors_and_styles():
 
 
 def test_methods_of_a_family_share_a_color_and_differ_in_style():
-    every = [group(choice.name) for choice in choices_of("method")]
-    found = group_styles(every)
+    every = [choice.name for choice in choices_of("method")]
+    found = line_styles(every)
     assert len(set(found)) == len(every)
     assert len({look.color for look in found}) == len(FAMILIES)
 
 
 def test_groups_of_one_method_differ_in_color():
-    assert len({look.color for look in group_styles([group("gpipe")] * 5)}) == 5
+    assert len({look.color for look in line_styles(["gpipe"] * 5)}) == 5
 
 
 @pytest.mark.parametrize("wanted", [[0.5] * 17, [0.1, 0.9, 0.5], [1.0, 0.99, 0.0], [0.0] * 5, [0.3, 0.31, 0.32, 0.9]])

@@ -16,7 +16,7 @@ from support.panels import box, panel
 from pipetrain.errors import ConfigError
 from pipetrain.report.timeline import drawing
 from pipetrain.report.timeline.drawing import timeline_page, write_timeline
-from pipetrain.report.timeline.from_settings import GivenTimes, PhaseTimeline, titled_phases
+from pipetrain.report.timeline.from_settings import GivenTimes, phase_timeline, titled_phases
 from pipetrain.report.timeline.panels import Message, Panel
 from pipetrain.schedules import Replicas
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def played(settings, minibatches, backward=1.0):
     ((title, phase),) = titled_phases(settings.split())
-    return PhaseTimeline(title, phase, minibatches, GivenTimes(backward=[backward])).panel()
+    return phase_timeline(title, phase, minibatches, GivenTimes(backward=[backward]))[0]
 
 
 @pytest.fixture

@@ -3,34 +3,46 @@ import os
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.training.profiling.measurement_cache import Measurement, measure_in_subprocess
+from pipetrain.training.profiling.measurement_cache import measure_in_subprocess, remembered
+
+KEY = {"model": "lenet5", "shape": (4, 2)}
 
 
-@pytest.fixture
-def measurement(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return Measurement.of("profile", {"model": "lenet5", "shape": (4, 2)})
+    return tmp_path / "pipetrain"
 
 
-def test_what_was_measured_is_found_under_an_equal_key(measurement):
-    assert measurement.load() is None
-    measurement.store({"layers": [1.5]})
-    again = Measurement.of("profile", {"shape": [4, 2], "model": "lenet5"})
-    assert again.load() == {"layers": [1.5]}
-    assert Measurement.of("profile", {"model": "lenet5", "shape": (4, 3)}).load() is None
+def measured(value, key=KEY, cache="use"):
+    return remembered("profile", key, cache, list, lambda: [value])
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"key": {}, "measured": 1}', "null", "\0"])
-def test_a_damaged_entry_is_none(measurement, content):
-    measurement.store(1)
-    measurement.path.write_text(content)
-    assert measurement.load() is None
+def test_what_was_measured_is_found_under_an_equal_key():
+    assert measured(1.5) == ([1.5], False)
+    assert measured(2.5, {"shape": [4, 2], "model": "lenet5"}) == ([1.5], True)
+    assert measured(2.5, {**KEY, "shape": (4, 3)}) == ([2.5], False)
 
 
-def test_nothing_is_kept_where_there_is_no_room(measurement, tmp_path):
-    (tmp_path / "pipetrain").write_text("a file in the folder's place")
-    measurement.store(1)
-    assert measurement.load() is None
+@pytest.mark.parametrize(("cache", "kept"), [("renew", 2.5), ("ignore", 1.5)])
+def test_renewed_measurement_replaces_what_is_kept(cache, kept):
+    measured(1.5)
+    assert measured(2.5, cache=cache) == ([2.5], False)
+    assert measured(3.5) == ([kept], True)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"key": {}, "measured": [1]}', "null", "\0"])
+def test_a_damaged_entry_is_measured_again(folder, content):
+    measured(1)
+    (path,) = folder.iterdir()
+    path.write_text(content)
+    assert measured(2) == ([2], False)
+
+
+def test_nothing_is_kept_where_there_is_no_room(folder):
+    folder.write_text("a file in the folder's place")
+    measured(1)
+    assert measured(2) == ([2], False)
 
 
 def pid_and(given):
