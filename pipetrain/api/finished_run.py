@@ -39,7 +39,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """completed, diverged, failed, interrupted; in a sweep also refused; running or unfinished without a summary."""
+        """completed, diverged, failed or interrupted; of a sweep also refused; else running or unfinished."""
         return str(self.summary["status"])
 
     @property

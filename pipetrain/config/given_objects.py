@@ -154,6 +154,8 @@ def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[s
     for section, value in objects.items():
         group, _, metric = section.partition(".")
         former = config[group].get(metric) if metric else config[group]
+        if not metric and TARGET not in list(former):
+            continue  # a preset of phases, which have their own
         kept = {each.name for each in fields(OPEN_SECTIONS[group])} if group in OPEN_SECTIONS else {"higher_is_better"}
         content = {
             name: None if group == "model" and name in _OF_NO_OBJECT and f"model.{name}" not in named else former[name]
@@ -174,10 +176,12 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
     left = dict(objects)
 
     def given(target: Target) -> Target:
-        if target.section not in objects:
+        of_phases = target.section in ("schedule", "method") and not target.path.startswith(OBJECT)
+        if target.section not in objects or of_phases:
             return target
         left.pop(target.section, None)
-        return GivenObject(target.section, target.path, target.options, objects[target.section])
+        value = objects[target.section]
+        return GivenObject(target.section, f"{OBJECT}{_name_of(value)}", target.options, value)
 
     result = replace(
         settings,

@@ -137,7 +137,7 @@ def _check_settings(settings: Settings, folder: Path) -> list[str]:
             old, new = as_configured(each.old), as_configured(each.new)
             if (kind := str(targets.get(each.setting))).startswith(OBJECT):
                 raise ConfigError(
-                    f"resume={settings.resume}: {source} was given its {each.setting} by a Python program, an object of "
+                    f"resume={settings.resume}: a Python program gave {source} its {each.setting}, an object of "
                     f"{kind.removeprefix(OBJECT)}; pipetrain.run([..., 'resume=...'], {each.setting}=...) resumes it"
                 )
             raise ConfigError(
