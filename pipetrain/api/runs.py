@@ -1,6 +1,7 @@
 """`pipetrain.run` and `pipetrain.sweep`: runs from Python, of the command's words and of objects."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -145,6 +146,8 @@ def sweep(
 
 
 def _checked(words: Sequence[str]) -> list[str]:
+    if "RANK" in os.environ:
+        raise ConfigError("RANK is set: under an outer launcher only the command runs: torchrun ... -m pipetrain run")
     if isinstance(words, str):
         raise ConfigError(f"{words!r}: a list of words is needed, such as {words.split()}")
     return [str(word) for word in words]
