@@ -104,6 +104,7 @@ def marked_run(marks: Path, words: list[str]) -> None:
     ends = [time.perf_counter()]
 
     from pipetrain import cli
+    from pipetrain.api import one_run as shared
     from pipetrain.commands.run import one_run
     from pipetrain.libraries.imports import gc_paused
 
@@ -129,7 +130,8 @@ def marked_run(marks: Path, words: list[str]) -> None:
             yield
         ends.append(time.perf_counter())
 
-    vars(one_run).update(gc_paused=marked_imports, run=marking(carried_out), _run_as_launcher=marking(simulated_steps))
+    vars(shared).update(gc_paused=marked_imports)
+    vars(one_run).update(run=marking(carried_out), _run_as_launcher=marking(simulated_steps))
     sys.argv = ["pipetrain", "run", *words]
     try:
         cli.main()

@@ -1,4 +1,4 @@
-"""Runs experiments of pipeline-parallel training. What a user's own model, method, schedule or training loop needs.
+"""Runs experiments of pipeline-parallel training: `run`, `sweep`, `load`, and what methods and models of your own need.
 
 Names are imported when they are asked for, so that `import pipetrain` alone imports no torch.
 """
@@ -7,8 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pipetrain.api.finished_run import Run as Run
+    from pipetrain.api.finished_run import load as load
+    from pipetrain.api.runs import Sweep as Sweep
+    from pipetrain.api.runs import run as run
+    from pipetrain.api.runs import sweep as sweep
     from pipetrain.data.loader import Loader as Loader
     from pipetrain.errors import ConfigError as ConfigError
+    from pipetrain.errors import DataError as DataError
+    from pipetrain.errors import RunError as RunError
     from pipetrain.executors.hooks import RunHooks as RunHooks
     from pipetrain.executors.pipeline import build_pipeline as build_pipeline
     from pipetrain.executors.pipeline_rules import Phase as Phase
@@ -39,6 +46,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConfigError": "errors",
     "ContinuousOneFOneB": "schedules.alternation",
+    "DataError": "errors",
     "DeltaRule": "optim.prediction",
     "DrainInterval": "program.drain_interval",
     "DrainedOneFOneB": "schedules.alternation",
@@ -55,15 +63,21 @@ _HOMES = {
     "PipelineRules": "executors.pipeline_rules",
     "Placement": "schedules.placement",
     "ReadContext": "program.weight_reads",
+    "Run": "api.finished_run",
+    "RunError": "errors",
     "RunHooks": "executors.hooks",
     "Schedule": "schedules.base",
     "StageContext": "program.weight_reads",
+    "Sweep": "api.runs",
     "Training": "stage.base",
     "WeightRead": "program.weight_reads",
     "WeightStatistic": "weights.statistic",
     "WeightTransform": "program.weight_reads",
     "build_pipeline": "executors.pipeline",
     "chain_of": "models.conversion",
+    "load": "api.finished_run",
+    "run": "api.runs",
+    "sweep": "api.runs",
 }
 """Name -> the module that it is of."""
 

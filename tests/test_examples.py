@@ -53,6 +53,19 @@ def test_example_of_a_regression_takes_dicts_of_numpy_arrays(example):
 
 
 @pytest.mark.slow
+def test_notebook_runs_and_its_stored_outputs_are_small(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    file = EXAMPLES / "three_methods.ipynb"
+    assert file.stat().st_size < 100_000
+    notebook = nbformat.read(file, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ()))
+    assert re.findall(r"^(\w+) +completed", printed, re.MULTILINE) == ["gpipe", "pipedream", "pipeoptim"]
+    assert len(re.findall(r"^(?:conv|fc)\S+ +\d\.\d{3} +\d\.\d{3}$", printed, re.MULTILINE)) == 10
+
+
+@pytest.mark.slow
 def test_transformers_example_is_cut_and_counts_answers_only(example):
     pytest.importorskip("transformers")
     module = example("sorting")

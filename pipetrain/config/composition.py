@@ -1,18 +1,20 @@
 """Configurations, composed by Hydra or read back, turned into settings. No torch here."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hydra import compose, initialize_config_dir
 from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
@@ -120,13 +122,26 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
     return [*words, f"hydra.searchpath=['file://{folder.resolve()}']"]
 
 
+@contextlib.contextmanager
+def own_hydra() -> Iterator[None]:
+    """Hydra with pipetrain's configuration; that of a program which uses Hydra itself is its own again afterwards."""
+    register_configuration()
+    version, running = VersionBase.instance(), GlobalHydra.instance().hydra
+    base = version.version_base
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(config_dir()), job_name="pipetrain", version_base="1.3"):
+            yield
+    finally:
+        GlobalHydra.instance().hydra, version.version_base = running, base
+
+
 def overrides_of(words: Sequence[str]) -> list[Override]:
     """The words in Hydra's grammar, read by the loader of the configuration, which resolves `glob`."""
     running = GlobalHydra.instance()
     if running.is_initialized():
         return OverridesParser.create(running.config_loader()).parse_overrides(list(words))
-    register_configuration()
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+    with own_hydra():
         return overrides_of(words)
 
 
@@ -141,15 +156,29 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
     yield from (list(chosen) for chosen in itertools.product(*choices))
 
 
+@dataclass(frozen=True)
+class Composition:
+    """The configuration that Hydra composes for a run, the choice of each group, and Hydra's own section."""
+
+    config: DictConfig
+    choices: Mapping[str, str]
+    hydra: DictConfig
+
+    @classmethod
+    def of(cls, overrides: Sequence[str]) -> Self:
+        """What `pipetrain run` composes from these overrides; raises what Hydra raises."""
+        with own_hydra():
+            whole = compose("config", list(overrides), return_hydra_config=True)
+        OmegaConf.set_readonly(whole.hydra, value=False)
+        OmegaConf.set_struct(whole, value=False)
+        config = OmegaConf.masked_copy(whole, [str(name) for name in whole if name != "hydra"])
+        return cls(config, choices_made(whole.hydra.runtime.choices), whole.hydra)
+
+
 def composed(overrides: Sequence[str]) -> Settings:
     """Settings that `pipetrain run` would use with these overrides; open groups may lack mandatory values."""
-    register_configuration()
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        whole = compose("config", list(overrides), return_hydra_config=True)
-    choices = choices_made(whole.hydra.runtime.choices)
-    OmegaConf.set_struct(whole, value=False)
-    del whole["hydra"]
-    return settings_of(whole, choices, missing_ok=True)
+    composition = Composition.of(overrides)
+    return settings_of(composition.config, composition.choices, missing_ok=True)
 
 
 def composed_one(words: Sequence[str], folder: Path | None = None) -> Settings:

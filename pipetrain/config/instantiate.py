@@ -22,6 +22,8 @@ from pipetrain.errors import ConfigError, as_configured, is_whole, one_line
 from pipetrain.failure import described
 from pipetrain.libraries import torchvision_import
 
+OBJECT = "object:"
+"""Begins the path of a section for which a Python program gave an object; the name of its class follows."""
 _MISSING = re.compile(r"missing \d+ required [a-z-]+ arguments?: (.+)")
 _CUSTOM = {
     "schedule": "; schedule=custom brings no settings",
@@ -49,6 +51,13 @@ class Target:
             raise ConfigError(f"{section}={dict(content)}: names no class; {section}.{TARGET} is missing")
         return cls(section, content[TARGET], {key: value for key, value in content.items() if key != TARGET})
 
+    @property
+    def setting(self) -> str:
+        """The target as error messages name it."""
+        if self.path.startswith(OBJECT):
+            return f"{self.section}={self.path.removeprefix(OBJECT)}"
+        return f"{self.section}.{TARGET}={self.path}"
+
     def build(self, *args: Any, **extra: Any) -> Any:
         """Calls the target with its options and the `extra` ones, and returns the result.
 
@@ -72,11 +81,11 @@ class Target:
             if missing := self._missing(cause):
                 settings = " ".join(f"{self.section}.{name}=VALUE" for name in missing)
                 reason = f"needs {' and '.join(missing)}, which its signature does not name; set {settings}"
-            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
+            raise ConfigError(f"{self.setting}: {reason}") from error
 
     def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
         """The error of a target that returns something else than it should."""
-        return ConfigError(f"{self.section}.{TARGET}={self.path}: returned {type(found).__name__}, not {wanted}")
+        return ConfigError(f"{self.setting}: returned {type(found).__name__}, not {wanted}")
 
     def check(self) -> None:
         """Raises a ConfigError unless the target exists and takes all options, with values of its annotations."""
@@ -86,7 +95,7 @@ class Target:
             if name in taken:
                 wrong = annotation_problem(taken[name], value)
             elif not is_open and not name.startswith("_"):  # those are Hydra's own
-                wrong = f"{self.path} has no such parameter{self._unknown(name, taken)}"
+                wrong = f"{self.path.removeprefix(OBJECT)} has no such parameter{self._unknown(name, taken)}"
             if wrong:
                 raise ConfigError(f"{self.section}.{name}={as_configured(value)}: {wrong}")
 
@@ -114,7 +123,7 @@ class Target:
     def _unknown(self, name: str, taken: Iterable[str]) -> str:
         """Hint for an option that the target does not take."""
         meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
-        custom = "" if self.path.startswith("pipetrain.") else _CUSTOM.get(self.section, "")
+        custom = "" if self.path.startswith(("pipetrain.", OBJECT)) else _CUSTOM.get(self.section, "")
         return (meant or f"; it takes {', '.join(taken) or 'none'}") + custom
 
     def _signature(self) -> inspect.Signature:
@@ -129,15 +138,20 @@ class Target:
             return inspect.Signature([Parameter("options", Parameter.VAR_KEYWORD)])
 
     def _located(self) -> Any:
+        if self.path.startswith(OBJECT):
+            raise ConfigError(
+                f"{self.setting}: the run was given this object by a Python program, and its files do not hold it; "
+                f"in Python, pipetrain.load(RUN, {self.section.partition('.')[0]}=...) takes it again"
+            )
         torchvision_import.install()  # a user's own code may import torchvision whenever it likes
         try:
             return _object_at(self.path)
         except ModuleNotFoundError as error:
             if error.name and f"{self.path}.".startswith(f"{error.name}."):
-                raise ConfigError(f"{self.section}.{TARGET}={self.path}: {_absent(error.name)}") from error
-            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {described(error)}") from error
+                raise ConfigError(f"{self.setting}: {_absent(error.name)}") from error
+            raise ConfigError(f"{self.setting}: {described(error)}") from error
         except Exception as error:
-            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {described(error)}") from error
+            raise ConfigError(f"{self.setting}: {described(error)}") from error
 
 
 def _object_at(path: str) -> Any:

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Never, TextIO
+from importlib import import_module
+from typing import Any, Never, TextIO
 
 from tqdm import tqdm
 
@@ -75,9 +76,17 @@ _RECENT = 20
 """Records over which throughput is averaged for display: a single step's jumps."""
 
 
+def _bar(**options: Any) -> "tqdm[Never]":
+    """A bar that is removed when it is closed: on the terminal, if there is one, or in a notebook."""
+    kind: type[tqdm[Never]] = tqdm
+    if "ipykernel" in sys.modules:  # else this import takes as long as all others of tqdm together
+        kind = import_module("tqdm.auto").tqdm
+    return kind(**options, leave=False, file=sys.stderr)
+
+
 def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
     """Shows a text on the terminal, if there is one, for as long as something takes."""
-    return tqdm(bar_format=text, leave=False, file=sys.stderr, disable=hidden or None)
+    return _bar(bar_format=text, disable=hidden or None)
 
 
 def announce(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
@@ -89,7 +98,7 @@ def announce(text: str, *, hidden: bool = False) -> AbstractContextManager[objec
 
 def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
     """A bar on the terminal, if there is one, for a number of turns of about the same length."""
-    return tqdm(desc=text, total=total, leave=False, file=sys.stderr, disable=hidden or None, dynamic_ncols=True)
+    return _bar(desc=text, total=total, disable=hidden or None, dynamic_ncols=True)
 
 
 _LONG_EPOCH = 60.0
@@ -124,7 +133,7 @@ class ProgressBar:
         self._estimates_epoch = line_seconds > 0
         self._line_at = time.monotonic()
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
-        self._bar = tqdm(disable=hidden or None, dynamic_ncols=True, leave=False, file=sys.stderr, bar_format=starting)
+        self._bar = _bar(disable=hidden or None, dynamic_ncols=True, bar_format=starting)
         self._lock = threading.RLock()
         self._begin(step)
         if self._bar.disable:

@@ -9,6 +9,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from pipetrain.config.instantiate import OBJECT
+from pipetrain.config.schema import TARGET
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.tracking import summary
@@ -129,9 +131,16 @@ def _check_settings(settings: Settings, folder: Path) -> list[str]:
     source, progress = store.run_of(folder), store.load_progress(folder)
     names = [Difference(group, progress[group], settings.choices[group]) for group in ("model", "dataset")]
     changes = changes_since(folder, settings)
+    before = store.load_config(folder)["settings"]
+    targets = {name: section.get(TARGET) for name, section in before.items() if isinstance(section, Mapping)}
     for each in (*(each for each in names if each.old != each.new), *changes):
         if each.why_fixed:
             old, new = as_configured(each.old), as_configured(each.new)
+            if (kind := str(targets.get(each.setting))).startswith(OBJECT):
+                raise ConfigError(
+                    f"resume={settings.resume}: a Python program gave {source} its {each.setting}, an object of "
+                    f"{kind.removeprefix(OBJECT)}; pipetrain.run([..., 'resume=...'], {each.setting}=...) resumes it"
+                )
             raise ConfigError(
                 f"resume={settings.resume}: {source} was trained with {each.setting}={old}, but this run has "
                 f"{each.setting}={new}, and {each.why_fixed}; a resumed run takes no settings from there: give "

@@ -101,7 +101,7 @@ def test_untrusted_target_is_named_with_allowing_flag(change, setting, path):
     message = f"config.yaml: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, add"
     with pytest.raises(ConfigError) as caught:
         check_targets({**OWN, **change}, SECTIONS, asked=(), where="config.yaml")
-    assert str(caught.value) == f"{message} --trust"
+    assert str(caught.value) == f"{message} --trust, or trust=True in Python"
     check_targets({**OWN, **change}, SECTIONS, asked=(path,), where="config.yaml")
 
 

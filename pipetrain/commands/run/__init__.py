@@ -166,8 +166,8 @@ def _prepare_hydra(made: list[Path]) -> None:
     """Registers the schema, installed choices and resolvers; folders that Hydra makes for runs are added to `made`."""
     from omegaconf import OmegaConf
 
+    from pipetrain.api.sweep_folder import folder_name
     from pipetrain.commands.run.ending import log_thread
-    from pipetrain.commands.run.sweep import folder_name
     from pipetrain.config.installed import register_configuration
     from pipetrain.tracking.files import new_folder
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from pipetrain.errors import ConfigError, ExitCode, InterruptedRunError, RunError
+from pipetrain.api.one_run import newest_step
+from pipetrain.errors import ExitCode, InterruptedRunError, RunError
 from pipetrain.failure import Failure, relative_to_cwd
-from pipetrain.report.error_line import message, report_error
-from pipetrain.tracking import run_disk
+from pipetrain.report.error_line import report_error
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -70,60 +70,12 @@ def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> Exi
     return report_error(error, ExitCode.FAILED, debug=debug, more=f"; traceback in {run.log}")
 
 
-def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode:
-    """Reports the exception that ended a run, unless an existing summary shows another end.
-
-    Raises:
-        InterruptedRunError: the run was interrupted.
-    """
-    from pipetrain.report.run_tables import summary_lines
-    from pipetrain.training.outcome import ensure_summary
-
-    interrupted = isinstance(error, KeyboardInterrupt)
-    if not interrupted and not isinstance(error, ConfigError):
-        error = _disk_error(job, error, hydra)
-    left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
-    if left["status"] == "completed":
-        print(*summary_lines(left), sep="\n", flush=True)
-    if left["status"] != "failed":
-        return ended_as(job, left, hydra)
-    if isinstance(error, ConfigError):
-        return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
-    return failed_early(error, job.run, debug=job.settings.debug)
-
-
-def _disk_error(job: "Job", error: BaseException, hydra: DictConfig) -> BaseException:
-    """The error, or one that names what is wrong with the run directory or its disk."""
-    if run_disk.is_removed(job.run):
-        return RunError(f"{job.run}: the run directory was removed or renamed while the run was writing to it")
-    shortage = run_disk.shortage(job.run, error)
-    if shortage is None:
-        return error
-    from pipetrain.training.checkpoint.writer import remove_leftovers
-
-    remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
-    full, safe = f"{job.run}: {shortage}", _newest_step(job)
-    if safe is None:
-        return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
-    command = command_to_continue(job.run, hydra)
-    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {command}")
-
-
 def how_to_continue(job: "Job", hydra: DictConfig) -> str:
     """Message about the saved step of an interrupted run, with the command that continues it."""
-    step = _newest_step(job)
+    step = newest_step(job)
     if step is None:
         return f"interrupted before there was a checkpoint; partial results are in {job.run}"
     return f"interrupted; step {step} is saved; go on from there with: {command_to_continue(job.run, hydra)}"
-
-
-def _newest_step(job: "Job") -> int | None:
-    """The step of the newest checkpoint, which may be the one that the run resumed; None without one."""
-    from pipetrain.training.checkpoint import store
-
-    own = store.checkpoints(job.run.path)
-    newest = own[-1] if own else job.resume
-    return store.step_of(newest) if newest else None
 
 
 _PLAIN = re.compile(r"[\w/.:@%~+-]+")

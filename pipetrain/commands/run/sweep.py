@@ -5,7 +5,6 @@ Launchers may carry out the runs in other processes, so each writes its end to a
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -25,7 +24,6 @@ from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
 from pipetrain.config.choices import with_own_names
 from pipetrain.config.composition import choices_made, overrides_of
-from pipetrain.config.schema import TARGET
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
 from pipetrain.tracking.files import write_whole
@@ -35,8 +33,6 @@ from pipetrain.tracking.stored_settings import values_set
 
 _ENDS = ".ends"
 _HYDRAS = "multirun.yaml"
-_LONGEST_NAME = 80
-_UNSAFE = re.compile(r"[^\w.=+-]+")
 
 
 @dataclass(frozen=True)
@@ -212,28 +208,6 @@ def show() -> None:
     print(f"\n{sweep_tables.text(compared)}\n")
     if runs_in(folder):
         print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
-
-
-def folder_name(number: int, differing: str) -> str:
-    """The folder of a run of a sweep, such as `3_pipedream_lr=0.1_seed=0`; its number alone if that gets too long.
-
-    Args:
-        number: of the run.
-        differing: the settings that differ, such as `method=pipedream optimizer.lr=0.1 seed=0`.
-    """
-    # nearly every sweep varies `method=`, whose value says enough
-    words = sorted(differing.split(" "), key=lambda word: not word.startswith("method="))
-    short = [word.removeprefix("method=").lstrip("+") for word in words if word]
-    name = "_".join([str(number), *(_UNSAFE.sub("-", _without_section(word)) for word in short)])
-    return name if len(name) <= _LONGEST_NAME else str(number)
-
-
-def _without_section(word: str) -> str:
-    setting, equals, value = word.partition("=")
-    last = setting.rpartition(".")[2]
-    if last == TARGET:
-        return value.rpartition(".")[2]
-    return f"{last}={value}" if equals else word
 
 
 def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:

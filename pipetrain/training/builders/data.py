@@ -44,13 +44,13 @@ def build_dataset(settings: DatasetSettings) -> Any:
     for part in ("train", "eval"):
         if not hasattr(dataset, part):
             raise ConfigError(
-                f"dataset._target_={target.path}: returned a {type(dataset).__name__} without `{part}`; "
+                f"{target.setting}: returned a {type(dataset).__name__} without `{part}`; "
                 "a data set has map-style `train` and `eval`"
             )
         with naming_errors(f"len() of `{part}`"):
             empty = hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part))
         if empty:
-            raise ConfigError(f"dataset._target_={target.path}: its `{part}` is empty")
+            raise ConfigError(f"{target.setting}: its `{part}` is empty")
     return dataset if settings.target_key is None else NamedData(dataset, settings.target_key, settings.input_key)
 
 

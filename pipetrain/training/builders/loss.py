@@ -21,7 +21,7 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
     missing = [name for name in target.parameters(required=True) if name not in target.options]
     if missing:  # a loss function, in place of a function that returns one
         raise ConfigError(
-            f"loss._target_={target.path}: is called once, to make the loss, and needs {', '.join(missing)}; name a "
+            f"{target.setting}: is called once, to make the loss, and needs {', '.join(missing)}; name a "
             f"class such as torch.nn.MSELoss or a function that returns the loss, or set +loss.{missing[0]}"
         )
     options: dict[str, Any] = _tensors(target)

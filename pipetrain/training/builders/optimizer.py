@@ -27,8 +27,7 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
     target = settings.lr_schedule
     if scheduler := settings.torch_scheduler:
         ours = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}
-        name = f"{target.section}._target_={target.path}"
-        schedule: LearningRateSchedule = TorchScheduler(make=scheduler.build, lr=base, name=name, **ours)
+        schedule: LearningRateSchedule = TorchScheduler(make=scheduler.build, lr=base, name=target.setting, **ours)
     else:
         schedule = target.build()
     if not isinstance(schedule, LearningRateSchedule):
@@ -51,7 +50,7 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ConfigError(
-            f"optimizer._target_={settings.target.path}: its steps evaluate the model again, which a pipeline cannot "
+            f"{settings.target.setting}: its steps evaluate the model again, which a pipeline cannot "
             "do; those of torch.optim.SGD or Adam do not"
         )
     return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer

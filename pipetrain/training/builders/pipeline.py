@@ -82,7 +82,7 @@ def _naming_target(target: Target) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"schedule._target_={target.path}: {error}") from error
+        raise ConfigError(f"{target.setting}: {error}") from error
 
 
 def build_pipeline_rules(

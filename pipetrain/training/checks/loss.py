@@ -63,7 +63,7 @@ def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:
         if hasattr(loss, "metrics"):
             _check_sums(loss, trial, score)
     except Exception as error:
-        raise ConfigError(f"loss._target_={settings.loss.path}: {_reason(error, trial)}") from error
+        raise ConfigError(f"{settings.loss.setting}: {_reason(error, trial)}") from error
     return list(metrics_of([score]))
 
 

@@ -35,7 +35,7 @@ def check_labels(settings: Settings, data: Data, trial: DryRun, labels: LabelRan
     if known is not None and known > labels.classes:
         larger = f"; model.classes={known} works" if labels.setting else ""
         raise ConfigError(
-            f"model._target_={settings.model.target.path}: {labels.classes} outputs, and the data object says that "
+            f"{settings.model.target.setting}: {labels.classes} outputs, and the data object says that "
             f"there are {known} classes{larger}"
         )
     if labels.classes < 2:
@@ -65,7 +65,7 @@ def check_vocabulary(settings: Settings, tokens: TokenRange) -> None:
     rows = min(tokens.rows.values())
     if tokens.known is not None and tokens.known > rows:
         raise ConfigError(
-            f"model._target_={settings.model.target.path}: its vocabulary has {rows} tokens, and that of the data set "
+            f"{settings.model.target.setting}: its vocabulary has {rows} tokens, and that of the data set "
             f"{tokens.known}; make a model for {tokens.known}"
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.config.instantiate import Target
+from pipetrain.config.instantiate import OBJECT, Target
 from pipetrain.config.settings import Settings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
@@ -213,14 +213,14 @@ def shape_of(tensor: Tensor) -> str:
 
 def _of_target(target: Target) -> dict[str, Any]:
     """A target, its options, and the code of the file that it is in, which a user may change."""
-    return {"target": target.path, "options": target.options, "code": _code_of(target.path)}
+    return {"target": target.path, "options": target.options, "code": _code_of(target.path.removeprefix(OBJECT))}
 
 
 def _code_of(path: str) -> str | None:
     """Hash of the file of the innermost module on a path; None if no module is found."""
     names = path.split(".")
     modules = (sys.modules.get(".".join(names[:count])) for count in range(len(names), 0, -1))
-    file = next((module.__file__ for module in modules if module is not None), None)
+    file = next((getattr(module, "__file__", None) for module in modules if module is not None), None)
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 

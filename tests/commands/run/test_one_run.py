@@ -233,7 +233,7 @@ def test_error_before_the_settings_are_written_is_told_as_it_is(tmp_path, monkey
     def write_whole(_path, _text):
         raise error
 
-    monkeypatch.setattr("pipetrain.commands.run.reporting.write_whole", write_whole)
+    monkeypatch.setattr("pipetrain.api.reporting.write_whole", write_whole)
     assert carried_out(tmp_path / "run") is code
     assert said in capsys.readouterr().err
 

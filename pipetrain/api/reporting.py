@@ -1,6 +1,7 @@
 """Terminal output and files around a run: the plan before, progress, the summary after."""
 
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -32,13 +33,17 @@ class Reporting:
 
 
 @contextlib.contextmanager
-def reporting(job: Job, hydra: DictConfig, *, writes: bool = True, shows: bool = True) -> Iterator[Reporting]:
-    """Around a run: prints its plan, then its progress, and at the end its summary.
+def reporting(
+    job: Job, hydra: DictConfig, *, writes: bool = True, shows: bool = True, quiet: bool = False
+) -> Iterator[Reporting]:
+    """Around a run: prints its plan, then its progress, and at the end its summary; nothing if `quiet`.
 
     Of an outer launcher's processes one `writes` the run directory, and one `shows` progress and summary.
     """
+    shows = shows and not quiet
     if writes:
-        _begin(job, hydra)
+        with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+            _begin(job, hydra)
     starting = "the simulation"
     if not job.settings.executor.simulated:
         starting = counted(job.placement.num_processes, "process", "processes")

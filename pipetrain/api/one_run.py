@@ -1,0 +1,168 @@
+"""One run, prepared and carried out as the command and Python programs do it; errors are raised, not shown."""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pipetrain.config.composition import Composition, check_hydra, settings_of
+from pipetrain.config.given_objects import with_objects
+from pipetrain.errors import ConfigError, RunError
+from pipetrain.launch import fork_server
+from pipetrain.launch.master import is_torchruns
+from pipetrain.launch.signals import Interruption
+from pipetrain.libraries.imports import gc_paused
+from pipetrain.report.error_line import message
+from pipetrain.tracking import run_disk
+from pipetrain.tracking.files import finish_archiving
+from pipetrain.tracking.progress import status
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_lock import locked
+
+if TYPE_CHECKING:
+    from pipetrain.config.settings import Settings
+    from pipetrain.tracking.progress import ProgressBar
+    from pipetrain.training.job import Job
+
+_NONE: Mapping[str, Any] = {}
+
+
+def prepared(
+    composition: Composition,
+    run: RunDirectory,
+    lock: contextlib.ExitStack,
+    objects: Mapping[str, Any] = _NONE,
+    *,
+    shows: bool = True,
+) -> "Job":
+    """The job of a run; nothing in its directory is overwritten yet.
+
+    Args:
+        composition: of its configuration.
+        run: its directory.
+        lock: gets the lock of the directory, and so ends the run.
+        objects: given in place of targets, by their sections.
+        shows: True to show on the terminal that this takes a while.
+
+    Raises:
+        ConfigError: the first setting that cannot work.
+        OmegaConfBaseException: a setting is of another type, or not given.
+        DataError: the data set's own code fails.
+    """
+    check_hydra(composition.hydra)
+    settings = with_objects(settings_of(composition.config, composition.choices), objects)
+    leads = os.environ.get("RANK", "0") == "0"  # of an outer launcher's processes, rank 0 alone writes
+    if leads:
+        lock.enter_context(locked(run.path))
+        run.check_own()
+        finish_archiving(run.path)
+        settings = _with_restart(settings, run)
+    else:  # rank 0 finds the checkpoint to resume
+        settings = replace(settings, resume=None)
+    if not settings.executor.simulated and "RANK" not in os.environ:
+        fork_server.start(settings.model.target.path, settings.dataset.target.path)
+    with status("preparing the run", hidden=not (leads and shows)):
+        # from here on torch is needed, which takes seconds to import
+        with gc_paused("torch"):
+            from pipetrain.training.preflight import prepare
+
+        return prepare(settings, run)
+
+
+def _with_restart(settings: "Settings", run: RunDirectory) -> "Settings":
+    """The settings; a run that torchrun has restarted resumes from its own checkpoints."""
+    if not is_torchruns():
+        return settings
+    from pipetrain.launch.rendezvous import restarted
+
+    again = restarted() and (settings.resume is None or any(run.checkpoints.glob("*")))
+    return replace(settings, resume="auto") if again else settings
+
+
+def carried_out(
+    job: "Job", composition: Composition, interruption: Interruption, way_on: str, *, quiet: bool = False
+) -> dict[str, Any]:
+    """Runs the stages from this process, which starts the workers or simulates them; returns the summary.
+
+    Args:
+        job: what to run.
+        composition: of its configuration.
+        interruption: of the run.
+        way_on: how a user continues the run after an error of its disk.
+        quiet: True to print nothing.
+
+    Returns:
+        The summary of a run that completed, diverged or was interrupted.
+
+    Raises:
+        ConfigError, DataError, RunError: the run failed, and the summary says so.
+        Exception: so it did, by an error of the user's own code.
+    """
+    from pipetrain.api.reporting import reporting
+
+    try:
+        with reporting(job, composition.hydra, quiet=quiet) as report:
+            if job.settings.executor.simulated:
+                from pipetrain.launch.worker import run_simulated
+
+                report.summary = run_simulated(job, report.bar.update, interruption)
+            else:
+                report.summary = _launch(job, report.bar, interruption)
+            interruption.settle()
+    except (KeyboardInterrupt, SystemExit, Exception) as error:
+        interruption.settle()
+        return _left_by(job, error, way_on, quiet=quiet)
+    return report.summary
+
+
+def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[str, Any]:
+    from pipetrain.launch.launcher import launch, with_restarts
+    from pipetrain.tracking.progress import MetricsTail
+
+    def attempt(job: "Job") -> dict[str, Any]:
+        with contextlib.closing(MetricsTail(job.run, bar, bar.begun_at)):
+            return launch(job, interruption)
+
+    return with_restarts(job, attempt, interruption, bar.begin_again)
+
+
+def _left_by(job: "Job", error: BaseException, way_on: str, *, quiet: bool) -> dict[str, Any]:
+    """The summary of a run that an exception ended; raises the exception, or a clearer one, if the run failed."""
+    from pipetrain.report.run_tables import summary_lines
+    from pipetrain.training.outcome import ensure_summary
+
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if not interrupted and not isinstance(error, ConfigError):
+        error = _disk_error(job, error, way_on)
+    left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
+    if left["status"] == "failed":
+        raise RunError(left["reason"]) if interrupted else error
+    if left["status"] == "completed" and not quiet:
+        print(*summary_lines(left), sep="\n", flush=True)
+    return left
+
+
+def _disk_error(job: "Job", error: BaseException, way_on: str) -> BaseException:
+    """The error, or one that names what is wrong with the run directory or its disk."""
+    if run_disk.is_removed(job.run):
+        return RunError(f"{job.run}: the run directory was removed or renamed while the run was writing to it")
+    shortage = run_disk.shortage(job.run, error)
+    if shortage is None:
+        return error
+    from pipetrain.training.checkpoint.writer import remove_leftovers
+
+    remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
+    full, safe = f"{job.run}: {shortage}", newest_step(job)
+    if safe is None:
+        return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
+    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {way_on}")
+
+
+def newest_step(job: "Job") -> int | None:
+    """The step of the newest checkpoint, which may be the one that the run resumed; None without one."""
+    from pipetrain.training.checkpoint import store
+
+    own = store.checkpoints(job.run.path)
+    newest = own[-1] if own else job.resume
+    return store.step_of(newest) if newest else None

@@ -1,0 +1,199 @@
+"""Objects that a Python program gives in place of targets: a model, a data set, a method, ..."""
+
+import copy
+import inspect
+import io
+import pickle
+import types
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from typing_extensions import override
+
+from pipetrain.config.instantiate import OBJECT, Target
+from pipetrain.config.schema import OPEN_SECTIONS, TARGET, ModelConfig
+from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import did_you_mean
+from pipetrain.errors import ConfigError, one_line
+from pipetrain.failure import described
+
+SECTIONS = (
+    "model", "dataset", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics",
+)  # fmt: skip
+"""Sections for which an object can be given; `metrics` takes a mapping of names to objects."""
+_FUNCTIONS = ("optimizer", "lr_schedule")
+"""Sections that take a function, which is called with parameters or an optimizer."""
+_OF_NO_OBJECT = {each.name for each in fields(ModelConfig)} - {"untie", "output"}
+
+
+@dataclass(frozen=True)
+class GivenObject(Target):
+    """An object in place of a target. `build` returns a copy, but the data set itself, or calls the function.
+
+    Attributes:
+        value: the object.
+    """
+
+    value: Any = field(default=None, compare=False, repr=False)
+
+    @override
+    def build(self, *args: Any, **extra: Any) -> Any:
+        self.check()
+        try:
+            value = self._object()
+            if args:
+                options = {**self.options, **extra}
+                return value(*args, **{name: each for name, each in options.items() if self._takes(name)})
+            return value if self.section == "dataset" else copy.deepcopy(value)
+        except ConfigError:
+            raise
+        except Exception as error:  # of the object's own code
+            raise ConfigError(f"{self.setting}: {described(error)}") from error
+
+    @override
+    def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
+        return ConfigError(f"{self.setting}: {type(found).__name__} is not {wanted}")
+
+    @override
+    def check(self) -> None:
+        # every optimizer has a rate, which pipetrain itself sets
+        options = {name: each for name, each in self.options.items() if (self.section, name) != ("optimizer", "lr")}
+        Target.check(replace(self, options=options))
+
+    def _takes(self, name: str) -> bool:
+        return name in self.parameters() or self._is_open()
+
+    @override
+    def _signature(self) -> inspect.Signature:
+        if self.section in _FUNCTIONS and callable(self._object()):
+            return super()._signature()
+        return inspect.Signature()  # it is made already
+
+    @override
+    def _located(self) -> Any:
+        return self._object()
+
+    def _object(self) -> Any:
+        return pickle.loads(self.value.content) if isinstance(self.value, _Pickled) else self.value
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """With the object pickled apart: another process gets a copy of its tensors, and does not share them."""
+        value = self.value if isinstance(self.value, _Pickled) else _Pickled(pickled(self.section, self.value))
+        return {**vars(self), "value": value}
+
+
+@dataclass(frozen=True)
+class _Pickled:
+    content: bytes
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses the main program's own classes and functions, which no other process imports."""
+
+    @override
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
+            raise pickle.PicklingError(f"{obj.__qualname__} is defined in the main script or a notebook")
+        return NotImplemented
+
+
+def pickled(section: str, value: Any) -> bytes:
+    """An object of a section, for other processes.
+
+    Raises:
+        ConfigError: it cannot be pickled, or they could not import its class.
+    """
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer).dump(value)
+    except Exception as error:  # of the object's own code
+        raise ConfigError(
+            f"{section}={_name_of(value)}: worker processes cannot get this object: {one_line(error)}; "
+            "executor=simulated works, and so do the classes and functions of a module that they can import"
+        ) from error
+    return buffer.getvalue()
+
+
+def _name_of(value: object) -> str:
+    """Name of an object's class, or of the class or function that it is."""
+    kind: Any = value if isinstance(value, type | types.FunctionType) else type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def by_section(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The objects by their sections, such as `model` and `metrics.f1`; those that are None are left out.
+
+    Raises:
+        ConfigError: there is no such section, or it takes no such object.
+    """
+    objects: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in SECTIONS:
+            meant = did_you_mean(name, SECTIONS) or f"; objects are given as {', '.join(SECTIONS)}"
+            raise ConfigError(f"{name}=...: not a section that takes an object{meant}")
+        if isinstance(value, str) or (name == "metrics" and not isinstance(value, Mapping | None)):
+            wanted = "a mapping of names to objects" if name == "metrics" else "an object"
+            raise ConfigError(f"{name}={value!r}: {wanted} is needed; choices and settings are words: '{name}=...'")
+        objects |= (
+            {f"{name}.{key}": each for key, each in (value or {}).items()} if name == "metrics" else {name: value}
+        )
+    return {name: value for name, value in objects.items() if value is not None}
+
+
+def custom_choices(objects: Mapping[str, Any], chosen: Collection[str]) -> list[str]:
+    """Words such as `model=custom`, for objects whose group is not among the chosen ones, whose defaults they keep."""
+    groups = (name for name in objects if name != "partition" and not name.startswith("metrics."))
+    return [f"{group}=custom" for group in groups if group not in chosen]
+
+
+def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[str]) -> None:
+    """Puts the names of the objects' classes in place of targets, and of their options that are not `named`."""
+    for section, value in objects.items():
+        group, _, metric = section.partition(".")
+        former = config[group].get(metric) if metric else config[group]
+        if not metric and TARGET not in list(former):
+            continue  # a preset of phases, which have their own
+        kept = {each.name for each in fields(OPEN_SECTIONS[group])} if group in OPEN_SECTIONS else {"higher_is_better"}
+        content = {
+            name: None if group == "model" and name in _OF_NO_OBJECT and f"model.{name}" not in named else former[name]
+            for name in former or ()
+            if name != TARGET and (name in kept or f"{section}.{name}" in named)
+        }
+        OmegaConf.update(
+            config, section, {**content, TARGET: f"{OBJECT}{_name_of(value)}"}, merge=False, force_add=True
+        )
+
+
+def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
+    """The settings, with objects in the place of the targets of their sections.
+
+    Raises:
+        ConfigError: no phase takes the schedule or method.
+    """
+    left = dict(objects)
+
+    def given(target: Target) -> Target:
+        of_phases = target.section in ("schedule", "method") and not target.path.startswith(OBJECT)
+        if target.section not in objects or of_phases:
+            return target
+        left.pop(target.section, None)
+        value = objects[target.section]
+        return GivenObject(target.section, f"{OBJECT}{_name_of(value)}", target.options, value)
+
+    result = replace(
+        settings,
+        dataset=replace(settings.dataset, target=given(settings.dataset.target)),
+        model=replace(settings.model, target=given(settings.model.target)),
+        partition=given(settings.partition),
+        phases=tuple(replace(p, schedule=given(p.schedule), method=given(p.method)) for p in settings.phases),
+        optimizer=replace(settings.optimizer, target=given(settings.optimizer.target)),
+        lr_schedule=given(settings.lr_schedule),
+        loss=given(settings.loss),
+        metrics={name: replace(each, target=given(each.target)) for name, each in settings.metrics.items()},
+    )
+    if left:
+        raise ConfigError(f"{', '.join(left)}: `phases` takes all of its own; leave this object out, or the phases")
+    return result

@@ -1,0 +1,43 @@
+"""The trained model of a run as a plain module."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipetrain.config.given_objects import with_objects
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.training.builders.data import build_dataset
+from pipetrain.training.builders.model import from_data
+from pipetrain.training.checkpoint import contents, store
+
+
+def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) -> nn.Module:
+    """The module that the model's target returns, or a copy of the given one, with the weights of a checkpoint.
+
+    Args:
+        folder: the checkpoint.
+        objects: given in place of targets, by their sections.
+        trust: True to call targets that are not pipetrain's own.
+
+    Raises:
+        ConfigError: the module cannot be built, its target is not trusted, or the weights are of another one.
+    """
+    calls = [section for section in ("model", "dataset") if section not in objects]
+    settings = stored_settings(store.run_of(folder), [] if "model" in objects else calls, trust=trust)
+    settings = with_objects(settings, {name: each for name, each in objects.items() if name in ("model", "dataset")})
+    target = settings.model.target
+    target.check()
+    with torch.random.fork_rng([]):
+        options = {} if "model" in objects else from_data(target, build_dataset(settings.dataset))
+        built = target.build(**options)
+    module: nn.Module = built.module if isinstance(built, LayerChain) else built
+    try:
+        module.load_state_dict(contents.named_state(folder))
+    except RuntimeError as error:
+        raise ConfigError(f"{target.setting}: does not take the weights of {folder}: {error}") from error
+    return module

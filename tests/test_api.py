@@ -1,0 +1,366 @@
+"""Runs from Python: the command's results, objects in place of targets, and what a program finds unchanged."""
+
+import functools
+import io
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from support import cli
+from support.own_metrics import Ordered
+from support.small_model import build
+from torch import nn
+
+import pipetrain
+from pipetrain.config.schema import config_dir
+from pipetrain.data.images.synthetic import synthetic_images
+from pipetrain.losses import CrossEntropy
+from pipetrain.methods.pipedream import PipeDream
+from pipetrain.optim.lr_schedules import Polynomial
+from pipetrain.planner.partition.rules import Even
+from pipetrain.schedules.one_f_one_b import OneFOneB
+
+SIMULATED = ("executor=simulated", "threads=1", "device=cpu", "train.batch_size=4", "train.epochs=2")
+SIZES = {"channels": 1, "classes": 4, "size": 8, "train": 22, "eval": 10}
+TARGETS = (
+    *("model=custom", "model._target_=support.small_model.build", "dataset=synthetic_images"),
+    *(f"dataset.{name}={value}" for name, value in SIZES.items()),
+)
+HASHES = ("loss_sha256", "weights_sha256")
+
+
+def hashes(run):
+    return [run.summary[name] for name in HASHES]
+
+
+def small(seed=0):
+    torch.manual_seed(seed)
+    return build(1, 4)
+
+
+def objects(**others):
+    return {"model": small(), "dataset": synthetic_images(**SIZES), **others}
+
+
+class Local(nn.Linear):
+    """As if defined in a notebook."""
+
+
+Local.__module__ = "__main__"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """`pipetrain.run` on two simulated stages of seven small layers, without output."""
+    monkeypatch.chdir(tmp_path)
+    return functools.partial(pipetrain.run, progress=False)
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A run that was given a model and data."""
+    return pipetrain.run(SIMULATED, path=tmp_path_factory.mktemp("given") / "run", progress=False, **objects())
+
+
+def test_run_has_the_bits_and_files_of_the_command(tmp_path, run):
+    words = ["method=pipedream", *cli.TINY, *SIMULATED[:2]]
+    cli.run(tmp_path / "command", *words)
+    ours = run(words, path=tmp_path / "python")
+    commands = cli.summary(tmp_path / "command")
+    assert hashes(ours) == [commands[name] for name in HASHES]
+    assert ours.summary.keys() == commands.keys()
+    assert ours.stages[0].keys() == commands["per_stage"][0].keys()
+    for file in ("config.yaml", "plan.json", ".hydra/overrides.yaml"):
+        assert (tmp_path / "command" / file).read_text() == (ours.path / file).read_text()
+
+
+def test_default_directory_and_output_are_the_commands(tmp_path, run, capsys):
+    done = run([*TARGETS, *SIMULATED, "train.epochs=1"], progress=True)
+    assert done.path.relative_to(tmp_path / "outputs").parts[0].count("-") == 2
+    assert "stage  layers" in (out := capsys.readouterr().out)
+    assert "completed after 6 steps" in out
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_objects_give_the_bits_of_the_same_targets(run):
+    targets = run(
+        [
+            *TARGETS,
+            *SIMULATED,
+            *("method=pipedream", "optimizer=adam", "optimizer.lr=0.01", "lr_schedule=polynomial"),
+            *("lr_schedule.unit=step", "partition.stages=3", "metrics.own._target_=support.own_metrics.Ordered"),
+        ]
+    )
+    made = run(
+        SIMULATED,
+        **objects(
+            method=PipeDream(),
+            schedule=OneFOneB(),
+            partition=Even(3),
+            loss=CrossEntropy(),
+            optimizer=functools.partial(torch.optim.Adam, lr=0.01),
+            lr_schedule=Polynomial(unit="step"),
+            metrics={"own": Ordered()},
+        ),
+    )
+    assert hashes(made) == hashes(targets)
+    assert made.summary["final"] == targets.summary["final"]
+    assert made.summary["method"] == "PipeDream"
+
+
+def test_torch_scheduler_and_plain_function_are_objects_too(run):
+    words = [*TARGETS, *SIMULATED, "optimizer=sgd", "optimizer.lr=0.1"]
+    scheduled = run([*words, "lr_schedule=custom", "lr_schedule._target_=torch.optim.lr_scheduler.StepLR",
+                     "+lr_schedule.step_size=1", "+lr_schedule.gamma=0.5"])  # fmt: skip
+    made = run(
+        SIMULATED,
+        **objects(
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True),
+            lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
+        ),
+    )
+    assert hashes(made) == hashes(scheduled)
+
+
+def test_given_model_keeps_its_weights_and_is_not_trained(run):
+    model = small(seed=7)
+    before = {name: value.clone() for name, value in model.module.state_dict().items()}
+    done = run([*SIMULATED, "checkpoint.at_start=true"], **objects(model=model))
+    first = done.model(step=0).state_dict()
+    assert all(torch.equal(value, first[name]) for name, value in before.items())
+    assert all(torch.equal(value, before[name]) for name, value in model.module.state_dict().items())
+    assert any(not torch.equal(value, first[name]) for name, value in done.model().state_dict().items())
+
+
+def test_choice_next_to_an_object_stays_chosen(run):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.ReLU(), nn.Linear(10, 10))
+    words = ["model=lenet5", "dataset.limit=8", *SIMULATED]
+    done = run(words, model=model)
+    assert (done.summary["model"], done.stages[0]["parameters"]) == ("lenet5", 7850)
+
+
+@pytest.mark.slow
+def test_distributed_run_on_objects_has_the_simulated_bits(run, given):
+    model = small()
+    done = run([*SIMULATED, "executor=distributed"], **objects(model=model))
+    assert hashes(done) == hashes(given)
+    assert not next(model.module.parameters()).is_shared()
+
+
+@pytest.mark.slow
+def test_script_without_main_guard_runs_once(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pipetrain\n"
+        "print('begins')\n"
+        f"run = pipetrain.run({[*TARGETS, *SIMULATED, 'executor=distributed']}, progress=False)\n"
+        "print(run.status)\n"
+    )
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, cwd=tmp_path, env=cli.environment(), capture_output=True, text=True, timeout=200)
+    assert done.stdout == "begins\ncompleted\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "others", "named"),
+    [
+        (["method=pipedreem"], {}, "method=pipedreem"),
+        (["train.epochs=0"], {}, "train.epochs=0: at least 1"),
+        (["seed=0,1"], {}, "seed=0,1: several values; pipetrain.sweep"),
+        (["method.beta=1"], {"method": PipeDream()}, "method.beta"),
+        (["+method.beta=1"], {"method": PipeDream()}, "method.beta=1: .*PipeDream has no such parameter"),
+        (["partition.stages=9"], {}, "partition.stages=9"),
+        ([], {"modell": 1}, "modell=.*did you mean model"),
+        ([], {"model": "lenet5"}, "model='lenet5': an object is needed"),
+        ([], {"metrics": Ordered()}, "metrics=.*a mapping of names"),
+        ([], {"metrics": {"a b": Ordered()}}, "metrics.a b"),
+        ([], {"method": object()}, "method=builtins.object: object is not a pipetrain.Method"),
+        ([], {"loss": nn.MSELoss}, "loss=torch.nn.modules.loss.MSELoss: type is not a function"),
+        ([], {"optimizer": torch.optim.SGD([nn.Parameter(torch.zeros(1))])}, "optimizer: a function is needed"),
+        (["executor=distributed"], {"loss": lambda outputs, _: outputs.sum()}, "loss=.*simulated works"),
+        (["executor=distributed"], {"model": Local(2, 2)}, "model=.*Local is defined in the main"),
+        (["method=pipemare_w"], {"method": PipeDream()}, "method: `phases`"),
+    ],
+)
+def test_wrong_word_or_object_is_named_and_leaves_nothing(tmp_path, run, words, others, named):
+    with pytest.raises(pipetrain.ConfigError, match=named):
+        run([*SIMULATED, *words], **objects(**others))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_string_in_place_of_words_is_refused(run):
+    with pytest.raises(pipetrain.ConfigError, match="a list of words"):
+        run("method=pipedream")
+
+
+def test_failed_run_raises_its_cause_and_the_next_one_works(tmp_path, run):
+    def fails(outputs, _targets):
+        calls.append(outputs)
+        if len(calls) > 10:
+            raise ValueError("no more")
+        return outputs.sum()
+
+    calls = []
+    with pytest.raises(pipetrain.RunError, match=r"ValueError: no more .*test_api.py") as caught:
+        run(SIMULATED, path=tmp_path / "run", **objects(loss=fails))
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert pipetrain.load(tmp_path / "run").status == "failed"
+    assert run(SIMULATED, path=tmp_path / "run", **objects()).status == "completed"
+
+
+def test_diverged_run_is_a_result(run):
+    done = run([*SIMULATED, "optimizer.lr=1e30"], **objects())
+    assert (done.status, "diverged" in repr(done)) == ("diverged", True)
+    assert done.summary["diverged_at_step"] > 0
+
+
+def test_interrupted_run_resumes_to_the_bits_of_a_whole_one(tmp_path, run, given):
+    class Interrupting(CrossEntropy):
+        def forward(self, *args):
+            nonlocal calls
+            calls += 1
+            if calls == 10:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().forward(*args)
+
+    calls = 0
+    with pytest.raises(KeyboardInterrupt, match=r"step \d+ is saved; resume="):
+        run(SIMULATED, path=tmp_path / "run", **objects(loss=Interrupting()))
+    assert pipetrain.load(tmp_path / "run").status == "interrupted"
+    resumed = run([*SIMULATED, f"resume={tmp_path / 'run'}"], path=tmp_path / "run", **objects())
+    assert hashes(resumed) == hashes(given)
+
+
+def state_of_process():
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "python": random.getstate(),
+        "threads": torch.get_num_threads(),
+        "signals": [signal.getsignal(number) for number in range(1, 16) if number != 9],
+        "environment": dict(os.environ),
+        "directory": Path.cwd(),
+        "handlers": [logging.root.handlers[:], logging.getLogger("pipetrain").handlers[:]],
+        "level": logging.root.level,
+        "hydra": GlobalHydra.instance().hydra,
+        "main": sys.modules["__main__"],
+    }
+
+
+@pytest.mark.parametrize("words", [[], ["train.epochs=0"], ["optimizer.lr=1e30"]])
+def test_program_around_a_run_finds_all_as_it_was(run, words):
+    torch.set_num_threads(2)
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        made, before = objects(), state_of_process()
+        try:
+            run([*SIMULATED, "deterministic=true", *words], **made)
+        except pipetrain.ConfigError:
+            assert words == ["train.epochs=0"]
+        assert state_of_process() == before
+
+
+def test_runs_of_threads_have_the_bits_of_the_main_one(run, given, tmp_path):
+    found = {}
+
+    def thread(number):
+        found[number] = hashes(run(SIMULATED, path=tmp_path / str(number), **made[number]))
+
+    made = [objects() for _ in range(2)]
+    threads = [threading.Thread(target=thread, args=(number,)) for number in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == {0: hashes(given), 1: hashes(given)}
+
+
+def test_sweep_has_the_commands_order_and_a_table(tmp_path, capsys):
+    words = ["method=gpipe,pipedream", "seed=0,1", *SIMULATED]
+    swept = pipetrain.sweep(words, path=tmp_path / "sweep", **objects())
+    assert [row["method"] for row in swept.table] == ["gpipe", "gpipe", "pipedream", "pipedream"]
+    assert [row["seed"] for row in swept.table] == [0, 1, 0, 1]
+    assert swept.table[0]["run"] == swept[0].path.name == "0_gpipe_seed=0"
+    assert swept.table[3]["best_top1"] == swept[3].summary["best"]["top1"]
+    assert {row["status"] for row in swept.table} == {"completed"}
+    assert "run 4 of 4: method=pipedream seed=1" in capsys.readouterr().out
+    assert hashes(swept[0]) != hashes(swept[1])
+    assert len(swept[1:3]) == 2
+
+
+def test_sweep_goes_on_after_a_refused_run(tmp_path, capsys):
+    words = ["method=pipedream_2bw,pipedream", *SIMULATED]
+    swept = pipetrain.sweep(words, path=tmp_path / "sweep", progress=False, **objects())
+    assert [run.status for run in swept] == ["refused", "completed"]
+    assert "train.microbatches" in swept[0].summary["reason"]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("words", [["seed=0,x"], ["hydra/sweeper=optuna"], ["seed=glob(none*)"]])
+def test_sweep_that_cannot_run_is_refused_whole(tmp_path, words):
+    with pytest.raises(pipetrain.ConfigError, match=words[0].partition("=")[0]):
+        pipetrain.sweep([*words, *SIMULATED], path=tmp_path / "sweep", progress=False, **objects())
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_loaded_run_has_results_and_the_model(given):
+    loaded = pipetrain.load(given.path, model=small(seed=9))
+    assert loaded.status == "completed"
+    assert loaded.summary == given.summary
+    assert [record["kind"] for record in loaded.metrics][:2] == ["start", "interval"]
+    assert loaded.checkpoint() == given.checkpoint() == given.checkpoint(step=12)
+    state = given.model().state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in loaded.model().state_dict().items())
+
+
+def test_model_is_what_export_writes(given, tmp_path, main, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["pipetrain", "export", str(given.path), "-o", str(tmp_path / "weights.pt")])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    exported = torch.load(io.BytesIO((tmp_path / "weights.pt").read_bytes()), weights_only=True)
+    state = given.model().state_dict()
+    assert exported.keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in exported.items())
+
+
+def test_model_needs_the_object_or_trust(given, run):
+    with pytest.raises(pipetrain.ConfigError, match=r"model=.*LayerChain.*pipetrain.load\(RUN, model=...\)"):
+        pipetrain.load(given.path).model()
+    with pytest.raises(pipetrain.ConfigError, match=r"model=.*Linear: does not take the weights"):
+        pipetrain.load(given.path, model=nn.Linear(2, 2)).model()
+    named = run([*TARGETS, *SIMULATED])
+    with pytest.raises(pipetrain.ConfigError, match=r"small_model.build is not pipetrain's own .* trust=True"):
+        pipetrain.load(named.path).model()
+    assert pipetrain.load(named.path, trust=True).model().state_dict().keys() == given.model().state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("eval",),
+        ("eval", "--trust"),
+        ("run", *TARGETS, *SIMULATED, "resume=RUN"),
+        ("run", "model=lenet5", *SIMULATED, "resume=RUN"),
+    ],
+)
+def test_command_says_that_the_run_was_given_objects(given, words, main, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("RUN", str(given.path)) for word in words]
+    monkeypatch.setattr(sys, "argv", ["pipetrain", *words, *([str(given.path)] if words[0] == "eval" else [])])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "Python program" in (line := capsys.readouterr().err)
+    assert "pipetrain." in line
+    assert line.count("\n") == 1
+
+
+def test_directory_without_a_run_is_refused(tmp_path):
+    with pytest.raises(pipetrain.ConfigError, match="not a run directory"):
+        pipetrain.load(tmp_path)
