@@ -119,7 +119,7 @@ class Target:
 
     def _signature(self) -> inspect.Signature:
         """Signature of the target, with annotations that are text evaluated if possible; open if it has none."""
-        target = self._located()
+        target = self.located()
         try:
             try:
                 return inspect.signature(target, eval_str=True)
@@ -128,7 +128,12 @@ class Target:
         except (TypeError, ValueError):
             return inspect.Signature([Parameter("options", Parameter.VAR_KEYWORD)])
 
-    def _located(self) -> Any:
+    def located(self) -> Any:
+        """The class or function itself.
+
+        Raises:
+            ConfigError: it does not exist.
+        """
         torchvision_import.install()  # a user's own code may import torchvision whenever it likes
         try:
             return _object_at(self.path)

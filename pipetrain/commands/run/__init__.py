@@ -108,7 +108,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             from joblib.externals.loky import get_reusable_executor
 
             get_reusable_executor().shutdown()  # else its processes outlive the command and hold its pipes
-        sweep.end()
+        sweep.end(interrupted=isinstance(sys.exception(), KeyboardInterrupt))
 
 
 def _check(options: argparse.Namespace) -> None:

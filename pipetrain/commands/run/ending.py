@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shlex
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from pipetrain.errors import ConfigError, ExitCode, InterruptedRunError, RunError
-from pipetrain.failure import Failure, relative_to_cwd
+from pipetrain.failure import Failure, described, relative_to_cwd
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking import run_disk
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.trackers.identity import stored_ids
 
 if TYPE_CHECKING:
     from pipetrain.training.job import Job
@@ -83,6 +85,8 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
     if not interrupted and not isinstance(error, ConfigError):
         error = _disk_error(job, error, hydra)
     left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
+    if "mlflow" in job.settings.log.to:
+        end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
     if left["status"] == "completed":
         print(*summary_lines(left), sep="\n", flush=True)
     if left["status"] != "failed":
@@ -90,6 +94,17 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
     if isinstance(error, ConfigError):
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     return failed_early(error, job.run, debug=job.settings.debug)
+
+
+def end_in_mlflow(run_id: str, status: str) -> None:
+    """Ends a run in MLflow whose own process may not have been able to; a failure to do so is only a warning."""
+    if run_id:
+        from pipetrain.tracking.trackers.mlflow import end_run
+
+        try:
+            end_run(run_id, status)
+        except Exception as error:
+            print(f"pipetrain: warning: the run {run_id} of MLflow: {described(error)}", file=sys.stderr)
 
 
 def _disk_error(job: "Job", error: BaseException, hydra: DictConfig) -> BaseException:

@@ -65,6 +65,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                     from pipetrain.training.preflight import prepare
 
                 job = prepare(settings, directory)
+            if hydra.get("mode") is RunMode.MULTIRUN:
+                job = replace(job, sweep=Path(hydra.sweep.dir).absolute())
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()
