@@ -2,6 +2,7 @@
 
 from math import inf, isqrt
 from operator import attrgetter
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -9,7 +10,7 @@ from pipetrain.config.choices import choice_of, choices_of, choices_of_run, name
 from pipetrain.config.schema import TARGET
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import did_you_mean
-from pipetrain.errors import ConfigError, check_whole
+from pipetrain.errors import ConfigError, as_configured, check_whole
 from pipetrain.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
 
 _LEAST = {
@@ -82,11 +83,13 @@ def check(settings: Settings) -> None:
     _check_comparisons(settings)
 
 
-def _check_trackers(names: list[str]) -> None:
-    for name in names:
+def _check_trackers(names: Any) -> None:
+    if not isinstance(names, list):
+        raise ConfigError(f"log.to={as_configured(names)}: a list of {', '.join(TRACKERS)}, such as [tensorboard,csv]")
+    for name in map(str, names):
         if name not in TRACKERS or names.count(name) > 1:
             why = "is there twice" if name in TRACKERS else f"is none of {', '.join(TRACKERS)}"
-            raise ConfigError(f"log.to=[{','.join(names)}]: {name} {why}{did_you_mean(name, TRACKERS)}")
+            raise ConfigError(f"log.to=[{','.join(map(str, names))}]: {name} {why}{did_you_mean(name, TRACKERS)}")
 
 
 def _check_microbatches(batch: int, microbatches: int) -> None:

@@ -79,10 +79,9 @@ log = logging.getLogger(__name__)
 
 
 class CallbackCaller:
-    """Calls the methods of callbacks, one callback after the other.
+    """Calls the methods of callbacks, one callback after the other, until they raise an exception.
 
-    A callback is called until it raises an exception. Callbacks share a state of the global random generators that is
-    their own.
+    Callbacks have a state of the global random generators of their own, which they share.
 
     Args:
         callbacks: by the setting that names each.

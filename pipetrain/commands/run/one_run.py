@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from pipetrain.training.job import Job
 
 
-def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
+def run(
+    config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig, sweep: Path | None = None
+) -> ExitCode:
     """Carries out one run in its directory; returns its exit code. Errors are shown, so that a sweep continues.
+
+    `sweep` is the folder of the sweep that the run belongs to, if there is one.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
@@ -65,8 +69,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                     from pipetrain.training.preflight import prepare
 
                 job = prepare(settings, directory)
-            if hydra.get("mode") is RunMode.MULTIRUN:
-                job = replace(job, sweep=Path(hydra.sweep.dir).absolute())
+            job = replace(job, sweep=sweep)
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
 from pipetrain.tracking.callbacks import Callback, RunInfo
-from pipetrain.tracking.records import Record
+from pipetrain.tracking.records import Record, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trackers import identity
@@ -49,6 +49,8 @@ class MLflow(Callback):
         self._client.log_batch(self._id, tags=[RunTag(name, value) for name, value in tags.items()])
         for first in range(0, len(params), _PARAMS):
             self._client.log_batch(self._id, params=params[first : first + _PARAMS])
+        for record in read_records(self._run):  # of earlier parts of the run, perhaps not sent before they ended
+            self.on_record(record)
 
     def _continued(self, known: str | None) -> tuple[str, dict[str, str]] | None:
         """Id and parameters of an earlier part of the run, running again; None if this store has none."""

@@ -8,7 +8,7 @@ import wandb
 from typing_extensions import override
 
 from pipetrain.tracking.callbacks import Callback, RunInfo
-from pipetrain.tracking.records import Record
+from pipetrain.tracking.records import Record, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trackers import identity
@@ -28,11 +28,12 @@ class WandB(Callback):
         if run.sweep is not None:
             defaults["WANDB_RUN_GROUP"] = identity.name_of(run.sweep)
         given = {name: value for name, value in defaults.items() if name not in os.environ}
+        known = identity.stored_ids(self._directory).get("wandb")
         self._run = wandb.init(
             project=given.get("WANDB_PROJECT"),
             name=given.get("WANDB_NAME"),
             group=given.get("WANDB_RUN_GROUP"),
-            id=identity.stored_ids(self._directory).get("wandb"),
+            id=known,
             resume="allow",
             reinit="create_new",
             config=values_set(run.settings, run.choices),
@@ -41,6 +42,8 @@ class WandB(Callback):
         )
         identity.store_ids(self._directory, wandb=self._run.id)
         self._run.define_metric("*", step_metric="step")  # W&B's own steps count calls
+        for record in () if known else read_records(self._directory):  # of the run that this one resumes
+            self.on_record(record)
 
     @override
     def on_record(self, record: Record) -> None:
