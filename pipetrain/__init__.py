@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from pipetrain.schedules.operation import Operation as Operation
     from pipetrain.schedules.placement import Placement as Placement
     from pipetrain.stage.base import Training as Training
+    from pipetrain.tracking.callbacks import Callback as Callback
+    from pipetrain.tracking.callbacks import RunInfo as RunInfo
     from pipetrain.weights.statistic import WeightStatistic as WeightStatistic
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Callback": "tracking.callbacks",
     "ConfigError": "errors",
     "ContinuousOneFOneB": "schedules.alternation",
     "DataError": "errors",
@@ -66,6 +69,7 @@ _HOMES = {
     "Run": "api.finished_run",
     "RunError": "errors",
     "RunHooks": "executors.hooks",
+    "RunInfo": "tracking.callbacks",
     "Schedule": "schedules.base",
     "StageContext": "program.weight_reads",
     "Sweep": "api.runs",

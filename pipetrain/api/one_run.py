@@ -2,13 +2,16 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.config.composition import Composition, check_hydra, settings_of
 from pipetrain.config.given_objects import with_objects
 from pipetrain.errors import ConfigError, RunError
+from pipetrain.failure import described
 from pipetrain.launch import fork_server
 from pipetrain.launch.master import is_torchruns
 from pipetrain.launch.signals import Interruption
@@ -19,6 +22,7 @@ from pipetrain.tracking.files import finish_archiving
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
+from pipetrain.tracking.trackers.identity import stored_ids
 
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
@@ -34,6 +38,7 @@ def prepared(
     lock: contextlib.ExitStack,
     objects: Mapping[str, Any] = _NONE,
     *,
+    sweep: Path | None = None,
     shows: bool = True,
 ) -> "Job":
     """The job of a run; nothing in its directory is overwritten yet.
@@ -43,6 +48,7 @@ def prepared(
         run: its directory.
         lock: gets the lock of the directory, and so ends the run.
         objects: given in place of targets, by their sections.
+        sweep: folder of the sweep that the run belongs to, if there is one.
         shows: True to show on the terminal that this takes a while.
 
     Raises:
@@ -67,7 +73,7 @@ def prepared(
         with gc_paused("torch"):
             from pipetrain.training.preflight import prepare
 
-        return prepare(settings, run)
+        return replace(prepare(settings, run), sweep=sweep)
 
 
 def _with_restart(settings: "Settings", run: RunDirectory) -> "Settings":
@@ -136,11 +142,24 @@ def _left_by(job: "Job", error: BaseException, way_on: str, *, quiet: bool) -> d
     if not interrupted and not isinstance(error, ConfigError):
         error = _disk_error(job, error, way_on)
     left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
+    if "mlflow" in job.settings.log.to:
+        end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
     if left["status"] == "failed":
         raise RunError(left["reason"]) if interrupted else error
     if left["status"] == "completed" and not quiet:
         print(*summary_lines(left), sep="\n", flush=True)
     return left
+
+
+def end_in_mlflow(run_id: str, status: str) -> None:
+    """Ends a run in MLflow whose own process may not have been able to; a failure to do so is only a warning."""
+    if run_id:
+        from pipetrain.tracking.trackers.mlflow import end_run
+
+        try:
+            end_run(run_id, status)
+        except Exception as error:
+            print(f"pipetrain: warning: the run {run_id} of MLflow: {described(error)}", file=sys.stderr)
 
 
 def _disk_error(job: "Job", error: BaseException, way_on: str) -> BaseException:

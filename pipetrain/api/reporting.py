@@ -18,10 +18,12 @@ from pipetrain.tracking import records
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.progress import ProgressBar, RunLength
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.trackers.identity import store_ids, stored_ids
 from pipetrain.training.checkpoint import store
 from pipetrain.training.checkpoint.writer import remove_leftovers
 from pipetrain.training.job import Job
 from pipetrain.training.preflight import stage_devices
+from pipetrain.training.settings_diff import changes_since
 
 
 @dataclass
@@ -88,7 +90,11 @@ def _begin(job: Job, hydra: DictConfig) -> None:
     elif aside := run.archive_previous_run():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
-        records.copy_records_until(RunDirectory(resume.parent.parent), run, job.start_step)
+        source = RunDirectory(resume.parent.parent)
+        records.copy_records_until(source, run, job.start_step)
+        ids = stored_ids(source)
+        if ids and not any(each.changes_weights for each in changes_since(resume, job.settings)):
+            store_ids(run, **ids)  # it is the same run
     run.summary.unlink(missing_ok=True)
     run.hydra.mkdir(exist_ok=True)
     stored = OmegaConf.to_yaml(OmegaConf.create(dict(job.settings.stored)))

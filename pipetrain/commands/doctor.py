@@ -28,6 +28,8 @@ _OPTIONAL = {
     "nltk": "METEOR of captions: docs/video.md",
     "h5py": "features of videos in HDF5 files: docs/video.md",
     "torchmetrics": "metrics such as F1 and AUC: docs/metrics.md",
+    "mlflow-skinny": "runs in MLflow, log.to=[mlflow]: docs/trackers.md",
+    "wandb": "runs in Weights & Biases, log.to=[wandb]: docs/trackers.md",
     "pandas": "reading metrics.jsonl as a table: docs/records.md",
     "hydra-joblib-launcher": "runs of a sweep in parallel: hydra/launcher=joblib",
     "hydra-submitit-launcher": "runs of a sweep as Slurm jobs: hydra/launcher=submitit_slurm",

@@ -2,13 +2,15 @@
 
 from math import inf, isqrt
 from operator import attrgetter
+from typing import Any
 
 from omegaconf import MISSING
 
 from pipetrain.config.choices import choice_of, choices_of, choices_of_run, names_of, section
 from pipetrain.config.schema import TARGET
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError, check_whole
+from pipetrain.config.suggestions import did_you_mean
+from pipetrain.errors import ConfigError, as_configured, check_whole
 from pipetrain.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
 
 _LEAST = {
@@ -53,8 +55,11 @@ CHOICES = {
     "planner.cost_model": ("ring_allreduce", "pipedream_paper"),
     "planner.objective": ("time", "memory"),
     "planner.cache": ("use", "renew", "ignore"),
+    "log.callback_errors": ("warn", "stop"),
 }
 """Settings that are one of a few words."""
+TRACKERS = ("tensorboard", "csv", "mlflow", "wandb")
+"""The words that `log.to` takes."""
 
 
 def check(settings: Settings) -> None:
@@ -75,9 +80,19 @@ def check(settings: Settings) -> None:
         raise ConfigError(f"seed={settings.seed}: at least 0 and below 2 ** 63")
     if (stages := settings.partition.options.get("stages")) not in (None, MISSING):
         check_whole("partition.stages", stages, least=1)
+    _check_trackers(settings.log.to)
     _check_tasks(settings)
     _check_microbatches(settings.train.batch_size, settings.train.microbatches)
     _check_comparisons(settings)
+
+
+def _check_trackers(names: Any) -> None:
+    if not isinstance(names, list):
+        raise ConfigError(f"log.to={as_configured(names)}: a list of {', '.join(TRACKERS)}, such as [tensorboard,csv]")
+    for name in map(str, names):
+        if name not in TRACKERS or names.count(name) > 1:
+            why = "is there twice" if name in TRACKERS else f"is none of {', '.join(TRACKERS)}"
+            raise ConfigError(f"log.to=[{','.join(map(str, names))}]: {name} {why}{did_you_mean(name, TRACKERS)}")
 
 
 def _check_microbatches(batch: int, microbatches: int) -> None:

@@ -38,7 +38,8 @@ from pipetrain.errors import ConfigError, as_configured
 
 _OF_REPLICAS = [each.name for each in fields(ReplicasConfig)]
 _OPEN = (
-    "dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "phases",
+    "dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "callbacks",
+    "phases",
 )  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         lr_schedule=Target.of("lr_schedule", plain["lr_schedule"]),
         loss=Target.of("loss", plain["loss"]),
         metrics=_metrics_of(plain["metrics"]),
+        callbacks=_callbacks_of(plain["callbacks"]),
         **{name: getattr(typed, name) for name in closed},
         stored=stored,
     )
@@ -107,6 +109,12 @@ def _metrics_of(section: Any) -> dict[str, MetricSettings]:
             f"metrics={as_configured(section)}: needs a target for each name, such as metrics.f1.{TARGET}=..."
         )
     return {str(name): MetricSettings.of(f"metrics.{name}", each) for name, each in section.items()}
+
+
+def _callbacks_of(section: Any) -> tuple[Target, ...]:
+    if not isinstance(section, list) or not all(isinstance(each, Mapping) for each in section):
+        raise ConfigError(f"callbacks={as_configured(section)}: a list such as [{{{TARGET}: mylib.Mine, option: 3}}]")
+    return tuple(Target.of(f"callbacks[{number}]", each) for number, each in enumerate(section))
 
 
 def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:

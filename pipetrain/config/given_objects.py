@@ -20,9 +20,9 @@ from pipetrain.errors import ConfigError, one_line
 from pipetrain.failure import described
 
 SECTIONS = (
-    "model", "dataset", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics",
+    "model", "dataset", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "callbacks",
 )  # fmt: skip
-"""Sections for which an object can be given; `metrics` takes a mapping of names to objects."""
+"""Sections for which an object can be given; `metrics` takes a mapping of names to objects, `callbacks` a list."""
 _FUNCTIONS = ("optimizer", "lr_schedule")
 """Sections that take a function, which is called with parameters or an optimizer."""
 _OF_NO_OBJECT = {each.name for each in fields(ModelConfig)} - {"untie", "output"}
@@ -72,7 +72,7 @@ class GivenObject(Target):
         return inspect.Signature()  # it is made already
 
     @override
-    def _located(self) -> Any:
+    def located(self) -> Any:
         return self._object()
 
     def _object(self) -> Any:

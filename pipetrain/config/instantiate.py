@@ -128,7 +128,7 @@ class Target:
 
     def _signature(self) -> inspect.Signature:
         """Signature of the target, with annotations that are text evaluated if possible; open if it has none."""
-        target = self._located()
+        target = self.located()
         try:
             try:
                 return inspect.signature(target, eval_str=True)
@@ -137,7 +137,12 @@ class Target:
         except (TypeError, ValueError):
             return inspect.Signature([Parameter("options", Parameter.VAR_KEYWORD)])
 
-    def _located(self) -> Any:
+    def located(self) -> Any:
+        """The class or function itself.
+
+        Raises:
+            ConfigError: it does not exist, or the run was given an object in its place.
+        """
         if self.path.startswith(OBJECT):
             raise ConfigError(
                 f"{self.setting}: the run was given this object by a Python program, and its files do not hold it; "

@@ -199,9 +199,13 @@ class LogConfig:
     """Logging during training."""
 
     every_steps: int = 1
-    """Steps between records in metrics.jsonl and TensorBoard."""
+    """Steps between records in metrics.jsonl, and so in every tracker."""
     progress_seconds: float = 60.0
     """Seconds between progress lines if there is no terminal for a bar; 0: only a line per epoch."""
+    to: Any = field(default_factory=lambda: ["tensorboard"])  # a list
+    """Trackers, in addition to metrics.jsonl: any of tensorboard, csv, mlflow and wandb: docs/trackers.md."""
+    callback_errors: str = "warn"
+    """When a tracker or callback raises an exception: warn and no longer call it, or stop the run."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +273,8 @@ class Config:
     metrics: Any = field(default_factory=dict)  # name -> target
     """Additional evaluation metrics by name, such as
     metrics.f1._target_=torchmetrics.classification.BinaryF1Score: docs/metrics.md."""
+    callbacks: Any = field(default_factory=list)  # targets
+    """Callbacks of your own, such as [{_target_: mylib.Mine, option: 3}]: docs/trackers.md."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
     """One process per stage, or all stages simulated in one process."""
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -236,6 +236,7 @@ class Settings:
         partition: returns what cuts the model into stages.
         replicas: of these stages.
         metrics: of evaluations, by name, in addition to the loss's.
+        callbacks: in addition to the trackers of `log.to`.
         phases: one after the other; a run without `phases` is one phase.
         stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
     """
@@ -250,6 +251,7 @@ class Settings:
     lr_schedule: Target
     loss: Target
     metrics: Mapping[str, MetricSettings]
+    callbacks: tuple[Target, ...]
     executor: ExecutorConfig
     train: TrainConfig
     eval: EvalConfig

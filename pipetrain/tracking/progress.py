@@ -193,6 +193,8 @@ class ProgressBar:
                 self._step(record)
             elif kind in ("epoch", "eval"):
                 self._end_epoch(record)
+            elif kind == "warning" and not self._hidden:
+                tqdm.write(f"pipetrain: warning: {record['message']}", file=sys.stderr)
 
     def _of(self, epoch: int) -> str:
         return f"epoch {epoch}/{self._length.epochs}"

@@ -31,6 +31,8 @@ class RunDirectory:
         config: file of the resolved settings.
         hydra: folder of Hydra's own record of the command line.
         plan: file of the partition.
+        metrics_table: the records as a table, if `log.to` has csv.
+        tracker_ids: the ids of the run in MLflow and Weights & Biases.
         trace_parts: folder of the part of the trace of each process.
         log: the log of the command; the name is Hydra's `hydra.job.name`.
         logs: folder of the output of the processes, and of the reasons of their failures.
@@ -42,6 +44,8 @@ class RunDirectory:
         self.hydra = path / _HYDRA
         self.plan = path / "plan.json"
         self.metrics = path / "metrics.jsonl"
+        self.metrics_table = path / "metrics.csv"
+        self.tracker_ids = path / "trackers.json"
         self.summary = path / "summary.json"
         self.tensorboard = path / "tensorboard"
         self.trace = path / "trace.json"
@@ -52,7 +56,9 @@ class RunDirectory:
         self.timeline = path / "timeline"
         self._signs_of_a_run = (self.config, self.plan, self.metrics, self.summary, self.checkpoints)
         folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
-        self._of_one_run = (*self._signs_of_a_run, self.trace, self.log, *folders)
+        self._of_one_run = (
+            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, *folders,
+        )  # fmt: skip
 
     @override
     def __str__(self) -> str:

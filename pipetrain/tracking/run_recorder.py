@@ -1,9 +1,11 @@
 """Records a run in the process of the last stage: losses, metrics, throughput."""
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,14 +14,14 @@ from torch import Tensor
 from pipetrain.config.settings import Settings
 from pipetrain.device_queue import HostCopies, queues
 from pipetrain.errors import DivergedError
+from pipetrain.failure import described
 from pipetrain.losses import StepLoss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import records
+from pipetrain.tracking.callbacks import Callback, CallbackCaller, RunInfo
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.records import MetricsFile, Record
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.stored_settings import values_set
-from pipetrain.tracking.tensorboard import TensorBoardWriter
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput, WallClock, in_tokens
 
 
@@ -33,6 +35,8 @@ class RecordedRun:
         rates: the learning rates of a step, counted from 0, as fields of its record.
         counts_tokens: True if the loss is a mean over tokens.
         lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
+        sweep: the folder of the sweep that the run belongs to; None if there is no sweep.
+        callbacks: of the run, by the setting that names each.
     """
 
     directory: RunDirectory
@@ -42,6 +46,8 @@ class RecordedRun:
     rates: Callable[[int], Record]
     counts_tokens: bool = False
     lower_is_better: Sequence[str] = ()
+    sweep: Path | None = None
+    callbacks: Mapping[str, Callback] = field(default_factory=dict)
 
 
 Show = Callable[[Record], None]
@@ -75,10 +81,12 @@ class Recorder:
         self._recorded = recorded
         self._evaluation_due: bool = progress.get("evaluation_due", False)
         self._file = MetricsFile(recorded.directory, self._resumed_at, evaluated=not self._evaluation_due)
-        self._board = self._new_board()
+        stops = recorded.settings.log.callback_errors == "stop"
+        self._callbacks = CallbackCaller(recorded.callbacks, self._warn, stops=stops)
         self._show = show
         self._last = time.perf_counter()
         self._drains_after = 0
+        self._closed = False
         # minibatch, number of samples or tokens, and the mean loss on its way to the host
         self._unread: list[tuple[int, int, HostCopies]] = []
         self.clock = WallClock(progress)
@@ -89,25 +97,17 @@ class Recorder:
         self._speed_name = SIMULATOR if recorded.settings.executor.simulated else MEASURED
         self._speed = self._throughputs[self._speed_name]
 
-    def _new_board(self) -> TensorBoardWriter:
-        """TensorBoard's file, in which the points after those of the checkpoint are superseded."""
-        run, step = self._recorded.directory, self._resumed_at
-        if not self._evaluation_due:
-            continued = step or run.tensorboard.exists()  # of an attempt that failed
-            return TensorBoardWriter(run, step + 1 if continued else None)
-        board = TensorBoardWriter(run, step)  # an evaluation at this very step may have been written, too
-        for record in records.read_records(run):
-            if record["step"] == step and record["kind"] in ("interval", "epoch"):
-                board.add(record)
-        return board
-
     def start(self) -> None:
         """Starts the clock, when a run starts or is resumed and its processes are connected."""
         self.clock.start()
-        rates = self._recorded.rates(0)
-        self._board.start(self._recorded.settings.stored, rates_by_stage=len(rates) > 1)
         due = {"evaluation_due": True} if self._evaluation_due else {}
-        self._write({**self._record("start", self._resumed_at), **due})
+        record = {**self._record("start", self._resumed_at), **due}
+        self._note(record)
+        run = self._recorded
+        settings, folder = run.settings, run.directory.path
+        self._callbacks.start(RunInfo(folder, settings.stored, settings.choices, self._resumed_at, run.sweep))
+        self._callbacks.record(record)
+        self.clock.start()  # a tracker may take seconds to connect
 
     def begin(self, interval: DrainInterval) -> None:
         """Starts the time of the interval's first step, when training continues after something else."""
@@ -212,9 +212,20 @@ class Recorder:
         return {"kind": kind, "step": step, "epoch": self._epoch_of(step), "wall_s": round(self.clock.wall_s, 4)}
 
     def _write(self, record: Record) -> None:
-        self._board.add(record)
+        self._note(record)
+        self._callbacks.record(record)
+
+    def _note(self, record: Record) -> None:
         self._file.write(record)
         self._show(record)
+
+    def _warn(self, line: str) -> None:
+        """Records that a callback raised an exception and is not called again."""
+        self._write({**self._record("warning", len(self.losses)), "message": f"{line}; it is not called again"})
+
+    def checkpoint(self, step: int, folder: Path) -> None:
+        """Reports a complete checkpoint to the callbacks."""
+        self._callbacks.call("on_checkpoint", step, folder)
 
     def summary(self) -> dict[str, Any]:
         """Losses, times, throughput and metrics for the summary."""
@@ -260,10 +271,17 @@ class Recorder:
         return {**floats, TOKENS: torch.tensor(self._tokens)} if self._recorded.counts_tokens else floats
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Closes the files; hyperparameters and results go to TensorBoard's HPARAMS page."""
-        self._file.close()
-        settings = self._recorded.settings
-        self._board.close(values_set(settings.stored, settings.choices), summary)
+        """Ends the callbacks, and closes the file."""
+        if not self._closed:
+            self._closed = True
+            self._callbacks.end(summary)
+            self._file.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the callbacks of a run that an exception ends, unless they have been ended."""
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        with contextlib.suppress(OSError):  # a full disk, which may be the reason
+            self.close({"status": status, "reason": described(error), **self.summary()})
 
 
 def _rounded(speed: float | None) -> float | None:

@@ -68,6 +68,7 @@ class CheckpointSaver:
         writer = Writer(executor.rank, exchange, coordinates=recorder is not None)
         published = partial(store.remove_expired, job.run, job.settings.checkpoint) if recorder is not None else None
         self.writer = BackgroundWriter(writer, executor.hooks, published)
+        self._unreported: int | None = None
         self.clock = SaveClock(job.settings.checkpoint.every_minutes, executor.hooks.gate.pause)
         executor.hooks.gate.before = self._before_minibatch
 
@@ -75,6 +76,14 @@ class CheckpointSaver:
         self.writer.check()
         if self._recorder is not None:  # one clock for all processes
             self.clock.look()
+        if self.writer.succeeded:
+            self._report()
+
+    def _report(self) -> None:
+        """Reports the last checkpoint to callbacks, once, now that it is complete."""
+        step, self._unreported = self._unreported, None
+        if self._recorder is not None and step is not None:
+            self._recorder.checkpoint(step, self._job.run.checkpoint(step))
 
     def save(self, state: TrainingState) -> None:
         """Writes a checkpoint of this step in the background."""
@@ -86,6 +95,8 @@ class CheckpointSaver:
                     tensors.update(contents.stage_tensors(stage))
             snapshot = Snapshot(tensors, self._progress(state), self._config)
             self.writer.save(self._job.run.checkpoint(state.step), snapshot)
+        self._report()  # the one before, for which the writer has waited
+        self._unreported = state.step
         self.clock.start()
 
     def add_evaluation(self, state: TrainingState) -> None:
@@ -99,6 +110,7 @@ class CheckpointSaver:
         """Waits until the last checkpoint is complete."""
         with self._timed():
             self.writer.finish()
+        self._report()
 
     def _progress(self, state: TrainingState) -> dict[str, Any]:
         return {**state.fields(), **self._constant, **(self._recorder.progress() if self._recorder else {})}

@@ -29,6 +29,7 @@ class Job:
         tokens: range of the tokens that the model knows; None if it looks none up.
         lower_is_better: names of further metrics that fall as the model improves.
         provenance: origin of the run, for the summary.
+        sweep: folder of the sweep that the run belongs to; None if there is no sweep.
         notes: lines for the user before the run starts.
     """
 
@@ -45,6 +46,7 @@ class Job:
     tokens: TokenRange | None = None
     lower_is_better: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Path | None = None
     notes: list[str] = field(default_factory=list)
 
     @property

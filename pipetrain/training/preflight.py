@@ -7,6 +7,7 @@ from pipetrain.executors.messages.transport import DeviceIdentity, transport_bet
 from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.callbacks import check_callbacks
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.checks.data import check_data
 from pipetrain.training.checks.model import check_model
@@ -24,6 +25,7 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         ConfigError: the first setting that cannot work.
     """
     lazy_compiler.install()
+    check_callbacks(settings)
     resume, resume_notes = find_checkpoint(settings, run)
     components = build(settings, resume)
     placement, labels, tokens = components.placement, components.labels, components.trial.tokens

@@ -20,6 +20,7 @@ from pipetrain.stage.base import Training
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
+from pipetrain.training.builders.callbacks import build_callbacks
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.builders.model import build_arithmetic
 from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
@@ -82,6 +83,8 @@ class TrainingSession:
                 rates_by_stage(training.rate, self.components.phases),
                 counts_tokens=counts_tokens(self.components.loss),
                 lower_is_better=self.components.metrics.lower_is_better,
+                sweep=job.sweep,
+                callbacks=build_callbacks(settings),
             )
             self.recorder = Recorder(recorded, progress, history, show)
             hooks = replace(hooks, on_step=self.recorder.step)
@@ -116,6 +119,16 @@ class TrainingSession:
         Raises:
             DivergedError: in the process of the last stage.
         """
+        try:
+            return self._train()
+        except DivergedError:
+            raise  # `diverge` ends the run
+        except BaseException as error:
+            if self.recorder is not None:
+                self.recorder.fail(error)
+            raise
+
+    def _train(self) -> dict[str, Any] | None:
         job, trainer, state, recorder = self._job, self.trainer, self.trainer.state, self.recorder
         if job.resume is not None:
             self._executor.hooks.on_progress(f"loading {job.resume.name}")
@@ -184,6 +197,6 @@ class TrainingSession:
         if self._trace is not None:
             self._trace.close()
             assemble(job.run, [job.placement.name(process) for process in range(job.placement.num_processes)])
-        recorder.close(result)
         summary.write(job.run, result)
+        recorder.close(result)
         return result

@@ -28,7 +28,7 @@ _FIXED = {
 """Settings that every continuation of a run keeps, and why."""
 
 _OF_NO_EFFECT = (
-    "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics",
+    "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics", "callbacks",
     "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
     "planner.repeats", "planner.bandwidth", "planner.cache",
 )  # fmt: skip

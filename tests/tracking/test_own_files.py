@@ -12,7 +12,7 @@ from pipetrain.tracking.files import finish_archiving, write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own
 
 PRECIOUS = "not to be overwritten"
-SHORT = ("train.epochs=1", "trace=true", "checkpoint.every_epochs=1")
+SHORT = ("train.epochs=1", "trace=true", "checkpoint.every_epochs=1", "log.to=[tensorboard,csv]")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def left(tmp_path_factory):
     run = tmp_path_factory.mktemp("left") / "run"
     assert carried_out(run, *SHORT) is ExitCode.COMPLETED
     directory = RunDirectory(run)
-    for path in (directory.log, directory.logs / "launcher.log", directory.failure_note(0)):
+    for path in (directory.log, directory.tracker_ids, directory.logs / "launcher.log", directory.failure_note(0)):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     (run / run_lock.NAME).touch()

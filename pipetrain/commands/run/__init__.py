@@ -108,7 +108,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             from joblib.externals.loky import get_reusable_executor
 
             get_reusable_executor().shutdown()  # else its processes outlive the command and hold its pipes
-        sweep.end()
+        sweep.end(interrupted=isinstance(sys.exception(), KeyboardInterrupt))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -212,8 +212,10 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     choices = choices_made(settings.runtime.choices)
     folder = Path(settings.runtime.output_dir)
     begun.append(folder)
-    code = run(config, choices, folder, OmegaConf.structured(settings))
-    if settings.mode is not RunMode.MULTIRUN:
+    is_swept = settings.mode is RunMode.MULTIRUN
+    folder_of_sweep = Path(settings.sweep.dir).absolute() if is_swept else None
+    code = run(config, choices, folder, OmegaConf.structured(settings), folder_of_sweep)
+    if not is_swept:
         return code, None
     sweep.add(settings, config, code)
     return code, objective_of(config, folder, code)

@@ -11,7 +11,10 @@ from pathlib import Path
 from pipetrain.errors import ConfigError, ExitCode
 
 AUTO = "train.batch_size=auto"
-_QUIET = ("eval.every_epochs=0", "checkpoint.every_epochs=0", "log.progress_seconds=0", "resume=null", "trace=false")
+_QUIET = (
+    "eval.every_epochs=0", "checkpoint.every_epochs=0", "log.progress_seconds=0", "resume=null", "trace=false",
+    "log.to=[]", "callbacks=[]",
+)  # fmt: skip
 
 
 def with_batch_size(words: Sequence[str]) -> list[str]:

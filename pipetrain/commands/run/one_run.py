@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from pipetrain.training.job import Job
 
 
-def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
+def run(
+    config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig, sweep: Path | None = None
+) -> ExitCode:
     """Carries out one run in its directory; returns its exit code. Errors are shown, so that a sweep continues.
+
+    `sweep` is the folder of the sweep that the run belongs to, if there is one.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
@@ -41,7 +45,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         try:
             check_writable(f"hydra.run.dir={folder}", folder)
-            job = prepared(composition, directory, lock)
+            job = prepared(composition, directory, lock, sweep=sweep)
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()

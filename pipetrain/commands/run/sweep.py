@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
+from pipetrain.api.one_run import end_in_mlflow
 from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
 from pipetrain.config.choices import with_own_names
@@ -30,6 +31,7 @@ from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own, runs_in
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import values_set
+from pipetrain.tracking.trackers.identity import MLFLOW_PARENT
 
 _ENDS = ".ends"
 _HYDRAS = "multirun.yaml"
@@ -78,16 +80,19 @@ def begin(folder: Path, objective: str | None) -> None:
     global _sweep
     _lock.callback(_remove_empty_sweep, folder)
     _lock.enter_context(locked(folder))
-    for name in (_HYDRAS, _ENDS):
+    for name in (_HYDRAS, _ENDS, MLFLOW_PARENT):
         check_own(folder / name)
     _lock.callback(shutil.rmtree, folder / _ENDS, ignore_errors=True)
     shutil.rmtree(folder / _ENDS, ignore_errors=True)  # of a sweep that was killed
     _sweep = Sweep(folder, objective)
 
 
-def end() -> None:
+def end(*, interrupted: bool = False) -> None:
     """Ends the sweep of this process, if there is one: frees the lock, and removes the files and an empty folder."""
     global _sweep
+    if _sweep is not None and (parent := _sweep.folder / MLFLOW_PARENT).is_file():
+        status = "failed" if exit_code(_sweep) else "completed"
+        end_in_mlflow(parent.read_text(encoding="utf-8"), "interrupted" if interrupted else status)
     _sweep = None
     _lock.close()
 

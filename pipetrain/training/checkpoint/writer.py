@@ -223,6 +223,11 @@ class BackgroundWriter:
             error, self._error = self._error, None
             raise error
 
+    @property
+    def succeeded(self) -> bool:
+        """True if no checkpoint is being written, and none failed that `check` has yet to report."""
+        return self._state is _IDLE and self._error is None
+
     def finish(self) -> None:
         """Waits until the checkpoint that is being written is complete; raises as `check`."""
         hooks = self._hooks

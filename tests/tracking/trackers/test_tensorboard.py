@@ -9,9 +9,10 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.backend_context import _sort_and_reduce_to_hparams_limit
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from pipetrain.tracking.records import stage_fields
+from pipetrain.tracking.callbacks import RunInfo
+from pipetrain.tracking.records import MetricsFile, stage_fields
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.tensorboard import TensorBoardWriter, results
+from pipetrain.tracking.trackers.tensorboard import TensorBoard
 
 STAGE = {
     "peak_memory_bytes": 2_000_000, "weight_bytes_peak": 400_000, "weight_versions_max": 2,
@@ -52,13 +53,19 @@ def run(tmp_path):
     return RunDirectory(tmp_path)
 
 
+def board_of(run, settings=None, choices=None, step=0):
+    board = TensorBoard()
+    board.on_start(RunInfo(run.path, settings or {}, choices or {}, step))
+    return board
+
+
 def test_board_has_only_what_each_stage_measured(run):
-    board = TensorBoardWriter(run, None)
-    board.add(interval(1, stage0_lr=0.25))
+    board = board_of(run)
+    board.on_record(interval(1, stage0_lr=0.25))
     unmeasured = {**STAGE, "activation_bytes_peak": None, "idle_share": None}
-    board.add({**EPOCH, **stage_fields([STAGE, unmeasured])})
-    board.add({"kind": "eval", "step": 2, "eval_s": 0.5, "eval_top1": 50.0})
-    board.close({"method": "gpipe"}, SUMMARY)
+    board.on_record({**EPOCH, **stage_fields([STAGE, unmeasured])})
+    board.on_record({"kind": "eval", "step": 2, "eval_s": 0.5, "eval_top1": 50.0})
+    board.on_end(SUMMARY)
     found = points(run)
     assert found["train/loss"] == [(1, 2.5)]
     assert (found["train/epoch_loss"], found["time/wall_s"]) == ([(2, 2.0)], [(2, 1.0)])
@@ -73,10 +80,10 @@ def test_board_has_only_what_each_stage_measured(run):
 
 
 def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
-    board = TensorBoardWriter(run, None)
-    board.start({"seed": 3}, rates_by_stage=False)
-    board.add({**EPOCH, **stage_fields([STAGE, STAGE])})
-    board.close({}, SUMMARY)
+    board = board_of(run, {"seed": 3})
+    board.on_record(interval(1))
+    board.on_record({**EPOCH, **stage_fields([STAGE, STAGE])})
+    board.on_end(SUMMARY)
     tags = [tag for tag in points(run) if re.fullmatch(charts(run)["activations_MB"], tag)]
     assert tags == ["activations_MB/stage0", "activations_MB/stage1"]
     (event,) = read(run).Tensors("config/text_summary")
@@ -84,13 +91,13 @@ def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
 
 
 def test_board_shows_each_replica_in_charts_of_its_stage(run):
-    board = TensorBoardWriter(run, None)
-    board.start({}, rates_by_stage=True)
+    board = board_of(run)
+    board.on_record(interval(1, stage0_lr=0.5))
     replicas = [{**STAGE, "idle_share": share, "forward_staleness": [k]} for k, share in enumerate((0.125, 0.375))]
-    board.add(
+    board.on_record(
         {"kind": "epoch", "step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, {**STAGE, "replicas": replicas}])}
     )
-    board.close({}, SUMMARY)
+    board.on_end(SUMMARY)
     found = points(run)
     assert [found[f"idle_share/stage1{replica}"] for replica in ("", "/replica0", "/replica1")] == [
         [(2, 0.25)], [(2, 0.125)], [(2, 0.375)],
@@ -103,17 +110,18 @@ def test_board_shows_each_replica_in_charts_of_its_stage(run):
 
 @pytest.mark.parametrize("rates_by_stage", [True, False])
 def test_learning_rates_by_stage_have_a_chart_if_any(run, rates_by_stage):
-    board = TensorBoardWriter(run, None)
-    board.start({}, rates_by_stage=rates_by_stage)
-    board.close({}, SUMMARY)
+    board = board_of(run)
+    board.on_record(interval(1, **({"stage0_lr": 0.5} if rates_by_stage else {})))
+    board.on_end(SUMMARY)
     assert ("stage_lr" in charts(run)) == rates_by_stage
     assert "idle_share" in charts(run)
 
 
 def test_hyperparameters_open_with_method_model_seed_and_rate(run):
-    board = TensorBoardWriter(run, None)
     first = {"method": "gpipe", "model": "lenet5", "optimizer.lr": 0.5, "partition.stages": 2, "seed": 1}
-    board.close({"checkpoint.at_start": False, "dataset": "mnist", **first, "train.epochs": 2}, SUMMARY)
+    choices = {"dataset": "mnist", "method": "gpipe", "model": "lenet5"}
+    sections = {"checkpoint": {"at_start": False}, "optimizer": {"lr": 0.5}, "partition": {"stages": 2}}
+    board_of(run, {**sections, "seed": 1, "train": {"epochs": 2}}, choices).on_end(SUMMARY)
     plugin = read(run).PluginTagToContent("hparams")
     experiment = HParamsPluginData.FromString(plugin["_hparams_/experiment"]).experiment
     _sort_and_reduce_to_hparams_limit(experiment)
@@ -123,8 +131,7 @@ def test_hyperparameters_open_with_method_model_seed_and_rate(run):
 
 
 def test_hyperparameters_come_with_all_results_of_the_run(run):
-    board = TensorBoardWriter(run, None)
-    board.close({"optimizer.lr": 0.5, "method": "gpipe"}, SUMMARY)
+    board_of(run, {"optimizer": {"lr": 0.5}}, {"method": "gpipe"}).on_end(SUMMARY)
     plugin = read(run).PluginTagToContent("hparams")
     set_values = HParamsPluginData.FromString(plugin["_hparams_/session_start_info"]).session_start_info.hparams
     assert (set_values["optimizer.lr"].number_value, set_values["method"].string_value) == (0.5, "gpipe")
@@ -137,30 +144,11 @@ def test_hyperparameters_come_with_all_results_of_the_run(run):
 
 
 def test_resumed_run_supersedes_the_points_behind_its_checkpoint(run):
-    for steps, purge, loss in (((1, 2, 3), None, 2.0), ((3, 4), 3, 1.0)):
-        board = TensorBoardWriter(run, purge)
+    for steps, start, loss in (((1, 2, 3), 0, 2.0), ((3, 4), 2, 1.0)):
+        file, board = MetricsFile(run, start), board_of(run, step=start)
         for step in steps:
-            board.add(interval(step, loss))
-        board.close({}, SUMMARY)
+            file.write(interval(step, loss))
+            board.on_record(interval(step, loss))
+        board.on_end(SUMMARY)
         time.sleep(1.1)  # event files are read in the order of their names, which count seconds
     assert points(run)["train/loss"] == [(1, 2.0), (2, 2.0), (3, 1.0), (4, 1.0)]
-
-
-def test_results_are_metrics_times_throughput_and_total_memory():
-    def stage(idle, count):
-        return {
-            "idle_share": idle, "weight_bytes_peak": count, "activation_bytes_peak": None, "peak_memory_bytes": count
-        }  # fmt: skip
-
-    found = results(
-        {
-            "steps": 4, "wall_s": 2.0, "train_s": 1.0, "eval_s": 0.5, "samples_per_second": 8.0,
-            "predicted_samples_per_second": None, "target": {"wall_s": 1.5}, "final": {"top1": 1.0}, "best": {},
-            "per_stage": [stage(0.0, 1_000_000), stage(0.5, 3_000_000)],
-        }
-    )  # fmt: skip
-    assert found == {
-        "final/top1": 1.0, "run/steps": 4, "run/wall_s": 2.0, "run/train_s": 1.0, "run/eval_s": 0.5,
-        "run/samples_per_second": 8.0, "run/target_s": 1.5, "run/idle_share": 0.25, "run/weights_MB": 4.0,
-        "run/memory_MB": 3.0,
-    }  # fmt: skip

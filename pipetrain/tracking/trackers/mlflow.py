@@ -1,0 +1,132 @@
+"""MLflow: a run in the store that `MLFLOW_TRACKING_URI` names, and a parent run for each sweep."""
+
+import fcntl
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from typing_extensions import override
+
+from pipetrain.tracking.callbacks import Callback, RunInfo
+from pipetrain.tracking.records import Record, read_records
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import values_set
+from pipetrain.tracking.trackers import identity
+from pipetrain.tracking.trackers.points import points_of, results
+
+_STATUS = {"completed": "FINISHED", "interrupted": "KILLED"}
+_METRICS, _PARAMS = 1000, 100
+"""Most metrics and most parameters that one request takes."""
+_SECONDS = 5.0
+"""Seconds between requests with metrics."""
+_SHOWN = {"interval": "train/loss", "epoch": "train/epoch_loss", "eval": "eval/loss"}
+"""Kind of a record -> a metric that all of them have."""
+
+
+class MLflow(Callback):
+    """Sends settings as parameters, numbers of records and results as metrics, and files as artifacts.
+
+    A resumed run continues the run whose id is in its directory, after the last step that it has of each kind.
+    """
+
+    @override
+    def on_start(self, run: RunInfo) -> None:
+        self._client = MlflowClient()
+        self._run = RunDirectory(run.directory)
+        self._metrics: list[Metric] = []
+        self._sent_at = time.monotonic()
+        known = self._continued(identity.stored_ids(self._run).get("mlflow"))
+        self._id, present = known or (self._created(run), {})
+        self._last = {kind: self._last_step(metric) if known else -1 for kind, metric in _SHOWN.items()}
+        tags = {**identity.tags_of(run.choices), "directory": str(run.directory)}
+        values = values_set(run.settings, run.choices).items()
+        params = [Param(name, str(value)) for name, value in values if name not in present]  # they cannot be changed
+        self._client.log_batch(self._id, tags=[RunTag(name, value) for name, value in tags.items()])
+        for first in range(0, len(params), _PARAMS):
+            self._client.log_batch(self._id, params=params[first : first + _PARAMS])
+        for record in read_records(self._run):  # of earlier parts of the run, perhaps not sent before they ended
+            self.on_record(record)
+
+    def _continued(self, known: str | None) -> tuple[str, dict[str, str]] | None:
+        """Id and parameters of an earlier part of the run, running again; None if this store has none."""
+        if known is None:
+            return None
+        try:
+            self._client.update_run(known, status="RUNNING")
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+        return known, self._client.get_run(known).data.params
+
+    def _created(self, run: RunInfo) -> str:
+        """Id of a new run, within that of the sweep if there is one."""
+        experiment = self._experiment()
+        parent = {} if run.sweep is None else {"mlflow.parentRunId": self._parent(run.sweep, experiment)}
+        created = self._client.create_run(experiment, tags=parent, run_name=identity.name_of(run.directory))
+        found: str = created.info.run_id
+        identity.store_ids(self._run, mlflow=found)
+        return found
+
+    def _experiment(self) -> str:
+        if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return chosen
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", identity.PROJECT)
+        if (found := self._client.get_experiment_by_name(name)) is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:  # another run has just created it
+                if (found := self._client.get_experiment_by_name(name)) is None:
+                    raise
+        return str(found.experiment_id)
+
+    def _parent(self, sweep: Path, experiment: str) -> str:
+        """Id of the sweep's run, which the first of its runs creates; they may be running side by side."""
+        with (sweep / identity.MLFLOW_PARENT).open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            if not (found := file.read()):
+                name, tags = identity.name_of(sweep), {"directory": str(sweep)}
+                found = str(self._client.create_run(experiment, tags=tags, run_name=name).info.run_id)
+                file.write(found)
+            return found
+
+    def _last_step(self, metric: str) -> int:
+        return max((each.step for each in self._client.get_metric_history(self._id, metric)), default=-1)
+
+    @override
+    def on_record(self, record: Record) -> None:
+        if record["step"] > self._last.get(record["kind"], -1):
+            self._add(record["step"], points_of(record))
+        if time.monotonic() - self._sent_at > _SECONDS:
+            self._send()
+
+    def _add(self, step: int, points: Mapping[str, float]) -> None:
+        now = int(time.time() * 1000)
+        self._metrics += [Metric(tag, value, now, step) for tag, value in points.items()]
+
+    def _send(self) -> None:
+        metrics, self._metrics = self._metrics, []
+        for first in range(0, len(metrics), _METRICS):
+            self._client.log_batch(self._id, metrics=metrics[first : first + _METRICS])
+        self._sent_at = time.monotonic()
+
+    @override
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        self._add(summary["steps"], results(summary))
+        self._send()
+        for file in identity.artifacts(self._run):
+            self._client.log_artifact(self._id, str(file))
+        end_run(self._id, summary["status"])
+
+
+def end_run(run_id: str, status: str) -> None:
+    """Ends a run, or that of a sweep, with a status of pipetrain's."""
+    client = MlflowClient()
+    client.set_tag(run_id, "status", status)
+    client.set_terminated(run_id, _STATUS.get(status, "FAILED"))

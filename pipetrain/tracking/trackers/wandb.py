@@ -1,0 +1,60 @@
+"""Weights & Biases: a run of a project; the sweep, if there is one, is its group."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import wandb
+from typing_extensions import override
+
+from pipetrain.tracking.callbacks import Callback, RunInfo
+from pipetrain.tracking.records import Record, read_records
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import values_set
+from pipetrain.tracking.trackers import identity
+from pipetrain.tracking.trackers.points import points_of, results
+
+
+class WandB(Callback):
+    """Logs numbers of records over their `step`, with the settings as config and the results as summary.
+
+    A resumed run continues the run whose id is in its directory.
+    """
+
+    @override
+    def on_start(self, run: RunInfo) -> None:
+        self._directory = RunDirectory(run.directory)
+        defaults = {"WANDB_PROJECT": identity.PROJECT, "WANDB_NAME": identity.name_of(run.directory)}
+        if run.sweep is not None:
+            defaults["WANDB_RUN_GROUP"] = identity.name_of(run.sweep)
+        given = {name: value for name, value in defaults.items() if name not in os.environ}
+        known = identity.stored_ids(self._directory).get("wandb")
+        self._run = wandb.init(
+            project=given.get("WANDB_PROJECT"),
+            name=given.get("WANDB_NAME"),
+            group=given.get("WANDB_RUN_GROUP"),
+            id=known,
+            resume="allow",
+            reinit="create_new",
+            config=values_set(run.settings, run.choices),
+            allow_val_change=True,
+            tags=[f"{name}:{value}" for name, value in identity.tags_of(run.choices).items()],
+        )
+        identity.store_ids(self._directory, wandb=self._run.id)
+        self._run.define_metric("*", step_metric="step")  # W&B's own steps count calls
+        for record in () if known else read_records(self._directory):  # of the run that this one resumes
+            self.on_record(record)
+
+    @override
+    def on_record(self, record: Record) -> None:
+        if points := points_of(record):
+            self._run.log({"step": record["step"], **points})
+
+    @override
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        self._run.summary.update({"status": summary["status"], **results(summary)})
+        artifact = wandb.Artifact(f"run-{self._run.id}", type="run")
+        for file in identity.artifacts(self._directory):
+            artifact.add_file(str(file))
+        self._run.log_artifact(artifact)
+        self._run.finish(exit_code=int(summary["status"] != "completed"))

@@ -1,0 +1,57 @@
+"""The callbacks of a run: its trackers, then those of `callbacks`."""
+
+from pipetrain.config.instantiate import Target
+from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import did_you_mean
+from pipetrain.errors import ConfigError
+from pipetrain.libraries.imports import require
+from pipetrain.tracking.callbacks import METHODS, Callback
+
+_TRACKERS = {
+    "tensorboard": "tensorboard.TensorBoard",
+    "csv": "csv_file.CsvFile",
+    "mlflow": "mlflow.MLflow",
+    "wandb": "wandb.WandB",
+}
+_EXTRAS = ("mlflow", "wandb")
+"""Trackers that are the name of an optional package and of the extra that installs it."""
+
+
+def check_callbacks(settings: Settings) -> None:
+    """Checks that a run has what its trackers and callbacks need, without building any.
+
+    Raises:
+        ConfigError: a package is missing, or a target of `callbacks` is no callback or does not take its options.
+    """
+    for name in settings.log.to:
+        if name in _EXTRAS:
+            require(f"log.to=[{name}]", (name,), name)
+    for target in settings.callbacks:
+        _check(target)
+
+
+def _check(target: Target) -> None:
+    target.check()
+    kind, named = target.located(), f"{target.section}._target_={target.path}"
+    if not (isinstance(kind, type) and issubclass(kind, Callback)):
+        raise ConfigError(f"{named}: must be a subclass of pipetrain.Callback")
+    if all(getattr(kind, name) is getattr(Callback, name) for name in METHODS):
+        wrong = next((name for name in vars(kind) if name.startswith("on_")), "")
+        meant = did_you_mean(wrong, METHODS) if wrong else ""
+        raise ConfigError(f"{named}: overrides no method of pipetrain.Callback, such as on_step{meant}")
+    missing = [name for name in target.parameters(required=True) if name not in target.options]
+    if missing:
+        options = ", ".join(f"{name}: VALUE" for name in missing)
+        raise ConfigError(f"{named}: needs {', '.join(missing)}; write {{_target_: {target.path}, {options}}}")
+
+
+def build_callbacks(settings: Settings) -> dict[str, Callback]:
+    """The callbacks by the setting that names each.
+
+    Raises:
+        ConfigError: a constructor raised an exception.
+    """
+    folder = "pipetrain.tracking.trackers"
+    targets = {f"log.to=[{name}]": Target("log.to", f"{folder}.{_TRACKERS[name]}", {}) for name in settings.log.to}
+    targets |= {f"{target.section}._target_={target.path}": target for target in settings.callbacks}
+    return {name: target.build() for name, target in targets.items()}

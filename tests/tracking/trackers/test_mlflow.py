@@ -1,0 +1,108 @@
+"""Runs in MLflow, read back through its client from a database on the disk."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support import cli
+
+pytest.importorskip("mlflow", reason="MLflow is not installed")
+from mlflow.tracking import MlflowClient
+
+OWN = "support.own_callbacks"
+WORDS = (
+    "model=lenet5", "dataset.limit=160", "train.batch_size=32", "threads=1", "partition.stages=2", "log.to=[mlflow]",
+)  # fmt: skip
+SIMULATED = (*WORDS, "executor=simulated")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A client of a new database, which runs in `tmp_path` use, too."""
+    uri = f"sqlite:///{tmp_path}/store.db"
+    for name, value in {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return MlflowClient(uri)
+
+
+def runs(store, experiment="pipetrain"):
+    """Name -> run."""
+    found = store.search_runs([store.get_experiment_by_name(experiment).experiment_id])
+    return {run.info.run_name: run for run in found}
+
+
+def steps(store, run, metric):
+    return [(each.step, each.value) for each in store.get_metric_history(run.info.run_id, metric)]
+
+
+def artifacts(store, run):
+    return {each.path for each in store.list_artifacts(run.info.run_id)}
+
+
+def test_run_has_parameters_metrics_tags_and_artifacts(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    cli.run(tmp_path / "run", *WORDS, "train.epochs=2", "method=pipeoptim")
+    (name, run), *others = runs(store, "mine").items()
+    records, summary = cli.records(tmp_path / "run"), cli.summary(tmp_path / "run")
+    assert (name, others, run.info.status) == ("run", [], "FINISHED")
+    assert run.data.params.items() >= {"method": "pipeoptim", "partition.stages": "2", "train.epochs": "2"}.items()
+    assert run.data.tags.items() >= {
+        "method": "pipeoptim", "model": "lenet5", "status": "completed", "directory": str(tmp_path / "run")
+    }.items()  # fmt: skip
+    for kind, field, metric in (
+        ("interval", "loss", "train/loss"), ("interval", "samples_per_second", "throughput/samples_per_second"),
+        ("epoch", "loss", "train/epoch_loss"), ("epoch", "stage1_idle_share", "idle_share/stage1"),
+        ("eval", "eval_top1", "eval/top1"),
+    ):  # fmt: skip
+        assert steps(store, run, metric) == [(each["step"], each[field]) for each in records if each["kind"] == kind]
+    assert steps(store, run, "final/top1") == [(10, summary["final"]["top1"])]
+    assert steps(store, run, "run/samples_per_second") == [(10, summary["samples_per_second"])]
+    assert artifacts(store, run) == {"summary.json", "config.yaml"}
+    path = store.download_artifacts(run.info.run_id, "summary.json", str(tmp_path))
+    assert json.loads(Path(path).read_text()) == summary
+
+
+@pytest.mark.slow
+def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
+    kill = f"callbacks=[{{_target_: {OWN}.Killing, step: 7, file: {tmp_path}/killed}}]"
+    longer = (*WORDS, "train.epochs=3", "checkpoint.every_steps=3")
+    cli.fails(tmp_path / "run", *longer, kill, message="stage 1 failed: killed by SIGKILL")
+    (killed,) = runs(store).values()
+    assert (killed.info.status, killed.data.tags["status"]) == ("FAILED", "failed")
+    # in another directory, from the checkpoint of step 6
+    cli.run(tmp_path / "again", *longer, f"resume={tmp_path}/run")
+    (run,) = runs(store).values()
+    assert (run.info.run_id, run.info.status) == (killed.info.run_id, "FINISHED")
+    assert run.data.tags["directory"] == str(tmp_path / "again")
+    assert [step for step, _ in steps(store, run, "train/loss")] == list(range(1, 16))
+    assert [step for step, _ in steps(store, run, "eval/loss")] == [5, 10, 15]
+    # other settings are another run, with the steps before the checkpoint
+    cli.run(tmp_path / "other", *longer, f"resume={tmp_path}/run", "optimizer.lr=0.01")
+    both = runs(store)
+    assert set(both) == {"run", "other"}
+    assert [step for step, _ in steps(store, both["other"], "train/loss")] == list(range(1, 16))
+
+
+@pytest.mark.slow
+def test_runs_of_a_sweep_have_a_parent(store, tmp_path):
+    words = ("run", "--multirun", "method=gpipe,pipedream", *SIMULATED, "train.epochs=1", "hydra.sweep.dir=sweep")
+    done = cli.pipetrain(*words, "optimizer.lr=0.05,1e9", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    found = runs(store)
+    parent = found.pop("sweep")
+    assert len(found) == 4
+    assert {run.data.tags["mlflow.parentRunId"] for run in found.values()} == {parent.info.run_id}
+    assert sorted(run.info.status for run in found.values()) == ["FAILED", "FAILED", "FINISHED", "FINISHED"]
+    assert (parent.info.status, parent.data.tags["status"]) == ("FAILED", "failed")
+    assert "sweep/0_gpipe_lr=0.05" in found
+
+
+@pytest.mark.usefixtures("store")
+def test_store_that_cannot_be_reached_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    done = cli.run(tmp_path / "run", *SIMULATED, "train.max_steps=2")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("pipetrain: warning")]
+    assert line.startswith("pipetrain: warning: log.to=[mlflow]: on_start raised MlflowException: ")
+    assert cli.summary(tmp_path / "run")["status"] == "completed"
