@@ -14,7 +14,7 @@ from torch import nn
 from typing_extensions import override
 
 from pipetrain.api.finished_run import Run
-from pipetrain.api.one_run import carried_out, newest_step, prepared
+from pipetrain.api.one_run import carried_out, end_in_mlflow, newest_step, prepared
 from pipetrain.api.surroundings import kept, logged
 from pipetrain.api.sweep_folder import folder_name
 from pipetrain.config.composition import Composition, combinations, overrides_of, settings_of, with_choices_of
@@ -27,6 +27,7 @@ from pipetrain.tracking import summary
 from pipetrain.tracking.files import new_folder
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
+from pipetrain.tracking.trackers.identity import MLFLOW_PARENT
 
 
 def run(
@@ -39,8 +40,8 @@ def run(
 ) -> Run:
     """Trains a model as `pipetrain run` does, and returns the results; a run that diverges has them, too.
 
-    Objects replace the targets of sections, and are copied, except the data set. A model that is given begins with its
-    own weights; the seed draws those of others.
+    Objects replace the targets of sections, and are copied, except data sets and callbacks. A model that is given
+    begins with its own weights; the seed draws those of others.
 
     Args:
         words: settings and choices of the command line, such as `["method=pipedream", "train.epochs=3"]`.
@@ -49,7 +50,8 @@ def run(
         config_dir: folder of choices of your own, as `--config-dir`.
         objects: `model` (a module or a `LayerChain`), `dataset` (an object with `train` and `eval`), `method`,
             `schedule`, `partition`, `loss`, `optimizer` (a function of parameters), `lr_schedule` (a
-            `LearningRateSchedule`, or a function of an optimizer), `metrics` (a mapping of names to metrics).
+            `LearningRateSchedule`, or a function of an optimizer), `metrics` (a mapping of names to metrics),
+            `callbacks` (a list of `Callback`s).
 
     Raises:
         ConfigError: a setting or an object cannot work; no process was started, and no file overwritten.
@@ -132,8 +134,8 @@ def sweep(
         for composition in composed:
             settings_of(composition.config, composition.choices)
         folder = _folder(composed[0], "sweep", path)
-        runs, table = [], []
-        with locked(folder):
+        runs, table = list[Run](), []
+        with locked(folder), _mlflow_parent_ended(folder, runs):
             for number, (chosen, composition) in enumerate(zip(combined, composed, strict=True)):
                 differing = sorted(chosen[i] for i in varied)
                 if progress:
@@ -186,11 +188,13 @@ def _folder(composition: Composition, kind: str, path: str | Path | None) -> Pat
     return Path(composition.hydra[kind].dir if path is None else path).absolute()
 
 
-def _carried_out(composition: Composition, folder: Path, objects: Mapping[str, Any], *, progress: bool) -> Run:
+def _carried_out(
+    composition: Composition, folder: Path, objects: Mapping[str, Any], *, progress: bool, sweep: Path | None = None
+) -> Run:
     run = RunDirectory(folder)
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         lock.callback(run.remove_if_empty)  # once the lock is free
-        job = prepared(composition, run, lock, objects, shows=progress)
+        job = prepared(composition, run, lock, objects, sweep=sweep, shows=progress)
         interruption.check()
         left: Mapping[str, Any] = {}
         if not job.finished:
@@ -207,12 +211,24 @@ def _of_sweep(composition: Composition, folder: Path, objects: Mapping[str, Any]
     """A run whose failure does not end the sweep."""
     try:
         with _own_errors():
-            return _carried_out(composition, folder, objects, progress=progress)
+            return _carried_out(composition, folder, objects, progress=progress, sweep=folder.parent)
     except (ConfigError, DataError, RunError) as error:
         if progress:
             report_error(error, ExitCode.FAILED)
         left = summary.read(RunDirectory(folder)) or {"status": "refused", "reason": message(error)}
         return Run(folder, left, objects, _trusted=True)
+
+
+@contextlib.contextmanager
+def _mlflow_parent_ended(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
+    """Around a sweep: the run of MLflow that is the parent of its runs, if there is one, ends with it."""
+    status = "interrupted"
+    try:
+        yield
+        status = "completed" if all(each.status == "completed" for each in runs) else "failed"
+    finally:
+        if (parent := folder / MLFLOW_PARENT).is_file():
+            end_in_mlflow(parent.read_text(encoding="utf-8"), status)
 
 
 def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,14 +23,21 @@ SECTIONS = (
     "model", "dataset", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "callbacks",
 )  # fmt: skip
 """Sections for which an object can be given; `metrics` takes a mapping of names to objects, `callbacks` a list."""
+_COLLECTIONS: Mapping[str, tuple[Any, str]] = {
+    "metrics": (Mapping, "a mapping of names to objects"),
+    "callbacks": (list | tuple, "a list of objects"),
+}
 _FUNCTIONS = ("optimizer", "lr_schedule")
 """Sections that take a function, which is called with parameters or an optimizer."""
+_NOT_COPIED = ("dataset", "callbacks")
 _OF_NO_OBJECT = {each.name for each in fields(ModelConfig)} - {"untie", "output"}
 
 
 @dataclass(frozen=True)
 class GivenObject(Target):
-    """An object in place of a target. `build` returns a copy, but the data set itself, or calls the function.
+    """An object in place of a target. `build` returns a copy, but of data sets and callbacks the object itself.
+
+    Of an optimizer or a learning-rate schedule it returns the result of the function that was given.
 
     Attributes:
         value: the object.
@@ -46,7 +53,7 @@ class GivenObject(Target):
             if args:
                 options = {**self.options, **extra}
                 return value(*args, **{name: each for name, each in options.items() if self._takes(name)})
-            return value if self.section == "dataset" else copy.deepcopy(value)
+            return value if self.section.startswith(_NOT_COPIED) else copy.deepcopy(value)
         except ConfigError:
             raise
         except Exception as error:  # of the object's own code
@@ -134,24 +141,30 @@ def by_section(given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in SECTIONS:
             meant = did_you_mean(name, SECTIONS) or f"; objects are given as {', '.join(SECTIONS)}"
             raise ConfigError(f"{name}=...: not a section that takes an object{meant}")
-        if isinstance(value, str) or (name == "metrics" and not isinstance(value, Mapping | None)):
-            wanted = "a mapping of names to objects" if name == "metrics" else "an object"
+        kind, wanted = _COLLECTIONS.get(name, (object, "an object"))
+        if isinstance(value, str) or not isinstance(value, kind | None):
             raise ConfigError(f"{name}={value!r}: {wanted} is needed; choices and settings are words: '{name}=...'")
-        objects |= (
-            {f"{name}.{key}": each for key, each in (value or {}).items()} if name == "metrics" else {name: value}
-        )
+        if name == "metrics":
+            objects |= {f"metrics.{key}": each for key, each in (value or {}).items()}
+        elif name == "callbacks":
+            objects |= {f"callbacks[{number}]": each for number, each in enumerate(value or ())}
+        else:
+            objects[name] = value
     return {name: value for name, value in objects.items() if value is not None}
 
 
 def custom_choices(objects: Mapping[str, Any], chosen: Collection[str]) -> list[str]:
     """Words such as `model=custom`, for objects whose group is not among the chosen ones, whose defaults they keep."""
-    groups = (name for name in objects if name != "partition" and not name.startswith("metrics."))
+    groups = (name for name in objects if name != "partition" and not name.startswith(tuple(_COLLECTIONS)))
     return [f"{group}=custom" for group in groups if group not in chosen]
 
 
 def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[str]) -> None:
     """Puts the names of the objects' classes in place of targets, and of their options that are not `named`."""
     for section, value in objects.items():
+        if section.startswith("callbacks"):  # in addition to those of the configuration
+            config.callbacks = [*config.callbacks, {TARGET: f"{OBJECT}{_name_of(value)}"}]
+            continue
         group, _, metric = section.partition(".")
         former = config[group].get(metric) if metric else config[group]
         if not metric and TARGET not in list(former):
@@ -183,6 +196,12 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
         value = objects[target.section]
         return GivenObject(target.section, f"{OBJECT}{_name_of(value)}", target.options, value)
 
+    callbacks = iter([value for section, value in objects.items() if section.startswith("callbacks")])
+    given_callbacks = tuple(
+        GivenObject(each.section, each.path, {}, next(callbacks)) if each.path.startswith(OBJECT) else each
+        for each in settings.callbacks
+    )
+    left = {section: value for section, value in left.items() if not section.startswith("callbacks")}
     result = replace(
         settings,
         dataset=replace(settings.dataset, target=given(settings.dataset.target)),
@@ -193,6 +212,7 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
         lr_schedule=given(settings.lr_schedule),
         loss=given(settings.loss),
         metrics={name: replace(each, target=given(each.target)) for name, each in settings.metrics.items()},
+        callbacks=given_callbacks,
     )
     if left:
         raise ConfigError(f"{', '.join(left)}: `phases` takes all of its own; leave this object out, or the phases")

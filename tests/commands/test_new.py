@@ -118,6 +118,7 @@ class Environment:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a dozen commands, each of which imports torch
 @pytest.mark.parametrize(
     ("kind", "editable"), [("method", True), ("schedule", False), ("model", False), ("dataset", True)]
 )
@@ -147,6 +148,7 @@ def test_installed_package_trains_and_passes_its_test(tmp_path, kind, editable):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # mypy reads torch
 def test_packages_pass_lint_and_type_checks(inside):
     for kind in RUN:
         assert cli.carry_out(["new", kind, f"{kind}-of-a-rather-long-name"]) == 0

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import shlex
-import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path

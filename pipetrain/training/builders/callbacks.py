@@ -32,7 +32,8 @@ def check_callbacks(settings: Settings) -> None:
 
 def _check(target: Target) -> None:
     target.check()
-    kind, named = target.located(), f"{target.section}._target_={target.path}"
+    found, named = target.located(), target.setting
+    kind = type(found) if isinstance(found, Callback) else found
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise ConfigError(f"{named}: must be a subclass of pipetrain.Callback")
     if all(getattr(kind, name) is getattr(Callback, name) for name in METHODS):
@@ -53,5 +54,5 @@ def build_callbacks(settings: Settings) -> dict[str, Callback]:
     """
     folder = "pipetrain.tracking.trackers"
     targets = {f"log.to=[{name}]": Target("log.to", f"{folder}.{_TRACKERS[name]}", {}) for name in settings.log.to}
-    targets |= {f"{target.section}._target_={target.path}": target for target in settings.callbacks}
+    targets |= {target.setting: target for target in settings.callbacks}
     return {name: target.build() for name, target in targets.items()}
