@@ -176,6 +176,7 @@ def test_json_has_the_metrics_in_full():
         "model": "lenet5",
         "dataset": "mnist",
         "samples": 10000,
+        "weights": None,
         "metrics": {"loss": 1.29317, "top1": 56.5625},
         "signatures": {},
     }
