@@ -2,16 +2,14 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import torch
 from omegaconf import OmegaConf
 from torch import nn
-from typing_extensions import override
 
 from pipetrain.api.finished_run import Run
 from pipetrain.api.one_run import carried_out, end_in_mlflow, newest_step, prepared
@@ -67,32 +65,18 @@ def run(
         return _carried_out(composition, _folder(composition, "run", path), given, progress=progress)
 
 
-@dataclass(frozen=True)
-class Sweep(Sequence[Run]):
-    """The runs of a sweep, in the order of the command.
+class Sweep(list[Run]):
+    """The runs of a sweep, in the order of the command, also those that were refused or failed.
 
     Attributes:
         path: the folder of all runs, which `pipetrain report runs` compares.
-        runs: also those that were refused or failed, whose `summary` has the `reason`.
         table: a row of each run, which `pandas.DataFrame` takes: its folder, the settings that vary, its status, and
             metrics such as `final_top1` and `best_top1`.
     """
 
-    path: Path
-    runs: Sequence[Run]
-    table: Sequence[Mapping[str, Any]] = field(repr=False)
-
-    @overload
-    def __getitem__(self, index: int) -> Run: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Run]: ...
-    @override
-    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
-        return self.runs[index]
-
-    @override
-    def __len__(self) -> int:
-        return len(self.runs)
+    def __init__(self, path: Path, runs: Iterable[Run], table: list[dict[str, Any]]) -> None:
+        super().__init__(runs)
+        self.path, self.table = path, table
 
 
 def sweep(
