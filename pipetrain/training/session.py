@@ -22,7 +22,12 @@ from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.builders.model import build_arithmetic
-from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
+from pipetrain.training.builders.optimizer import (
+    build_rate,
+    build_torch_optimizer,
+    parameter_groups,
+    rates_by_stage,
+)
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.progress import TrainingState
 from pipetrain.training.checkpoint_saver import CheckpointSaver
@@ -67,6 +72,7 @@ class TrainingSession:
             seed=settings.seed,
             device=device,
             arithmetic=build_arithmetic(settings.train),
+            groups=partial(parameter_groups, settings.optimizer),
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.choices import choices_of
 from pipetrain.config.composition import check_hydra, composed, settings_of
-from pipetrain.config.settings import OptimizerSettings
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.settings import OptimizerSettings
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 

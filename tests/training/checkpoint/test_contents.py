@@ -8,7 +8,7 @@ from support.worker_pool import job, simulated
 from torch import nn
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.settings import OptimizerSettings
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
 from pipetrain.training.builders.data import build_data
