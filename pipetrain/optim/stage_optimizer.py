@@ -88,8 +88,7 @@ class StageOptimizer:
         """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""
         if not optimizer.defaults.get("fused"):
             return [list(gradients)]
-        moving = {name for settings, names in self._groups if settings.get("momentum") for name in names}
-        first = {name for name in moving if "momentum_buffer" not in optimizer.state[self.parameters[name]]}
+        first = {name for name in gradients if "momentum_buffer" not in optimizer.state[self.parameters[name]]}
         parts = ([name for name in gradients if (name in first) is new] for new in (True, False))
         return [names for names in parts if names]
 
