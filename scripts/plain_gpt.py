@@ -21,7 +21,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.training.builders.data import Data, build_data
 from pipetrain.training.builders.model import build_model
-from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer
+from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer, parameter_groups
 from pipetrain.training.timetable import timetable_of
 
 _CALLED = ("dataset", "model", "optimizer", "lr_schedule")
@@ -46,8 +46,11 @@ def trained(settings: Settings, data: Data) -> torch.nn.Module:
     timetable = timetable_of(settings, len(data.train))
     rate = build_rate(settings, timetable)
     model = build_model(settings, data.dataset).module
-    optimizer = build_torch_optimizer(settings.optimizer, list(model.parameters()))
-    base = optimizer.param_groups[0]["lr"]
+    groups = parameter_groups(settings.optimizer, dict(model.named_parameters()))
+    optimizer = build_torch_optimizer(settings.optimizer, groups)
+    base = optimizer.defaults["lr"]
+    for group in optimizer.param_groups:
+        group["lr"] = base * group.get("lr_scale", 1.0)
     schedule = LambdaLR(optimizer, lambda step: rate(step) / base)
     for step in range(timetable.total_steps):
         epoch, index = divmod(step, len(data.train))

@@ -23,13 +23,13 @@ from pipetrain.config.choices import with_own_names
 from pipetrain.config.installed import register_configuration
 from pipetrain.config.instantiate import Target
 from pipetrain.config.moved import with_present_paths
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.phases import check_read, expand_phases, phases_of
 from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, leaves, schema
 from pipetrain.config.settings import (
     DatasetSettings,
     MetricSettings,
     ModelSettings,
-    OptimizerSettings,
     ReplicaSettings,
     Settings,
 )

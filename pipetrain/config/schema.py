@@ -71,6 +71,8 @@ class UpdateConfig:
     """Learning rate, which lr_schedule scales; every choice except custom sets one."""
     clip_norm: float | None = None
     """Largest norm of gradients: over synchronous stages with equal replicas together, else of each; null: no limit."""
+    groups: Any = None  # a list or null
+    """Parameters with other options, such as [{max_dims: 1, weight_decay: 0}]: docs/optimizers.md; null: none."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Self
 from omegaconf import MISSING
 
 from pipetrain.config.instantiate import Target
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.schema import (
     TARGET,
@@ -24,22 +25,10 @@ from pipetrain.config.schema import (
     TrainConfig,
 )
 from pipetrain.errors import ConfigError, as_configured, check_flag, check_whole, is_whole
-from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE
 
 _METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _OTHERS = ("loss", "perplexity", "s")
 """Names that records give to other numbers of an evaluation."""
-_OPTIMIZER_RANGES = {
-    "momentum": BELOW_ONE,
-    "dampening": SHARE,
-    "alpha": BELOW_ONE,
-    "weight_decay": NOT_NEGATIVE,
-    "eps": NOT_NEGATIVE,
-    "lr_decay": NOT_NEGATIVE,
-    "momentum_decay": NOT_NEGATIVE,
-    "initial_accumulator_value": NOT_NEGATIVE,
-}
-_OPTIMIZER_FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,53 +99,6 @@ class ModelSettings:
         check_flag("model.untie", section["untie"])
         output = section["output"]
         return cls(Target.of("model", options), section["untie"], None if output is None else str(output))
-
-
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """An optimizer: its target is a class of torch.optim, which the parameters of a stage are given to.
-
-    Attributes:
-        lr: the rate that the learning-rate schedule scales; None if unset.
-        clip_norm: the norm that gradients are clipped to; None for no clipping.
-    """
-
-    target: Target
-    lr: float | None
-    clip_norm: float | None
-
-    @classmethod
-    def of(cls, section: Mapping[str, Any]) -> Self:
-        """The settings of the section `optimizer`.
-
-        Raises:
-            ConfigError: there is no target, or a number is out of its range.
-        """
-        options = {key: value for key, value in section.items() if key not in ("lr", "clip_norm")}
-        lr, clip_norm = section["lr"], section["clip_norm"]
-        if clip_norm is not None:
-            POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
-        target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
-        _check_optimizer(target)
-        return cls(target, lr, clip_norm)
-
-
-def _check_optimizer(target: Target) -> None:
-    """Checks the options of an optimizer; of one outside of torch, which may mean something else, only `lr`."""
-    if target.options.get("lr") is not None:
-        POSITIVE.check("optimizer.lr", target.options["lr"])
-    for name, value in target.options.items() if target.path.startswith("torch.optim.") else ():
-        setting = f"optimizer.{name}"
-        if name in _OPTIMIZER_FLAGS:
-            check_flag(setting, value)
-        elif name in _OPTIMIZER_RANGES:
-            _OPTIMIZER_RANGES[name].check(setting, value)
-        elif name == "betas" and (
-            not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)
-        ):
-            raise ConfigError(
-                f"{setting}={as_configured(value)}: two numbers of at least 0 and below 1, such as [0.9,0.999]"
-            )
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ class ParameterStage(BaseStage):
         # most stages of a deep pipeline are empty, and need not look through the whole model
         held = module if names else nn.Module()
         parameters = {name: parameter for name, parameter in held.named_parameters() if name in names}
-        super().__init__(index, parameters, training)
         self.full_names = dict(names)
+        super().__init__(index, parameters, training)
         # one stage answers for what the whole model carries
         self.carried = module.carried if index == 0 else RecurrentState({})
         self._buffers = {name: buffer for name, buffer in held.named_buffers() if name in names}

@@ -46,11 +46,13 @@ class SpecTrain(Method):
     def check_optimizer(self, optimizer: "Optimizer") -> None:
         from torch.optim import SGD
 
-        settings = optimizer.defaults
-        if type(optimizer) is not SGD or not settings["momentum"] or settings["nesterov"] or settings["maximize"]:
+        for settings in optimizer.param_groups:
+            if type(optimizer) is SGD and settings["momentum"] and not (settings["nesterov"] or settings["maximize"]):
+                continue
             extra = ", nesterov=true" if settings.get("nesterov") else ""
             kind = f"{type(optimizer).__name__} (momentum={settings.get('momentum', 'none')}{extra})"
+            some = "" if settings is optimizer.param_groups[0] else " of some parameters"
             raise ConfigError(
-                f"method=spectrain predicts with the momentum buffer of plain SGD, and the optimizer is {kind}; use "
-                "optimizer=sgdm, or method=pipeoptim, which predicts with other optimizers too"
+                f"method=spectrain predicts with the momentum buffer of plain SGD, and the optimizer{some} is {kind}; "
+                "use optimizer=sgdm, or method=pipeoptim, which predicts with other optimizers too"
             )

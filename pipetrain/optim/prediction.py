@@ -186,9 +186,10 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
             f"it; {_WITHOUT}"
         )
     for variant in _VARIANTS:
-        if owner in DELTA_RULES and optimizer.defaults.get(variant):
+        if owner in DELTA_RULES and any(group.get(variant) for group in optimizer.param_groups):
+            where = "optimizer." if optimizer.defaults.get(variant) else "optimizer.groups: "
             raise ConfigError(
-                f"optimizer.{variant}=true has no prediction rule; plain {_NAMES} have one (optimizer.{variant}=false)"
+                f"{where}{variant}=true has no prediction rule; plain {_NAMES} have one ({where}{variant}=false)"
             )
     return rule
 

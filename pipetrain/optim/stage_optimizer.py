@@ -1,6 +1,7 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from pipetrain.device_queue import together
 from pipetrain.errors import ConfigError
-from pipetrain.optim.prediction import LAST_GRADIENT, State, delta_rule, known_rule
+from pipetrain.optim.prediction import LAST_GRADIENT, Settings, State, delta_rule, known_rule
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
@@ -20,19 +21,34 @@ _NUMBERS = ("step", "mu_product")
 class StageOptimizer:
     """Applies one minibatch's gradient to a stage's parameters, of which there may be none, and predicts the next step.
 
+    Each of torch's parameter groups has its own settings. `lr_scale`, if it is among them, multiplies the rate.
+
+    Args:
+        build: makes torch's optimizer.
+        parameters: by name.
+        rate: learning rate of each update.
+        groups: what `build` is called with, such as torch's parameter groups; None: a list of the parameters.
+
     Attributes:
         scale: factor of a method on the rate of update k.
     """
 
     def __init__(
         self,
-        build: Callable[[list[nn.Parameter]], Optimizer],
+        build: Callable[[list[Any]], Optimizer],
         parameters: Mapping[str, nn.Parameter],
         rate: Rate,
+        groups: list[Any] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
-        self.optimizer = build(list(self.parameters.values())) if self.parameters else None
+        self.optimizer = build(groups or list(self.parameters.values())) if self.parameters else None
+        names = {parameter: name for name, parameter in self.parameters.items()}
+        self._groups: list[tuple[Settings, list[str]]] = [
+            (group, [names[parameter] for parameter in group["params"] if parameter in names])
+            for group in (self.optimizer.param_groups if self.optimizer is not None else ())
+        ]
+        """Settings of each of torch's parameter groups, and the names of its parameters."""
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
         self.updates = 0
@@ -42,14 +58,20 @@ class StageOptimizer:
 
     @property
     def next_learning_rate(self) -> float:
-        """The learning rate of the stage's next update."""
+        """The learning rate of the stage's next update, without the factors of parameter groups."""
         return self.rate(self.updates) * self.scale(self.updates)
+
+    @property
+    def next_learning_rates(self) -> dict[str, float]:
+        """Name -> learning rate of the next update of each parameter."""
+        rate = self.next_learning_rate
+        return {name: rate * _lr_scale(settings) for settings, names in self._groups for name in names}
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """One update; a parameter without a gradient is skipped, as in plain torch training."""
         if self.optimizer is not None:
             for group in self.optimizer.param_groups:
-                group["lr"] = self.next_learning_rate
+                group["lr"] = self.next_learning_rate * _lr_scale(group)
             last_gradients = self._last_gradients(self.optimizer, gradients)
             for names in self._together(self.optimizer, gradients):
                 for name in names:
@@ -64,10 +86,10 @@ class StageOptimizer:
 
     def _together(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> list[list[str]]:
         """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""
-        if not (optimizer.defaults.get("fused") and optimizer.defaults.get("momentum")):
+        if not optimizer.defaults.get("fused"):
             return [list(gradients)]
-        later = {name: "momentum_buffer" in optimizer.state[self.parameters[name]] for name in gradients}
-        parts = ([name for name in gradients if later[name] is moved] for moved in (False, True))
+        first = {name for name in gradients if "momentum_buffer" not in optimizer.state[self.parameters[name]]}
+        parts = ([name for name in gradients if (name in first) is new] for new in (True, False))
         return [names for names in parts if names]
 
     def keep_last_gradients(self, *, enabled: bool) -> None:
@@ -81,15 +103,15 @@ class StageOptimizer:
         """The part of these gradients that the prediction rule needs, as they are before the update."""
         if not self._keeps_last_gradients:
             return {}
-        rule, settings = known_rule(optimizer), optimizer.param_groups[0]
-        if rule is None or LAST_GRADIENT not in rule.states(settings):
-            return {}
-        kept = dict[str, Tensor]()
-        for names in together(gradients):
-            weights = [self.parameters[name] for name in names]
-            kept.update(
-                zip(names, rule.kept_gradients([gradients[name] for name in names], weights, settings), strict=True)
-            )
+        rule, kept = known_rule(optimizer), dict[str, Tensor]()
+        for settings, members in self._groups:
+            if rule is None or LAST_GRADIENT not in rule.states(settings):
+                continue
+            for names in together({name: gradients[name] for name in members if name in gradients}):
+                weights = [self.parameters[name] for name in names]
+                kept.update(
+                    zip(names, rule.kept_gradients([gradients[name] for name in names], weights, settings), strict=True)
+                )
         return kept
 
     def deltas(self) -> dict[str, Tensor]:
@@ -100,14 +122,15 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return {}
-        rule, settings = delta_rule(self.optimizer), self.optimizer.param_groups[0]
-        states, deltas = {name: self.optimizer.state[p] for name, p in self.parameters.items()}, dict[str, Tensor]()
-        for names in self._equally_often(rule.states(settings), states):
-            found = rule.delta([states[name] for name in names], settings, self._made[names[0]])
-            if len(found) != len(names):
-                kind = type(self.optimizer).__name__
-                raise ConfigError(f"{kind}.delta_rule: `delta` returned {len(found)} tensors for {len(names)} weights")
-            deltas.update(zip(names, found, strict=True))
+        rule, deltas = delta_rule(self.optimizer), dict[str, Tensor]()
+        for settings, members in self._groups:
+            states = {name: self.optimizer.state[self.parameters[name]] for name in members}
+            for names in self._equally_often(rule.states(settings), states):
+                found = rule.delta([states[name] for name in names], settings, self._made[names[0]])
+                if len(found) != len(names):
+                    kind = f"{type(self.optimizer).__name__}.delta_rule"
+                    raise ConfigError(f"{kind}: `delta` returned {len(found)} tensors for {len(names)} weights")
+                deltas.update(zip(names, found, strict=True))
         return {name: deltas[name] for name in self.parameters if name in deltas}
 
     def _equally_often(self, needed: Sequence[str], states: Mapping[str, State]) -> list[list[str]]:
@@ -139,6 +162,11 @@ class StageOptimizer:
             self._made[name] = int(values.get("step", 0))
             devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
             self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}
+
+
+def _lr_scale(settings: Settings) -> float:
+    """Factor on the learning rate of a parameter group."""
+    return float(settings.get("lr_scale", 1.0))
 
 
 _DEVICES: dict[type[Optimizer], tuple[str, ...]] = {

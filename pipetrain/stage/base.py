@@ -32,15 +32,16 @@ class Training:
     """Training options that all stages of a pipeline share.
 
     Attributes:
-        optimizer: a stage's parameters -> its optimizer, one of torch's.
+        optimizer: a stage's parameters, or torch's parameter groups of them -> its optimizer, one of torch's.
         rate: learning rate of each update, counted from the start of the run.
+        groups: a stage's parameters by name in the whole model -> what `optimizer` is called with.
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
         arithmetic: precision and memory format.
         average_decay: of the average of weights that evaluations read; None for no average.
     """
 
-    optimizer: Callable[[list[nn.Parameter]], Optimizer]
+    optimizer: Callable[[list[Any]], Optimizer]
     rate: Rate
     loss: Loss
     clip_norm: float | None = None
@@ -48,6 +49,7 @@ class Training:
     device: torch.device = _CPU
     arithmetic: ComputeOptions = _PLAIN
     average_decay: float | None = None
+    groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values())
 
 
 class BaseStage(ABC):
@@ -72,7 +74,8 @@ class BaseStage(ABC):
         separate_storages(parameters)
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
-        self.optimizer = StageOptimizer(training.optimizer, trainable, training.rate)
+        named = {self.full_names[name]: parameter for name, parameter in trainable.items()}
+        self.optimizer = StageOptimizer(training.optimizer, trainable, training.rate, training.groups(named))
         self.weights = Weights(parameters, self.optimizer, training.average_decay)
         self.gradients = GradientSum()
         self.clock = Clock(self.device)

@@ -11,6 +11,7 @@ from pipetrain.training.builders.callbacks import check_callbacks
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.checks.data import check_data
 from pipetrain.training.checks.model import check_model
+from pipetrain.training.checks.optimizer import check_parameter_groups
 from pipetrain.training.checks.pipeline import check_pipeline
 from pipetrain.training.components import Components, build
 from pipetrain.training.job import Job
@@ -29,7 +30,8 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
     resume, resume_notes = find_checkpoint(settings, run)
     components = build(settings, resume)
     placement, labels, tokens = components.placement, components.labels, components.trial.tokens
-    notes = [note for check in (check_model, check_data, check_pipeline) for note in check(settings, components)]
+    checks = (check_parameter_groups, check_model, check_data, check_pipeline)
+    notes = [note for check in checks for note in check(settings, components)]
     finished = False
     if resume is not None:
         finished, missing = check_start(resume, run, components)

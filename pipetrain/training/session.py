@@ -23,7 +23,12 @@ from pipetrain.tracking.trace_writer import TraceFile, assemble
 from pipetrain.training.builders.callbacks import build_callbacks
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.builders.model import build_arithmetic
-from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer, rates_by_stage
+from pipetrain.training.builders.optimizer import (
+    build_rate,
+    build_torch_optimizer,
+    parameter_groups,
+    rates_by_stage,
+)
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.progress import TrainingState
 from pipetrain.training.checkpoint_saver import CheckpointSaver
@@ -70,6 +75,7 @@ class TrainingSession:
             device=device,
             arithmetic=build_arithmetic(settings.train),
             average_decay=settings.train.ema,
+            groups=partial(parameter_groups, settings.optimizer),
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Predicted(WeightTransform):
-    """W - steps · lr · Δ, the weights after `steps` more updates with the next one's lr and Δ (PipeOptim eq. 4)."""
+    """W - steps · lr · Δ, the weights after `steps` more updates with the next one's lr and Δ (PipeOptim eq. 4).
+
+    lr and Δ are those of each weight's parameter group.
+    """
 
     steps: int
 
@@ -27,8 +30,9 @@ class Predicted(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        deltas = weights.optimizer.deltas()
-        return _moved_along(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
+        rates = weights.optimizer.next_learning_rates
+        factors = {name: -self.steps * rate for name, rate in rates.items()}
+        return _moved_along(version, weights, weights.optimizer.deltas(), factors)
 
 
 def predicted(steps: int) -> Predicted | None:
@@ -53,7 +57,8 @@ class Corrected(WeightTransform):
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
         if not isinstance(weights.statistic, UpdateAverage):
             raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
-        return _moved_along(version, weights, weights.statistic.average, -self.steps)
+        average = weights.statistic.average
+        return _moved_along(version, weights, average, dict.fromkeys(average, -self.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +87,20 @@ class Scaled(WeightTransform):
 
 
 def _moved_along(
-    version: "WeightVersion", weights: "Weights", directions: "Mapping[str, Tensor]", by: float
+    version: "WeightVersion", weights: "Weights", directions: "Mapping[str, Tensor]", factors: Mapping[str, float]
 ) -> "dict[str, Tensor]":
     import torch
 
     start = {name: version.tensors[name] for name in directions}
     if _queued(start):
         shifted = weights.pool.copy(start)
-        torch._foreach_add_(list(shifted.values()), list(directions.values()), alpha=by)
+        for factor in dict.fromkeys(factors[name] for name in directions):
+            names = [name for name in directions if factors[name] == factor]
+            torch._foreach_add_([shifted[name] for name in names], [directions[name] for name in names], alpha=factor)
         return shifted
     shifted = weights.pool.empty_like(start)
     for name, direction in directions.items():
-        torch.add(version.tensors[name], direction, alpha=by, out=shifted[name])
+        torch.add(version.tensors[name], direction, alpha=factors[name], out=shifted[name])
     return shifted
 
 

@@ -12,6 +12,8 @@ run partition.stages=2.5
 run train.batch_size=100000 dataset.limit=64 model=lenet5
 run optimizer.lr=fast
 run optimizer.momentum=1.5
+run optimizer.groups=[{weight_decay:0}]
+run optimizer.groups=[{match:foo,weight_decay:0}] model=lenet5 dataset.limit=64
 run seed=abc
 run method=gpip
 run schedule=gpipe method=pipedream

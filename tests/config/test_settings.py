@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.choices import choices_of
 from pipetrain.config.composition import check_hydra, composed, settings_of
-from pipetrain.config.settings import OptimizerSettings
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
 
 
@@ -130,6 +130,46 @@ def test_model_options_from_data_are_accepted_only_if_given():
 
 def optimizer(path, **options):
     return OptimizerSettings.of({"_target_": path, "clip_norm": None, "lr": None, **options})
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"max_dims": 1}, "optimizer.groups={'max_dims': 1}: a list such as"),
+        (["bias"], "optimizer.groups[0]=bias: a mapping with the condition match or max_dims"),
+        (
+            [{"max_dims": 1}, {"weight_decay": 0}],
+            "optimizer.groups[1]={'weight_decay': 0}: a mapping with the condition",
+        ),
+        ([{"match": None, "weight_decay": 0}], "optimizer.groups[0]={"),
+        ([{"match": []}], "optimizer.groups[0].match=[]: a pattern of parameter names"),
+        ([{"match": [3]}], "optimizer.groups[0].match=[3]: a pattern of parameter names"),
+        ([{"max_dims": -1}], "optimizer.groups[0].max_dims=-1: a whole number of at least 0"),
+        ([{"max_dims": 1.0}], "optimizer.groups[0].max_dims=1.0: a whole number"),
+        ([{"max_dims": 1, "lr_scale": -1}], "optimizer.groups[0].lr_scale=-1: a number of at least 0"),
+        ([{"max_dims": 1, "lr_scale": None}], "optimizer.groups[0].lr_scale=null: a number of at least 0"),
+        ([{"max_dims": 1, "weight_decay": "no"}], "optimizer.groups[0].weight_decay=no: a number of at least 0"),
+        ([{"max_dims": 1, "nesterov": 1}], "optimizer.groups[0].nesterov=1: true or false"),
+    ],
+)
+def test_parameter_groups_of_wrong_form_are_refused(groups, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        optimizer("torch.optim.SGD", groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "number"),
+    [
+        ("h.0.norm.bias", 1, 2),
+        ("h.0.attn.weight", 2, 1),
+        ("h.11.attn.weight", 2, 0),
+        ("head.scale", 0, 1),
+        ("h.0.attn.cube", 3, 0),
+    ],
+)
+def test_parameter_is_in_first_group_whose_conditions_it_meets(name, dims, number):
+    groups = [{"match": ["h.0.attn.*", "*.scale"], "max_dims": 2}, {"max_dims": 1}]
+    assert optimizer("torch.optim.SGD", groups=groups).group_of(name, dims) == number
 
 
 @pytest.mark.parametrize("choice", list(choices_of("optimizer")), ids=lambda choice: choice.name)

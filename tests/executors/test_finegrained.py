@@ -33,7 +33,7 @@ def data():
     return torch.randn(82, 6), torch.randint(0, 3, (82,))
 
 
-def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, average_decay=None):
+def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, **chosen):
     chain = chain_of(model())
     units = weight_units(chain)
     bounds = stage_bounds(len(units), stages)
@@ -42,18 +42,18 @@ def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_no
     first = None if segments is None else tuple(layers[stage] for stage in segments)
     losses = []
     rules = PipelineRules(schedule, method, stages, microbatches, spans)
-    training = Training(sgd, half_decay, CrossEntropy(), clip_norm, average_decay=average_decay)
+    training = Training(sgd, half_decay, CrossEntropy(), clip_norm, **chosen)
     hooks = RunHooks(lambda _t, value: losses.append(value.mean.item()))
     executor = build_finegrained_pipeline(chain, bounds, rules, training, hooks, first)
     return Pipeline(executor, losses)
 
 
-def assert_equal(rule, N, segments=None, clip_norm=None):
+def assert_equal(rule, N, segments=None, clip_norm=None, **chosen):
     x, y = data()
-    theirs = pipeline(model(), CUTS, rule, N, recompute=segments, clip_norm=clip_norm)
+    theirs = pipeline(model(), CUTS, rule, N, recompute=segments, clip_norm=clip_norm, **chosen)
     theirs.train(batches(x, y, 12, N), 2)
     method, schedule = METHODS[rule]
-    ours = finegrained(method, schedule, STAGES, N, segments, clip_norm).train(batches(x, y, 12, N), 2)
+    ours = finegrained(method, schedule, STAGES, N, segments, clip_norm, **chosen).train(batches(x, y, 12, N), 2)
     assert ours.losses == theirs.losses
     left, right = ours.state(), theirs.state()
     assert left.keys() == right.keys()
@@ -93,6 +93,19 @@ def test_fine_grained_stages_have_the_averages_of_a_pipeline(rule):
     assert ours.executor.evaluate(loader) == theirs.executor.evaluate(loader)
     plain = pipeline(model(), CUTS, rule).train(loader, 2)
     assert ours.executor.evaluate(loader) != plain.executor.evaluate(loader)
+
+
+def by_dims(parameters):
+    """Matrices, and vectors with another weight decay and rate."""
+    vectors = [p for p in parameters.values() if p.dim() < 2]
+    matrices = [p for p in parameters.values() if p.dim() >= 2]
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0, "lr_scale": 3.0}]
+    return [group for group in groups if group["params"]]
+
+
+@pytest.mark.parametrize("rule", ["gpipe", "pipeoptim", "spectrain", "pipemare"])
+def test_fine_grained_parameter_groups_equal_those_of_a_pipeline(rule):
+    assert_equal(rule, 2, groups=by_dims)
 
 
 def test_fine_grained_recomputation_changes_stale_methods_only():

@@ -1,5 +1,6 @@
 """Synchronous methods give the same numbers for every D and schedule; clipping reaches as far as the method allows."""
 
+import copy
 import functools
 
 import pytest
@@ -281,3 +282,22 @@ def test_minibatches_are_numbered_across_drains(rule):
     x, y = data()
     pipe.train(batches(x, y, BATCH, 2), EPOCHS)
     assert seen == [[(t, j) for t in range(6) for j in range(2)]] * 3
+
+
+@pytest.mark.parametrize(("rule", "cuts"), [("sequential", []), ("gpipe", [2]), ("pipedream_flush", [1, 2, 3])])
+def test_microbatches_have_bits_of_plain_gradient_accumulation(rule, cuts):
+    torch.manual_seed(3)
+    net = nn.Sequential(*[nn.Linear(5, 5) for _ in range(4)])
+    x, y = torch.randn(48, 5), torch.arange(48) % 5
+    ours = pipeline(copy.deepcopy(net), cuts, rule, 4, sgd).train(batches(x, y, 16, 4))
+    optimizer, losses = sgd(list(net.parameters())), []
+    for xs, ys in zip(x.split(16), y.split(16), strict=True):
+        optimizer.param_groups[0]["lr"] = half_decay(len(losses))
+        parts = [nn.functional.cross_entropy(net(a), b) / 4 for a, b in zip(xs.split(4), ys.split(4), strict=True)]
+        optimizer.zero_grad()
+        for part in parts:
+            part.backward()
+        optimizer.step()
+        losses.append(sum(part.detach() for part in parts).item())
+    assert ours.losses == losses
+    assert all(torch.equal(ours.state()[name], value) for name, value in net.state_dict().items())

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.moments import parameters
+from support.moments import groups_of_two, parameters
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.pipeoptim import PipeOptim
@@ -34,6 +34,7 @@ def test_pipeoptim_takes_optimizers_that_have_a_prediction_rule(optimizer):
         (torch.optim.Adam(parameters(), amsgrad=True), "amsgrad"),
         (torch.optim.AdamW(parameters(), amsgrad=True), "amsgrad"),
         (torch.optim.SGD(parameters(), lr=0.1, maximize=True), "maximize"),
+        (torch.optim.Adam(groups_of_two(amsgrad=True)), "optimizer.groups: amsgrad=true"),
     ],
 )
 def test_pipeoptim_refuses_others_naming_those_that_have_a_rule(optimizer, named):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.moments import CONTEXT, LATER, MOMENT, parameters
+from support.moments import CONTEXT, LATER, MOMENT, groups_of_two, parameters
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.spectrain import SpecTrain
@@ -33,6 +33,7 @@ def test_spectrain_takes_momentum_whatever_its_size():
         (torch.optim.SGD(parameters(), lr=0.1), "momentum=0"),
         (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "nesterov"),
         (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "SGD"),
+        (torch.optim.SGD(groups_of_two(momentum=0.0), lr=0.1, momentum=0.9), "of some parameters is SGD (momentum=0"),
     ],
 )
 def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named):

@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.settings import OptimizerSettings
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 
@@ -27,9 +27,9 @@ def rate(k):
     return 0.1 / (k + 1)
 
 
-def predicting(build, named, updates=0):
+def predicting(build, named, updates=0, groups=None):
     """An optimizer that keeps what its prediction needs."""
-    optimizer = StageOptimizer(build, named, rate)
+    optimizer = StageOptimizer(build, named, rate, groups)
     optimizer.updates = updates
     optimizer.keep_last_gradients(enabled=True)
     return optimizer
@@ -61,6 +61,39 @@ def test_optimizer_steps_equal_torch_at_each_update_rate(kind):
             plain[name].grad = gradient
         optimizer.step()
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+def grouped(named, **of_bias):
+    return [{"params": [named["weight"]]}, {"params": [named["bias"]], **of_bias}]
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_optimizer_steps_with_groups_equal_torch_at_group_rates(kind):
+    ours, plain = parameters(), parameters()
+    options = {"weight_decay": 0.3, "lr_scale": 0.5}
+    run(StageOptimizer(BUILDS[kind], ours, rate, grouped(ours, **options)), 5)
+    optimizer = BUILDS[kind](grouped(plain, **options))
+    for step in range(5):
+        for group, scale in zip(optimizer.param_groups, (1.0, 0.5), strict=True):
+            group["lr"] = rate(step) * scale
+        for name, gradient in gradients(step).items():
+            plain[name].grad = gradient
+        optimizer.step()
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_delta_of_group_is_that_of_optimizer_with_its_options(kind):
+    options, named = {"weight_decay": 0.3}, parameters()
+    together = predicting(BUILDS[kind], named, groups=grouped(named, **options))
+    for name, chosen in (("weight", {}), ("bias", options)):
+        alone = {name: parameters()[name]}
+        apart = predicting(BUILDS[kind], alone, groups=[{"params": list(alone.values()), **chosen}])
+        for step in range(3):
+            apart.step({name: gradients(step)[name]})
+        if name == "weight":
+            run(together, 3)
+        assert torch.equal(together.deltas()[name], apart.deltas()[name])
 
 
 @pytest.mark.parametrize("kind", BUILDS)
@@ -177,10 +210,11 @@ def gradients_of_all(step, names=SHAPES):
     return {name: torch.randn(SHAPES[name]) for name in names}
 
 
-def steps(build, each):
-    """The weights after a step for the gradients of each of these names."""
+def steps(build, each, of_bias=None):
+    """The weights after a step for the gradients of each of these names; `of_bias`: options of its own group."""
     ours = parameters_on()
-    optimizer = StageOptimizer(build, ours, lambda k: 0.1 / (k + 1))
+    groups = None if of_bias is None else grouped(ours, **of_bias)
+    optimizer = StageOptimizer(build, ours, lambda k: 0.1 / (k + 1), groups)
     for step, names in enumerate(each):
         optimizer.step(gradients_of_all(step, names))
     return ours
@@ -209,6 +243,16 @@ def test_fused_step_accepts_weight_with_late_first_gradient(kind):
     optimizer, options = FUSED[kind]
     each = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
     fused, plain = (steps(lambda p, f=f: optimizer(p, lr=0.1, fused=f, **options), each) for f in (True, False))
+    assert_close(fused, plain)
+
+
+@pytest.mark.parametrize(("of_all", "of_bias"), [(0.9, 0.0), (0.0, 0.9), (0.9, 0.5)])
+def test_fused_groups_with_other_momentum_accept_late_gradients(of_all, of_bias):
+    each = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
+    fused, plain = (
+        steps(lambda p, f=f: SGD(p, lr=0.1, momentum=of_all, fused=f), each, {"momentum": of_bias})
+        for f in (True, False)
+    )
     assert_close(fused, plain)
 
 

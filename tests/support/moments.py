@@ -14,3 +14,8 @@ LATER = ReadContext(CONTEXT, backward(4), newest=4, entry=1, updates_until_backw
 def parameters():
     """Something for an optimizer to be made with."""
     return [nn.Parameter(torch.ones(2))]
+
+
+def groups_of_two(**options):
+    """Two of torch's parameter groups, the second with these options."""
+    return [{"params": parameters()}, {"params": parameters(), **options}]

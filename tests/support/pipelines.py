@@ -1,7 +1,8 @@
 """A simulated pipeline in a few lines, for tests of what stages compute."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from support.methods import MethodCase
@@ -141,6 +142,7 @@ def pipeline(
     recompute: Sequence[int] | None = None,
     arithmetic: ComputeOptions = PLAIN,
     average_decay: float | None = None,
+    groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values()),
 ) -> Pipeline:
     """A pipeline over `model`, cut before each layer of `cuts`; segments of recomputation begin at stages `recompute`.
 
@@ -158,7 +160,14 @@ def pipeline(
             Phase(PipelineRules(schedule, method, len(bounds), num_microbatches, segments), start, start + steps)
         )
     training = Training(
-        build, rate, loss or CrossEntropy(), clip_norm, seed, arithmetic=arithmetic, average_decay=average_decay
+        build,
+        rate,
+        loss or CrossEntropy(),
+        clip_norm,
+        seed,
+        arithmetic=arithmetic,
+        average_decay=average_decay,
+        groups=groups,
     )
     executor = build_pipeline(
         chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.mean.item()))

@@ -12,9 +12,11 @@ from pipetrain.weights.transforms import Corrected, Predicted, Scaled
 from pipetrain.weights.versions import Weights
 
 
-def weights_over(build, values, rate=0.1):
+def weights_over(build, values, rate=0.1, of_bias=None):
+    """`of_bias`: options of a parameter group for the bias."""
     parameters = {name: nn.Parameter(value.clone()) for name, value in values.items()}
-    optimizer = StageOptimizer(build, parameters, lambda _k: rate)
+    groups = of_bias and [{"params": [parameters["w"]]}, {"params": [parameters["b"]], **of_bias}]
+    optimizer = StageOptimizer(build, parameters, lambda _k: rate, groups)
     optimizer.keep_last_gradients(enabled=True)
     return Weights(parameters, optimizer)
 
@@ -90,6 +92,20 @@ def test_prediction_uses_the_learning_rate_of_the_next_update():
     torch.testing.assert_close(Predicted(2).apply(weights.newest, weights)["w"], expected)
 
 
+def test_prediction_uses_rate_and_options_of_each_parameter_group():
+    of_bias = {"lr_scale": 5.0, "momentum": 0.0, "weight_decay": 0.0}
+    weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.5, weight_decay=0.1), VALUES, 0.1, of_bias)
+    for _ in range(2):
+        before = {name: value.clone() for name, value in weights.newest.tensors.items()}
+        weights.update(gradient(), keep=False)
+    first = GRADIENT["w"] + 0.1 * VALUES["w"]
+    deltas = {"w": 0.5 * first + GRADIENT["w"] + 0.1 * before["w"], "b": GRADIENT["b"]}
+    for name, rate in (("w", 0.1), ("b", 0.5)):
+        torch.testing.assert_close(weights.newest.tensors[name], before[name] - rate * deltas[name])
+        expected = weights.newest.tensors[name] - 2 * rate * deltas[name]
+        torch.testing.assert_close(Predicted(2).apply(weights.newest, weights)[name], expected)
+
+
 def test_delta_without_momentum_is_undecayed_last_gradient():
     weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, weight_decay=0.5), VALUES)
     weights.update(gradient(), keep=False)
@@ -156,8 +172,9 @@ def test_readings_print_the_version_and_what_is_made_of_it():
     assert [str(WeightRead(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
 
 
-def test_device_weights_transform_together_with_equal_bits(monkeypatch):
-    weights = weights_over(lambda p: torch.optim.Adam(p, lr=0.0), VALUES)
+@pytest.mark.parametrize("of_bias", [None, {"lr_scale": 0.1}])
+def test_device_weights_transform_together_with_equal_bits(monkeypatch, of_bias):
+    weights = weights_over(lambda p: torch.optim.Adam(p, lr=0.0), VALUES, of_bias=of_bias)
     weights.statistic = UpdateAverage(0.5, weights.trainable)
     weights.update(gradient(), keep=False)
     transforms = (Predicted(2), Corrected(3), Scaled(0.5))

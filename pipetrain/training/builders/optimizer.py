@@ -1,12 +1,14 @@
 """The optimizer of a stage, and the learning rates that a run applies."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from pipetrain.config.settings import OptimizerSettings, Settings
+from pipetrain.config.optimizer import OptimizerSettings
+from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.optim.lr_schedules import LearningRateSchedule
@@ -38,13 +40,39 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
     return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
 
 
-def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> Optimizer:
+def parameter_groups(settings: OptimizerSettings, parameters: Mapping[str, nn.Parameter]) -> list[Any]:
+    """The parameters as torch's optimizers take them: a list, or torch's parameter groups if the settings have groups.
+
+    The parameters that are in no group of the settings come first. Empty groups are left out.
+
+    Args:
+        settings: of the optimizer.
+        parameters: by name in the whole model.
+    """
+    if not settings.groups:
+        return list(parameters.values())
+    groups = [{**options, "params": list[nn.Parameter]()} for options in ({}, *(g.options for g in settings.groups))]
+    for name, parameter in parameters.items():
+        groups[settings.group_of(name, parameter.dim())]["params"].append(parameter)
+    return [group for group in groups if group["params"]]
+
+
+def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any]) -> Optimizer:
     """torch's optimizer of some parameters, in its fused form where torch has one.
+
+    Args:
+        settings: of the optimizer.
+        parameters: a list of them, or of torch's parameter groups.
 
     Raises:
         ConfigError: the target refuses an option, or is something else.
     """
-    optimizer = settings.target.build(parameters)
+
+    def build(**more: Any) -> Any:
+        # torch fills in the options that a group lacks
+        return settings.target.build([dict(each) if isinstance(each, dict) else each for each in parameters], **more)
+
+    optimizer = build()
     if not isinstance(optimizer, Optimizer):
         raise settings.target.wrong_type_error(optimizer, "a torch.optim.Optimizer")
     closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -53,7 +81,8 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
             f"{settings.target.setting}: its steps evaluate the model again, which a pipeline cannot "
             "do; those of torch.optim.SGD or Adam do not"
         )
-    return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return build(fused=True) if can_be_fused(optimizer, held) else optimizer
 
 
 def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.schema import leaves
-from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.stage.base import BaseStage
-from pipetrain.training.builders.optimizer import build_torch_optimizer
+from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.training.checkpoint import manifest, store, tensor_file
 
 
@@ -148,7 +148,7 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
-    """Lets the optimizer take a step from what the checkpoint holds of its smallest weight.
+    """Lets the optimizer take a step from what the checkpoint holds of the smallest weight of each parameter group.
 
     Raises:
         ConfigError: the optimizer needs other state.
@@ -156,12 +156,16 @@ def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
     states = load_tensors(folder, Kind.OPTIMIZER)
     if not states:
         return
-    smallest, state = min(states.items(), key=lambda item: sum(tensor.numel() for tensor in item[1].values()))
-    parameter = nn.Parameter(model_state(folder)[smallest])
-    parameter.grad = torch.zeros_like(parameter)
+    model = model_state(folder)
+    weights = {name: nn.Parameter(model[name]) for name in states}
+    largest_first = sorted(states, key=lambda name: -weights[name].numel())
+    smallest = {settings.group_of(name, weights[name].dim()): name for name in largest_first}
+    chosen = {name: weights[name] for name in smallest.values()}
     try:
-        optimizer = build_torch_optimizer(settings, [parameter])
-        optimizer.state[parameter] = state
+        optimizer = build_torch_optimizer(settings, parameter_groups(settings, chosen))
+        for name, parameter in chosen.items():
+            parameter.grad = torch.zeros_like(parameter)
+            optimizer.state[parameter] = states[name]
         optimizer.step()
     except ConfigError:
         raise

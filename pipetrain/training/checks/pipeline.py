@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from torch import nn
 
 from pipetrain.config.phases import naming_phase
 from pipetrain.config.schema import TrainConfig
@@ -19,7 +18,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.models.ties import ties_between
 from pipetrain.schedules import ListSchedule, Placement, Schedule
-from pipetrain.training.builders.optimizer import build_torch_optimizer
+from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.training.components import Components
 
 _INITIAL_SHARE = 0.01
@@ -120,10 +119,11 @@ def _check_devices(device: str, placement: Placement) -> None:
 
 
 def _method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> Iterable[str]:
-    parameters: list[nn.Parameter] = [p for p in chain.module.parameters() if p.requires_grad]
+    parameters = {name: p for name, p in chain.module.named_parameters() if p.requires_grad}
     if not parameters:
         raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
-    rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, parameters))
+    groups = parameter_groups(settings.optimizer, parameters)
+    rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, groups))
     return rules.method.notes(rules.contexts)
 
 

@@ -8,7 +8,7 @@ from support.worker_pool import job, simulated
 from torch import nn
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.settings import OptimizerSettings
+from pipetrain.config.optimizer import OptimizerSettings, ParameterGroup
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
 from pipetrain.training.builders.data import build_data
@@ -25,8 +25,8 @@ def made(tmp_path_factory):
     return ran, store.newest_undamaged(str(folder))
 
 
-def adam(**options):
-    return OptimizerSettings(Target("optimizer", "torch.optim.Adam", {"lr": 0.01, **options}), 0.01, None)
+def adam(*groups, **options):
+    return OptimizerSettings(Target("optimizer", "torch.optim.Adam", {"lr": 0.01, **options}), 0.01, None, groups)
 
 
 def test_checkpoint_of_the_same_model_fits(made):
@@ -56,6 +56,15 @@ def test_settings_that_need_no_other_state_fit(made):
 def test_settings_that_need_other_state_are_refused(made):
     with pytest.raises(ConfigError, match=r"torch.optim.Adam cannot continue from the state in .*KeyError"):
         contents.check_optimizer(made[1], adam(amsgrad=True))
+
+
+@pytest.mark.parametrize("condition", [{"max_dims": 1}, {"match": "1.conv.weight"}])
+def test_group_that_needs_other_state_is_refused(made, condition):
+    contents.check_optimizer(made[1], adam(ParameterGroup.of("optimizer.groups[0]", {**condition, "eps": 1e-3})))
+    with pytest.raises(ConfigError, match=r"torch.optim.Adam cannot continue from the state in .*KeyError"):
+        contents.check_optimizer(
+            made[1], adam(ParameterGroup.of("optimizer.groups[0]", {**condition, "amsgrad": True}))
+        )
 
 
 def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made, monkeypatch):

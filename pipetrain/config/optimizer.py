@@ -1,0 +1,130 @@
+"""The settings of the optimizer, and of the groups of parameters that it updates with other options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Self
+
+from pipetrain.config.instantiate import Target
+from pipetrain.errors import ConfigError, as_configured, check_flag, check_whole
+from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE
+
+_RANGES = {
+    "momentum": BELOW_ONE,
+    "dampening": SHARE,
+    "alpha": BELOW_ONE,
+    "weight_decay": NOT_NEGATIVE,
+    "eps": NOT_NEGATIVE,
+    "lr_decay": NOT_NEGATIVE,
+    "momentum_decay": NOT_NEGATIVE,
+    "initial_accumulator_value": NOT_NEGATIVE,
+}
+_FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
+CONDITIONS = ("match", "max_dims")
+"""The keys of a group that say which parameters it has; all others are options."""
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that are updated with options of their own.
+
+    Attributes:
+        setting: name on the command line, such as `optimizer.groups[0]`.
+        patterns: of names in the model's state dict, of which one must match; empty: any name.
+        max_dims: largest number of dimensions; None: any number.
+        options: of torch's parameter group, and `lr_scale`.
+    """
+
+    setting: str
+    patterns: tuple[str, ...]
+    max_dims: int | None
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, setting: str, content: Any) -> Self:
+        """The group of an entry of `optimizer.groups`.
+
+        Raises:
+            ConfigError: it has no condition, or one of another type.
+        """
+        if not isinstance(content, Mapping) or all(content.get(condition) is None for condition in CONDITIONS):
+            raise ConfigError(
+                f"{setting}={as_configured(content)}: a mapping with the condition match or max_dims, and options, "
+                "such as {max_dims: 1, weight_decay: 0}"
+            )
+        match, max_dims = (content.get(condition) for condition in CONDITIONS)
+        patterns: list[Any] = match if isinstance(match, list) else [] if match is None else [match]
+        if match == [] or not all(isinstance(pattern, str) for pattern in patterns):
+            raise ConfigError(
+                f"{setting}.match={as_configured(match)}: a pattern of parameter names, or a list of them, is needed, "
+                "such as embedding.*"
+            )
+        if max_dims is not None:
+            check_whole(f"{setting}.max_dims", max_dims, least=0, otherwise="or null for any number")
+        if "lr_scale" in content:
+            NOT_NEGATIVE.check(f"{setting}.lr_scale", content["lr_scale"])
+        options = {str(name): value for name, value in content.items() if name not in CONDITIONS}
+        return cls(setting, tuple(patterns), max_dims, options)
+
+    def takes(self, name: str, dims: int) -> bool:
+        """True if the conditions hold for a parameter of this name and number of dimensions."""
+        named = not self.patterns or any(fnmatchcase(name, pattern) for pattern in self.patterns)
+        return named and (self.max_dims is None or dims <= self.max_dims)
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """An optimizer: its target is a class of torch.optim, which the parameters of a stage are given to.
+
+    Attributes:
+        lr: the rate that the learning-rate schedule scales; None if unset.
+        clip_norm: the norm that gradients are clipped to; None for no clipping.
+        groups: parameters with other options.
+    """
+
+    target: Target
+    lr: float | None
+    clip_norm: float | None
+    groups: tuple[ParameterGroup, ...] = ()
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `optimizer`.
+
+        Raises:
+            ConfigError: there is no target, or a value is out of its range or of another type.
+        """
+        options = {key: value for key, value in section.items() if key not in ("lr", "clip_norm", "groups")}
+        lr, clip_norm, entries = section["lr"], section["clip_norm"], section.get("groups")
+        if clip_norm is not None:
+            POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
+        if lr is not None:
+            POSITIVE.check("optimizer.lr", lr)
+        if entries is not None and not isinstance(entries, list):
+            raise ConfigError(f"optimizer.groups={entries}: a list such as [{{max_dims: 1, weight_decay: 0}}], or null")
+        target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
+        groups = tuple(ParameterGroup.of(f"optimizer.groups[{i}]", entry) for i, entry in enumerate(entries or ()))
+        if target.path.startswith("torch.optim."):  # others may mean something else
+            _check_options("optimizer", options)
+            for group in groups:
+                _check_options(group.setting, group.options)
+        return cls(target, lr, clip_norm, groups)
+
+    def group_of(self, name: str, dims: int) -> int:
+        """Number of the first group that takes a parameter, from 1; 0 if none does."""
+        return next((number for number, group in enumerate(self.groups, 1) if group.takes(name, dims)), 0)
+
+
+def _check_options(section: str, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        setting = f"{section}.{name}"
+        if name in _FLAGS:
+            check_flag(setting, value)
+        elif name in _RANGES:
+            _RANGES[name].check(setting, value)
+        elif name == "betas" and (
+            not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)
+        ):
+            raise ConfigError(
+                f"{setting}={as_configured(value)}: two numbers of at least 0 and below 1, such as [0.9,0.999]"
+            )

@@ -1,0 +1,88 @@
+"""Checks of the optimizer's parameter groups: the model has such parameters, and the optimizer such options."""
+
+import fnmatch
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+
+from torch import nn
+
+from pipetrain.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
+from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import did_you_mean
+from pipetrain.errors import ConfigError, as_configured
+from pipetrain.training.builders.optimizer import build_torch_optimizer
+from pipetrain.training.components import Components
+
+_OF_ALL = ("lr", "fused", "foreach", "capturable", "differentiable")
+"""Options of torch's parameter groups that are the same for all."""
+_ELSEWHERE = {"lr": "lr_scale", "lr_mult": "lr_scale", "wd": "weight_decay", "name": "match", "ndim": "max_dims"}
+"""Name of a key in other programs -> name here."""
+
+
+def check_parameter_groups(settings: Settings, components: Components) -> Iterator[str]:
+    """A note on each group: how many parameters it has.
+
+    Raises:
+        ConfigError: a group has no parameters, or an option that the optimizer does not take.
+    """
+    optimizer, module = settings.optimizer, components.chain.module
+    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    if not optimizer.groups or not parameters:
+        return
+    _check_options(optimizer, list(parameters.values()))
+    members: list[list[nn.Parameter]] = [[] for _ in range(len(optimizer.groups) + 1)]
+    for name, parameter in parameters.items():
+        members[optimizer.group_of(name, parameter.dim())].append(parameter)
+    for group, held in zip(optimizer.groups, members[1:], strict=True):
+        _check_patterns(group, parameters, components.chain.aliases())
+        if not held:
+            taken = any(group.takes(name, parameter.dim()) for name, parameter in parameters.items())
+            why = "earlier groups, which come first, have all" if taken else "the model has no"
+            raise ConfigError(f"{_conditions(group)}: {why} trainable parameters that meet these conditions")
+        options = ", ".join(f"{name}={as_configured(value)}" for name, value in group.options.items())
+        yield f"{_conditions(group)}: {_count(held)}; {options or 'no other options'}"
+    yield f"optimizer.groups: {_count(members[0])} in none of them"
+
+
+def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:
+    optimizer, target = build_torch_optimizer(settings, parameters), settings.target
+    known = [*CONDITIONS, "lr_scale", *(name for name in optimizer.defaults if name not in _OF_ALL)]
+    for group in settings.groups:
+        for name, value in group.options.items():
+            if name not in known:
+                meant = did_you_mean(name, known, _ELSEWHERE) or f"; it takes {', '.join(known)}"
+                given = f"{group.setting}.{name}={as_configured(value)}"
+                raise ConfigError(f"{given}: a group of {type(optimizer).__name__} takes no {name}{meant}")
+        # torch checks options only in the constructor
+        options = {name: value for name, value in group.options.items() if name in target.parameters()}
+        replace(target, section=group.setting, options={**target.options, **options}).build(parameters)
+
+
+def _conditions(group: ParameterGroup) -> str:
+    conditions = {"match": " or ".join(group.patterns) or None, "max_dims": group.max_dims}
+    given = ", ".join(f"{name}={value}" for name, value in conditions.items() if value is not None)
+    return f"{group.setting} ({given})"
+
+
+def _count(parameters: list[nn.Parameter]) -> str:
+    elements = sum(parameter.numel() for parameter in parameters)
+    return f"{len(parameters)} tensors with {elements:,} parameters"
+
+
+def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapping[str, str]) -> None:
+    for pattern in group.patterns:
+        if fnmatch.filter(names, pattern):
+            continue
+        folders = (
+            ".".join([*parts[:k], "*"]) for parts in (name.split(".") for name in names) for k in range(1, len(parts))
+        )
+        if tied := fnmatch.filter(aliases, pattern):
+            hint = f"{tied[0]} is tied to {aliases[tied[0]]}, by whose name it goes"
+        elif near := get_close_matches(pattern, dict.fromkeys([*folders, *names])):
+            hint = f"did you mean {' or '.join(near)}?"
+        else:
+            hint = f"it has {', '.join(list(names)[:4])}, ..."
+        raise ConfigError(
+            f"{group.setting}.match={pattern}: no trainable parameter of the model has such a name; {hint}"
+        )

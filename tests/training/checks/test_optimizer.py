@@ -1,0 +1,77 @@
+"""Parameter groups that a model or an optimizer does not have, found before any process starts."""
+
+import re
+
+import pytest
+from support.worker_pool import settings
+
+from pipetrain.errors import ConfigError
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.preflight import prepare
+
+EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
+TIED = {"_target_": "support.tied_model.build"}
+
+
+def prepared(tmp_path, *groups, method="gpipe", optimizer=None, **changes):
+    chosen = {**(optimizer or {}), "groups": list(groups)}
+    changes = {"device": "cpu", "partition": EVEN, "optimizer": chosen, **changes}
+    return prepare(settings(method, **changes), RunDirectory(tmp_path / "run"))
+
+
+def test_note_says_how_many_parameters_each_group_has(tmp_path):
+    groups = ({"match": "6.*", "lr_scale": 0.5, "nesterov": True}, {"max_dims": 1, "weight_decay": 0})
+    notes = prepared(tmp_path, *groups).notes
+    assert notes[:3] == [
+        "optimizer.groups[0] (match=6.*): 2 tensors with 28 parameters; lr_scale=0.5, nesterov=true",
+        "optimizer.groups[1] (max_dims=1): 10 tensors with 96 parameters; weight_decay=0",
+        "optimizer.groups: 7 tensors with 1,038 parameters in none of them",
+    ]
+
+
+def test_group_without_options_exempts_from_later_ones(tmp_path):
+    notes = prepared(tmp_path, {"match": "6.*"}, {"max_dims": 1, "weight_decay": 0}).notes
+    assert notes[0] == "optimizer.groups[0] (match=6.*): 2 tensors with 28 parameters; no other options"
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([{"match": "1.cnv.*"}], "optimizer.groups[0].match=1.cnv.*: no trainable parameter of the model has"),
+        ([{"match": "1.cnv.*"}], "did you mean 1.conv.*"),
+        ([{"match": ["6.*", "head"]}], "optimizer.groups[0].match=head: no trainable parameter"),
+        ([{"match": "head"}], "it has 0.weight, 0.bias, 1.conv.weight, 1.conv.bias, ..."),
+        ([{"max_dims": 0}], "optimizer.groups[0] (max_dims=0): the model has no trainable parameters"),
+        ([{"match": "*.weight", "max_dims": 0}], "optimizer.groups[0] (match=*.weight, max_dims=0): the model has no"),
+        ([{"match": "*"}, {"max_dims": 1}], "optimizer.groups[1] (max_dims=1): earlier groups, which come first"),
+        ([{"max_dims": 1, "weight_deacy": 0}], "optimizer.groups[0].weight_deacy=0: a group of SGD takes no"),
+        ([{"max_dims": 1, "weight_deacy": 0}], "did you mean weight_decay?"),
+        ([{"max_dims": 1, "lr": 0.1}], "optimizer.groups[0].lr=0.1: a group of SGD takes no lr; did you mean lr_scale"),
+        ([{"max_dims": 1, "betas": [0.5, 0.9]}], "it takes match, max_dims, lr_scale, momentum, dampening"),
+        ([{"max_dims": 1, "fused": False}], "optimizer.groups[0].fused=false: a group of SGD takes no fused"),
+        ([{"max_dims": 1, "nesterov": True, "momentum": 0}], "optimizer.groups[0]._target_=torch.optim.SGD: "),
+    ],
+)  # fmt: skip
+def test_groups_that_cannot_work_are_refused(tmp_path, groups, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        prepared(tmp_path, *groups)
+
+
+def test_further_name_of_tied_weight_is_refused_with_its_first(tmp_path):
+    message = "decoder.weight is tied to encoder.linear.weight, by whose name it goes"
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, {"match": "decoder.weight"}, model=TIED)
+    prepared(tmp_path, {"match": "decoder.weight"}, model={**TIED, "untie": True})
+
+
+def test_option_without_a_range_is_checked_by_its_type(tmp_path):
+    lars = {"_target_": "pipetrain.optim.lars.LARS"}
+    with pytest.raises(ConfigError, match=re.escape("optimizer.groups[0].trust=high: a number is needed")):
+        prepared(tmp_path, {"max_dims": 1, "trust": "high"}, optimizer=lars)
+
+
+def test_method_that_cannot_have_the_groups_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"method=spectrain .* of some parameters is SGD"):
+        prepared(tmp_path, {"max_dims": 1, "momentum": 0}, method="spectrain")
+    with pytest.raises(ConfigError, match=r"optimizer\.groups: maximize=true has no prediction rule"):
+        prepared(tmp_path, {"max_dims": 1, "maximize": True}, method="pipeoptim")
