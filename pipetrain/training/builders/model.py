@@ -32,6 +32,8 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
     """
     model = settings.model.target
     options = from_data(model, dataset)
+    if settings.model.constructor_takes_weights:
+        options["weights"] = settings.model.weights
     torch.manual_seed(settings.seed)
     module = model.build(**options)
     if not isinstance(module, nn.Module | LayerChain):

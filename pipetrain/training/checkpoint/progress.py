@@ -74,6 +74,7 @@ _OPTIONAL = {
     **dict.fromkeys(("best_step", "best_epoch"), ("{count}", "a mapping of numbers")),
     "evaluation_due": ("flag", "true or false"),
     **dict.fromkeys(("aliases", "untied"), ("{text}", "a mapping of names")),
+    "initial_weights": ("{text}?", "a path and its sha256"),
     **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
 }
 """Fields that a checkpoint of an older version may lack."""
