@@ -1,6 +1,5 @@
 """Weights that a run starts from: those in a file of named tensors, or in the checkpoint of another run."""
 
-import pickle
 import re
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
@@ -81,7 +80,9 @@ def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeight
         raise ConfigError(f"{setting}: {listed}; model.strict=false loads {loaded}")
     notes = [", ".join([f"{setting}: {loaded} are loaded", *match.conversions])]
     if listed:
-        notes.append(f"model.strict=false: what is missing or of another shape is drawn from the seed: {listed}")
+        notes.append(
+            f"model.strict=false: {expected - len(match.sources)} keep the values drawn from the seed; {listed}"
+        )
     return InitialWeights(path, sha256, match.sources, notes)
 
 
@@ -130,7 +131,7 @@ class _Match:
 
     def problems(self) -> str:
         """What does not match, with some names; empty if all does."""
-        lists = {"missing": self.missing, "unexpected": self.unexpected, "wrong shape": self.misshapen}
+        lists = {"missing": self.missing, "unexpected": self.unexpected, "different": self.misshapen}
         return "; ".join(f"{problem}: {_some(names)}" for problem, names in lists.items() if names)
 
 
@@ -159,7 +160,9 @@ def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]
 def _torch_load(path: Path) -> dict[str, Tensor]:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # what it raises for a file of another format may be anything
         if other := _NOT_A_TENSOR.search(str(error)):
             raise ConfigError(
                 f"holds {other[1]}, and only tensors are loaded: save them alone, torch.save(model.state_dict(), FILE)"
@@ -174,7 +177,7 @@ def _torch_load(path: Path) -> dict[str, Tensor]:
     inner = next(
         (f"; its entry {name} is one: save it alone" for name, each in loaded.items() if _is_state_dict(each)), ""
     )
-    raise ConfigError(f"holds {_some([*map(str, loaded)])}, which is not a state dict{inner}")
+    raise ConfigError(f"holds {_some([*map(str, loaded)]) or 'nothing'}, which is not a state dict{inner}")
 
 
 def _is_state_dict(value: object) -> bool:
