@@ -39,6 +39,11 @@ class LoaderConfig:
 class ModelConfig:
     """Options of every model, custom ones included; those after `output` only if the constructor takes them."""
 
+    weights: str | None = None
+    """File of weights to start from, of safetensors or torch.save, or a run directory; null: drawn from the seed:
+    docs/checkpoints.md."""
+    strict: bool = True
+    """Require that names and shapes in model.weights are those of the model; false: load those that match."""
     untie: bool = False
     """Give layers that share a weight a copy each: asynchronous stages cannot share weights."""
     output: Any = None  # a name or a number

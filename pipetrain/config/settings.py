@@ -72,16 +72,24 @@ def _check_keys(input_key: Any, target_key: Any) -> None:
         )
 
 
+_OF_ALL_MODELS = ("weights", "strict", "untie", "output")
+"""Options of a model that are none of its target."""
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """A model: its target returns a module or a chain of layers.
 
     Attributes:
+        weights: file, run directory or checkpoint to start from; None: the initial weights are drawn.
+        strict: True if all names and shapes in it must be those of the model.
         untie: True if weights that layers share become separate ones.
         output: the entry of what its forward returns that goes to the loss; None if unset.
     """
 
     target: Target
+    weights: str | None
+    strict: bool
     untie: bool
     output: str | None
 
@@ -94,11 +102,26 @@ class ModelSettings:
         Raises:
             ConfigError: there is no target, or a value is of another type.
         """
-        left = {"untie", "output", *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
+        left = {*_OF_ALL_MODELS, *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
         options = {key: value for key, value in section.items() if key not in left}
-        check_flag("model.untie", section["untie"])
-        output = section["output"]
-        return cls(Target.of("model", options), section["untie"], None if output is None else str(output))
+        weights, strict, untie, output = (section[name] for name in _OF_ALL_MODELS)
+        check_flag("model.strict", strict)
+        check_flag("model.untie", untie)
+        if not strict and weights is None:
+            raise ConfigError("model.strict=false: goes with model.weights, which is not set")
+        if weights is not None and not isinstance(weights, str):
+            raise ConfigError(f"model.weights={as_configured(weights)}: a path is needed, or null")
+        return cls(Target.of("model", options), weights, strict, untie, None if output is None else str(output))
+
+    @property
+    def constructor_takes_weights(self) -> bool:
+        """True if `weights` is the name of weights that the target itself knows, as torchvision's models do.
+
+        Raises:
+            ConfigError: the target does not exist.
+        """
+        is_name = self.weights is not None and self.weights.isidentifier()
+        return is_name and "weights" in self.target.parameters()
 
 
 @dataclass(frozen=True)

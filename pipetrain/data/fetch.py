@@ -21,6 +21,10 @@ Minibatch = tuple[Tensors, Tensors]
 _NUMBER_DTYPES = {bool: "bool", int: "int64", float: "float64"}
 """dtypes of the tensors that `default_collate` makes of Python's numbers."""
 
+_USABLE = (Tensor, np.ndarray, np.generic, bool, int, float, tuple, list, Mapping)
+_LONG = 8
+"""Length of a list from which equal elements are described once."""
+
 
 @dataclass(frozen=True)
 class Fetch:
@@ -134,7 +138,11 @@ def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
             place, one, other = _where_unlike(values[0], value)
             forms = f"{form_of(one)} and {form_of(other)}{f' at {place}' if place else ''}"
             return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms}"
-    return f"the {side} must be tensors, arrays or numbers, or tuples or dicts of them, not {form_of(values[0])}"
+    wrong = f"the {side} must be tensors, arrays or numbers, or tuples or dicts of them, not {form_of(values[0])}"
+    if side != "inputs" or not isinstance(values[0], Mapping):
+        return wrong
+    usable = [str(key) for key, value in values[0].items() if isinstance(value, _USABLE)]
+    return f"{wrong}; dataset.input_key=[{','.join(usable)}] takes these alone" if usable else wrong
 
 
 def _where_unlike(one: Any, other: Any) -> tuple[str, Any, Any]:
@@ -168,5 +176,7 @@ def form_of(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{type(value).__name__}[{', '.join(f'{key}: {form_of(each)}' for key, each in value.items())}]"
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}[{', '.join(map(form_of, value))}]"
+        forms = [*map(form_of, value)]
+        alike = len(forms) >= _LONG and len(set(forms)) == 1
+        return f"{type(value).__name__}[{f'{len(forms)} x {forms[0]}' if alike else ', '.join(forms)}]"
     return type(value).__name__

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pipetrain.data.splits import class_names, in_tensors
 from pipetrain.errors import ConfigError, DataError, RunError
 from pipetrain.failure import described
 
@@ -71,6 +72,11 @@ class _Wrapper:
         return getattr(self._wrapped, name)
 
 
+def class_of(dataset: Any) -> str:
+    """Name of the class of a data object as its author knows it."""
+    return type(dataset._wrapped if isinstance(dataset, _Wrapper) else dataset).__name__
+
+
 class NamedSamples(_Wrapper):
     """A split whose samples are dicts, as one of pairs.
 
@@ -78,10 +84,15 @@ class NamedSamples(_Wrapper):
         split: map-style.
         target: keys of the target.
         inputs: keys of the input; None: all other keys, as a dict if there are several.
+
+    The samples of Hugging Face `datasets` are tensors unless they have another format, and a `ClassLabel` target gives
+    `classes`.
     """
 
     def __init__(self, split: Any, target: Key, inputs: Key | None = None) -> None:
-        super().__init__(split)
+        super().__init__(in_tensors(split))
+        if (names := class_names(split, target)) is not None:
+            self.classes = names
         self._target = target
         self._inputs = inputs
 

@@ -62,6 +62,7 @@ class CheckpointSaver:
             "vocabulary_sha256": getattr(components.data.dataset, "vocabulary_sha256", None),
             "aliases": components.chain.aliases(),
             "untied": components.chain.untied,
+            "initial_weights": job.provenance.get("initial_weights"),
             **job.head(),
         }
         exchange = partial(executor.exchange, background=True)

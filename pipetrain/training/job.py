@@ -12,6 +12,7 @@ from pipetrain.planner.run_plan import Plan
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.checkpoint import store
+from pipetrain.training.checkpoint.initial_weights import InitialWeights
 from pipetrain.training.timetable import Timetable
 
 
@@ -24,6 +25,7 @@ class Job:
         threads: intra-op threads of each process.
         device: cpu or cuda.
         resume: the checkpoint to continue from.
+        initial_weights: what the stages start from; None if that is a checkpoint, or they are drawn.
         finished: True if nothing is left to run or to write.
         labels: range of the labels that the model can learn; None if the loss is not over classes.
         tokens: range of the tokens that the model knows; None if it looks none up.
@@ -41,6 +43,7 @@ class Job:
     threads: int
     device: str
     resume: Path | None = None
+    initial_weights: InitialWeights | None = None
     finished: bool = False
     labels: LabelRange | None = None
     tokens: TokenRange | None = None

@@ -9,6 +9,8 @@ from pipetrain.libraries.processes import usable_cores
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.callbacks import check_callbacks
 from pipetrain.training.builders.machine import device_at
+from pipetrain.training.checkpoint import store
+from pipetrain.training.checkpoint.initial_weights import initial_weights
 from pipetrain.training.checks.data import check_data
 from pipetrain.training.checks.model import check_model
 from pipetrain.training.checks.optimizer import check_parameter_groups
@@ -32,10 +34,15 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
     placement, labels, tokens = components.placement, components.labels, components.trial.tokens
     checks = (check_parameter_groups, check_model, check_data, check_pipeline)
     notes = [note for check in checks for note in check(settings, components)]
-    finished = False
+    finished, initial = False, None
     if resume is not None:
         finished, missing = check_start(resume, run, components)
         resume_notes += missing
+        origin = store.load_progress(resume).get("initial_weights")
+    else:
+        initial = initial_weights(settings.model, components.chain)
+        origin = initial and {"path": str(initial.path), "sha256": initial.sha256}
+        notes += initial.notes if initial else []
     processes = 1 if components.plan.finegrained else placement.num_processes
     return Job(
         settings=settings,
@@ -46,11 +53,12 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         threads=settings.threads or max(1, usable_cores() // processes),
         device=components.device,
         resume=resume,
+        initial_weights=initial,
         finished=finished,
         labels=labels,
         tokens=tokens,
         lower_is_better=components.metrics.lower_is_better,
-        provenance=provenance(components.device),
+        provenance=provenance(components.device) | ({"initial_weights": origin} if origin else {}),
         notes=list(dict.fromkeys([*notes, *_transport_notes(components), *resume_notes])),
     )
 

@@ -136,10 +136,7 @@ class TrainingSession:
 
     def _train(self) -> dict[str, Any] | None:
         job, trainer, state, recorder = self._job, self.trainer, self.trainer.state, self.recorder
-        if job.resume is not None:
-            self._executor.hooks.on_progress(f"loading {job.resume.name}")
-            for stage in self._executor.stages:
-                contents.restore(stage, job.resume, state.step)
+        self._load_weights()
         if recorder is not None:
             recorder.start()
         self._checkpoints.clock.start()
@@ -165,6 +162,18 @@ class TrainingSession:
             # all wait for the summary: a launcher ends the other processes after the first
             self._executor.broadcast_from_last(None)
         return result
+
+    def _load_weights(self) -> None:
+        """Loads the checkpoint to continue from, or the initial weights, if there are any."""
+        job, hooks, stages = self._job, self._executor.hooks, self._executor.stages
+        if job.resume is not None:
+            hooks.on_progress(f"loading {job.resume.name}")
+            for stage in stages:
+                contents.restore(stage, job.resume, self.trainer.state.step)
+        elif job.initial_weights is not None:
+            hooks.on_progress(f"loading {job.initial_weights.path.name}")
+            for stage in stages:
+                job.initial_weights.load_into(stage)
 
     def _trained(self) -> Sequence[dict[str, Any]]:
         try:

@@ -17,6 +17,7 @@ from pipetrain.training.checkpoint import store
 _PLACE = "its position in the data would change"
 _FIXED = {
     "model": "the weights belong to another model",
+    "model.weights": "the checkpoint has the weights to continue from",
     "model.untie": "one shared weight and two separate weights have different state",
     "optimizer": "the state belongs to another optimizer",
     "dataset": _PLACE,
@@ -29,7 +30,7 @@ _FIXED = {
 
 _OF_NO_EFFECT = (
     "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics", "callbacks",
-    "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
+    "model.strict", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
     "planner.repeats", "planner.bandwidth", "planner.cache",
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""

@@ -9,6 +9,7 @@ from pipetrain.config.settings import DatasetSettings, Settings
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.samples import NamedData, naming_errors
+from pipetrain.data.splits import data_object
 from pipetrain.errors import ConfigError
 
 
@@ -40,13 +41,12 @@ def build_dataset(settings: DatasetSettings) -> Any:
         ConfigError: the target does not return one.
     """
     target = settings.target
-    dataset = target.build()
+    returned = target.build()
+    try:
+        dataset = data_object(returned)
+    except ConfigError as error:
+        raise ConfigError(f"{target.setting}: {error}") from error
     for part in ("train", "eval"):
-        if not hasattr(dataset, part):
-            raise ConfigError(
-                f"{target.setting}: returned a {type(dataset).__name__} without `{part}`; "
-                "a data set has map-style `train` and `eval`"
-            )
         with naming_errors(f"len() of `{part}`"):
             empty = hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part))
         if empty:

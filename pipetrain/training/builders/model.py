@@ -14,7 +14,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.data.fetch import Fetch, form_of
 from pipetrain.data.images.common import image_size
 from pipetrain.data.ranges import class_count, known_labels, label_of
-from pipetrain.data.samples import sample_of
+from pipetrain.data.samples import class_of, sample_of
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.conversion import Inputs, chain_of, is_cut_along_graph
@@ -32,6 +32,8 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
     """
     model = settings.model.target
     options = from_data(model, dataset)
+    if settings.model.constructor_takes_weights:
+        options["weights"] = settings.model.weights
     torch.manual_seed(settings.seed)
     module = model.build(**options)
     if not isinstance(module, nn.Module | LayerChain):
@@ -136,7 +138,7 @@ def _derived(model: Target, dataset: Any, name: str) -> Any:
     if value is not None:
         return value
     raise ConfigError(
-        f"model.{name} is not set, and {model.path} needs it: the data object ({type(dataset).__name__}) has no "
+        f"model.{name} is not set, and {model.path} needs it: the data object ({class_of(dataset)}) has no "
         f"attribute `{name}`, and {reason}; give it the attribute, or set model.{name}={_EXAMPLES[name]}"
     )
 

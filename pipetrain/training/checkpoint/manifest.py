@@ -10,7 +10,7 @@ from typing import Any
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import sync
 
-_NAME = "manifest.json"
+NAME = "manifest.json"
 _FORMAT = 2
 """The number of the format; 1 had no config.json."""
 _OF_TORCH = ".metadata"
@@ -29,7 +29,7 @@ class FileEntry:
     def of(cls, path: Path) -> "FileEntry":
         """The entry of a file, which is synced to the disk."""
         sync(path)
-        return cls(path.name, path.stat().st_size, _sha256(path))
+        return cls(path.name, path.stat().st_size, sha256_of(path))
 
     def fault(self, folder: Path) -> str | None:
         """Difference between the file and this entry; None if it matches."""
@@ -38,12 +38,12 @@ class FileEntry:
             return "it is missing"
         if (size := path.stat().st_size) != self.size:
             return f"it has {size:,} bytes instead of {self.size:,}"
-        return None if _sha256(path) == self.sha256 else f"its sha256 is not that of {_NAME}"
+        return None if sha256_of(path) == self.sha256 else f"its sha256 is not that of {NAME}"
 
 
 def write(folder: Path, listed: Iterable[FileEntry]) -> None:
     """Writes the manifest; it and the folder are on the disk when this returns."""
-    path = folder / _NAME
+    path = folder / NAME
     path.write_text(_text(sorted(listed, key=lambda entry: entry.name)), encoding="utf-8")
     sync(path)
     sync(folder)
@@ -59,7 +59,7 @@ def entries(folder: Path) -> list[FileEntry]:
 
 def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None if all files are as written."""
-    path = folder / _NAME
+    path = folder / NAME
     if not path.is_file():
         if (folder / _OF_TORCH).is_file():
             return f"{folder}: in the format of torch.distributed.checkpoint; this version reads format {_FORMAT}"
@@ -73,8 +73,8 @@ def problem(folder: Path) -> str | None:
         for entry in listed:
             if fault := entry.fault(folder):
                 return f"{folder / entry.name}: damaged: {fault}"
-        foreign = {each.name for each in folder.iterdir()} - {_NAME, *(entry.name for entry in listed)}
-        return f"{folder / min(foreign)}: foreign: it is not in {_NAME}" if foreign else None
+        foreign = {each.name for each in folder.iterdir()} - {NAME, *(entry.name for entry in listed)}
+        return f"{folder / min(foreign)}: foreign: it is not in {NAME}" if foreign else None
     except OSError as error:
         return f"{error.filename or path}: cannot be read: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -87,9 +87,10 @@ def _text(listed: Iterable[FileEntry]) -> str:
 
 
 def _read(folder: Path) -> Any:
-    return strict_json.loads((folder / _NAME).read_text(encoding="utf-8"))
+    return strict_json.loads((folder / NAME).read_text(encoding="utf-8"))
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

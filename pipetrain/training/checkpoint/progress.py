@@ -98,6 +98,7 @@ _OPTIONAL = {
     "evaluation_due": ("flag", "true or false"),
     "early_stopping": ("stopping?", "a metric with its best value and a number of evaluations"),
     **dict.fromkeys(("aliases", "untied"), ("{text}", "a mapping of names")),
+    "initial_weights": ("{text}?", "a path and its sha256"),
     **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
 }
 """Fields that a checkpoint of an older version may lack."""

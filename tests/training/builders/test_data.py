@@ -38,7 +38,9 @@ def test_initial_weights_depend_on_the_seed_alone():
 
 def test_data_set_without_a_split_is_refused_by_its_target():
     loader = {"shuffle": True, "limit": None, "workers": 0}
-    with pytest.raises(ConfigError, match=r"dataset._target_=builtins.dict: returned a dict without `train`"):
+    with pytest.raises(
+        ConfigError, match=r"dataset._target_=builtins.dict: returned a dict of nothing, without the split `train`"
+    ):
         build_data(settings("gpipe", dataset={"_target_": "builtins.dict", **loader}))
 
 
