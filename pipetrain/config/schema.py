@@ -195,6 +195,8 @@ class LogConfig:
     """Steps between records in metrics.jsonl and TensorBoard."""
     progress_seconds: float = 60.0
     """Seconds between progress lines if there is no terminal for a bar; 0: only a line per epoch."""
+    staleness_every_steps: int | None = None
+    """Steps between measurements of the distances between weights: docs/staleness.md; null: none."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.gradients import GradientSum, LossScaler
 from pipetrain.stage.measurements import Clock, Measurements
 from pipetrain.stage.recurrent_state import RecurrentState
+from pipetrain.stage.staleness import StalenessMeter
 from pipetrain.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.weights.versions import Weights
 
@@ -37,6 +39,7 @@ class Training:
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
         arithmetic: precision and memory format.
+        staleness_every: minibatches between two measurements of weight distances; None for none.
     """
 
     optimizer: Callable[[list[nn.Parameter]], Optimizer]
@@ -46,6 +49,7 @@ class Training:
     seed: int = 0
     device: torch.device = _CPU
     arithmetic: ComputeOptions = _PLAIN
+    staleness_every: int | None = None
 
 
 class BaseStage(ABC):
@@ -75,6 +79,7 @@ class BaseStage(ABC):
         self.gradients = GradientSum()
         self.clock = Clock(self.device)
         self.measurements = Measurements()
+        self.staleness = StalenessMeter(training.staleness_every) if training.staleness_every else None
         self.versions_allowed: float = 1
         self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
 
@@ -125,7 +130,8 @@ class BaseStage(ABC):
             InvariantError: more weight versions were alive than the method may hold.
         """
         self.measurements.settle(minibatch, self.updates, steady=steady)
-        self.weights.update(gradients, keep=keep)
+        with self.staleness.updating(minibatch, gradients, self.weights) if self.staleness else nullcontext():
+            self.weights.update(gradients, keep=keep)
         alive = self.weights.meter.versions_since
         if alive > self.versions_allowed:
             raise InvariantError(

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line for an `interval` of steps, the end of an `epoch`, an evaluation (`eval`)."""
+"""metrics.jsonl: one JSON object a line, such as for an `interval` of steps, the end of an `epoch`, or an `eval`."""
 
 import contextlib
 import logging
@@ -14,6 +14,22 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.strict_json import number
 
 Record = dict[str, Any]
+Measured = Sequence[tuple[int, Mapping[str, float]]]
+"""Minibatch of the run, and measurements of a worker in it by name."""
+STALENESS = "staleness"
+"""The kind of a record of the distances between the weights that a minibatch reads."""
+DISTANCES = ("weight_drift", "forward_error", "backward_error", "weight_discrepancy")
+"""Norms of W_F - W_B, R_F - W_B, R_B - W_B and R_F - R_B: see `pipetrain.stage.staleness`."""
+RELATIVE = "relative_"
+"""Prefix of a distance divided by the norm of W_B."""
+QUANTITIES = (
+    *DISTANCES,
+    *(f"{RELATIVE}{name}" for name in DISTANCES),
+    "weight_norm",
+    "gradient_norm",
+    "update_norm",
+)
+"""What such a record has of each stage; the last three are of W_B, of the gradient applied, and of its update."""
 
 MEASURED_OF_STAGES = (
     "idle_share",

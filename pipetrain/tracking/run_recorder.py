@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,10 @@ from pipetrain.losses import StepLoss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import records
 from pipetrain.tracking.evaluations import Evaluations
-from pipetrain.tracking.records import MetricsFile, Record
+from pipetrain.tracking.records import Measured, MetricsFile, Record
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import values_set
-from pipetrain.tracking.tensorboard import TensorBoardWriter
+from pipetrain.tracking.tensorboard import RATE, TensorBoardWriter
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput, WallClock, in_tokens
 
 
@@ -104,8 +105,11 @@ class Recorder:
     def start(self) -> None:
         """Starts the clock, when a run starts or is resumed and its processes are connected."""
         self.clock.start()
-        rates = self._recorded.rates(0)
-        self._board.start(self._recorded.settings.stored, rates_by_stage=len(rates) > 1)
+        settings = self._recorded.settings
+        unused = [] if len(self._recorded.rates(0)) > 1 else [RATE]
+        if settings.log.staleness_every_steps is None:
+            unused += records.QUANTITIES
+        self._board.start(settings.stored, unused)
         due = {"evaluation_due": True} if self._evaluation_due else {}
         self._write({**self._record("start", self._resumed_at), **due})
 
@@ -139,6 +143,15 @@ class Recorder:
             self._throughputs[PREDICTED].add(minibatch, seconds)
         if step == self._drains_after and self._due(step):
             self._interval(step)
+
+    def staleness(self, stages: Sequence[int], measured: Sequence[Measured]) -> None:
+        """Records what the workers of these stages have measured since the last drain, each step by itself."""
+        fields: defaultdict[int, Record] = defaultdict(dict)
+        for r, of_worker in zip(stages, measured, strict=True):
+            for minibatch, found in of_worker:
+                fields[minibatch + 1].update({f"stage{r}_{name}": value for name, value in found.items()})
+        for step in sorted(fields):
+            self._write({**self._record(records.STALENESS, step), **fields[step]})
 
     def extra_drain(self, step: int, cause: str) -> None:
         """Records a drain after `step` steps that the settings do not ask for, and what caused it."""

@@ -1,7 +1,7 @@
 """The TensorBoard event file of a run, written where the last stage is."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from pipetrain.tracking.records import Record, metrics_of
+from pipetrain.tracking.records import QUANTITIES, Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
@@ -19,7 +19,7 @@ from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 _MB = 1e-6
 
 
-_RATE = "lr"
+RATE = "lr"
 _CHARTS = {
     "idle_share": ("idle_share", 1.0),
     "activation_bytes_peak": ("activations_MB", _MB),
@@ -28,7 +28,8 @@ _CHARTS = {
     "weight_versions_max": ("weight_versions", 1.0),
     "forward_staleness": ("forward_staleness", 1.0),
     "backward_staleness": ("backward_staleness", 1.0),
-    _RATE: ("stage_lr", 1.0),
+    RATE: ("stage_lr", 1.0),
+    **{name: (name, 1.0) for name in QUANTITIES},
 }
 """Field of a record, after `stageR_` -> its chart and scale; tags are `CHART/stage0` or `CHART/stage0/replica1`."""
 _TOTALS = {
@@ -55,12 +56,12 @@ class TensorBoardWriter:
     def __init__(self, run: RunDirectory, purge_step: int | None) -> None:
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=purge_step)
 
-    def start(self, config: Mapping[str, Any], *, rates_by_stage: bool) -> None:
+    def start(self, config: Mapping[str, Any], unused: Collection[str] = ()) -> None:
         """Adds the resolved configuration as text, and a chart of each quantity with the lines of all stages.
 
-        `rates_by_stage` is True if the stages have different learning rates.
+        `unused` are the fields of stages that the run does not record.
         """
-        names = [name for field, (name, _) in _CHARTS.items() if rates_by_stage or field != _RATE]
+        names = [name for field, (name, _) in _CHARTS.items() if field not in unused]
         self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})
         text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))

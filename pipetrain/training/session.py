@@ -67,6 +67,7 @@ class TrainingSession:
             seed=settings.seed,
             device=device,
             arithmetic=build_arithmetic(settings.train),
+            staleness_every=settings.log.staleness_every_steps,
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:

@@ -82,9 +82,19 @@ class Trainer:
         if steps:
             self.state.metrics = {}
             self._add_idle(times.idle, steps)
+            self._record_staleness()
             if self.recorder:
                 self.recorder.drain(times.predicted)
         return gate.ended_after is not None
+
+    def _record_staleness(self) -> None:
+        """Records what the stages have measured up to a drain; nothing if they do not."""
+        meters = [stage.staleness for stage in self.executor.stages]
+        if any(meters):
+            measured = self.executor.gather([meter.take() if meter is not None else [] for meter in meters])
+            if self.recorder:
+                places = self.executor.replicas.places
+                self.recorder.staleness([r for r, _ in places], measured)
 
     def _stop(self, interval: DrainInterval) -> None:
         """Saves the state of the run, unless it has just been saved or no step was made; ends or continues."""
