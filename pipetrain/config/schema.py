@@ -197,6 +197,8 @@ class LogConfig:
     """Seconds between progress lines if there is no terminal for a bar; 0: only a line per epoch."""
     staleness_every_steps: int | None = None
     """Steps between measurements of the distances between weights: docs/staleness.md; null: none."""
+    staleness_gradient: bool = False
+    """Also compare each gradient so measured with the one at the newest weights; needs executor=simulated."""
 
 
 @dataclass(frozen=True)

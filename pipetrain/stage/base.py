@@ -40,6 +40,7 @@ class Training:
         seed: key of all random draws.
         arithmetic: precision and memory format.
         staleness_every: minibatches between two measurements of weight distances; None for none.
+        staleness_gradients: True to compare the gradients of these minibatches as well.
     """
 
     optimizer: Callable[[list[nn.Parameter]], Optimizer]
@@ -50,6 +51,7 @@ class Training:
     device: torch.device = _CPU
     arithmetic: ComputeOptions = _PLAIN
     staleness_every: int | None = None
+    staleness_gradients: bool = False
 
 
 class BaseStage(ABC):
@@ -79,7 +81,9 @@ class BaseStage(ABC):
         self.gradients = GradientSum()
         self.clock = Clock(self.device)
         self.measurements = Measurements()
-        self.staleness = StalenessMeter(training.staleness_every) if training.staleness_every else None
+        self.staleness: StalenessMeter | None = None
+        if training.staleness_every is not None:
+            self.staleness = StalenessMeter(training.staleness_every, with_gradients=training.staleness_gradients)
         self.versions_allowed: float = 1
         self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipetrain.device_queue import numbers
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules import Kind
-from pipetrain.tracking.records import DISTANCES, RELATIVE
+from pipetrain.tracking.records import COSINE, DISTANCES, RELATIVE
 from pipetrain.weights.versions import Weights
 
 
@@ -20,6 +20,13 @@ class _AtForward(NamedTuple):
 
     newest: dict[str, Tensor]
     read: dict[str, Tensor]
+
+
+class _Applied(NamedTuple):
+    """Copies of the gradient of a minibatch, as it was applied, and of the weights that it updated."""
+
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor]
 
 
 class StalenessMeter:
@@ -32,13 +39,19 @@ class StalenessMeter:
 
     Args:
         every: n. Minibatches count from 1.
+        with_gradients: True to keep what `compare` needs.
+
+    Attributes:
+        applied: minibatch -> what was applied, until it is compared.
     """
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int, *, with_gradients: bool = False) -> None:
         self._every = every
         self._at_forward: dict[int, _AtForward] = {}
         self._at_backward: dict[int, dict[str, Tensor]] = {}
-        self._complete: list[tuple[int, dict[str, Tensor]]] = []
+        self._complete: dict[int, dict[str, Tensor]] = {}
+        self.with_gradients = with_gradients
+        self.applied: dict[int, _Applied] = {}
 
     def observe(self, kind: Kind, microbatch: tuple[int, int | None], read: WeightRead, weights: Weights) -> None:
         """Takes note of an operation that is about to read its weights.
@@ -46,7 +59,7 @@ class StalenessMeter:
         `microbatch` is that of the run; None in the backward of a whole minibatch.
         """
         minibatch, first = microbatch[0], not microbatch[1]
-        if not first or (minibatch + 1) % self._every or not weights.trainable:
+        if not first or (minibatch + 1) % self._every:
             return
         if kind is Kind.FORWARD:
             newest = _copies(weights.trainable)
@@ -70,16 +83,26 @@ class StalenessMeter:
             yield
             return
         gradient, before = _norm(gradients.values()), _copies(weights.trainable)
+        if self.with_gradients:
+            self.applied[minibatch] = _Applied(before, _copies(gradients))
         yield
         norms = {"gradient_norm": gradient, "update_norm": _distance(weights.trainable, before)}
-        self._complete += [(t, {**self._at_backward.pop(t), **norms}) for t in measured]
+        for t in measured:
+            self._complete[t] = {**self._at_backward.pop(t), **norms}
+
+    def compare(self, minibatch: int, gradients: Mapping[str, Tensor]) -> None:
+        """Adds the cosine between the gradient that was applied and this one; a weight without a gradient has 0."""
+        applied = self.applied.pop(minibatch).gradients
+        products = [torch.sum(applied[name].double() * gradients[name]) for name in applied.keys() & gradients.keys()]
+        product = torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)
+        self._complete[minibatch][COSINE] = product / (_norm(applied.values()) * _norm(gradients.values()))
 
     def take(self) -> list[tuple[int, dict[str, float]]]:
         """The quantities since the last call, after a drain; waits for the device."""
-        complete, self._complete = self._complete, []
+        complete, self._complete = self._complete, {}
         self._at_forward = {}  # read ahead for minibatches that did not come
-        values = iter(numbers([norm for _, found in complete for norm in found.values()]))
-        return [(t, _with_relative({name: next(values) for name in found})) for t, found in complete]
+        values = iter(numbers([norm for found in complete.values() for norm in found.values()]))
+        return [(t, _with_relative({name: next(values) for name in found})) for t, found in complete.items()]
 
 
 def _with_relative(found: dict[str, float]) -> dict[str, float]:
@@ -88,7 +111,7 @@ def _with_relative(found: dict[str, float]) -> dict[str, float]:
 
 
 def _trainable(weights: Weights, read: WeightRead) -> dict[str, Tensor]:
-    tensors = weights.read(read.version, read.transform)
+    tensors = weights.peek(read.version, read.transform)
     return {name: tensors[name] for name in weights.optimizer.parameters}
 
 

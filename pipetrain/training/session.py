@@ -68,6 +68,7 @@ class TrainingSession:
             device=device,
             arithmetic=build_arithmetic(settings.train),
             staleness_every=settings.log.staleness_every_steps,
+            staleness_gradients=settings.log.staleness_gradient,
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:
