@@ -17,12 +17,12 @@ from pipetrain.tracking.run_directory import RunDirectory
 Curve = dict[int, float]
 """Step -> value."""
 _HEADS = {
-    f"{RELATIVE}weight_drift": "drift / W",
-    f"{RELATIVE}forward_error": "F error / W",
-    f"{RELATIVE}backward_error": "B error / W",
-    f"{RELATIVE}weight_discrepancy": "discrepancy / W",
-    "gradient_norm": "gradient",
-    "update_norm": "update",
+    f"{RELATIVE}weight_drift": "drift / |W|",
+    f"{RELATIVE}forward_error": "F error / |W|",
+    f"{RELATIVE}backward_error": "B error / |W|",
+    f"{RELATIVE}weight_discrepancy": "discrepancy / |W|",
+    "gradient_norm": "|gradient|",
+    "update_norm": "|update|",
     COSINE: "cosine",
 }
 """Quantity -> its column and panel."""
@@ -129,11 +129,11 @@ def draw(path: Path, groups: Sequence[MeasuredDistances]) -> None:
                     named = len(stages) <= _NAMED_STAGES or r in (min(stages), max(stages))
                     color, label = colormaps["viridis"](0.9 * r / max(1, *stages)), f"stage {r}" if named else "_"
                     panel.plot(list(curve), list(curve.values()), color=color, lw=1.2, label=label)
-                panel.set_title(_HEADS[quantity])
-                panel.set_xlabel("step")
             row[0].set_ylabel(group.name)
             row[0].legend(handlelength=1)
-        for column in zip(*panels, strict=True):
+        for column, quantity in zip(zip(*panels, strict=True), quantities, strict=True):
             lows, highs = zip(*(panel.get_ylim() for panel in column), strict=True)
             for panel in column:
-                panel.set_ylim(min(lows), max(highs))
+                panel.set_ylim(min(lows) if quantity == COSINE else 0, max(highs))
+            column[0].set_title(_HEADS[quantity])
+            column[-1].set_xlabel("step")

@@ -82,6 +82,8 @@ class StalenessMeter:
         if not measured:
             yield
             return
+        # averages over replicas come in another order in each executor
+        gradients = {name: gradients[name] for name in weights.optimizer.parameters if name in gradients}
         gradient, before = _norm(gradients.values()), _copies(weights.trainable)
         if self.with_gradients:
             self.applied[minibatch] = _Applied(before, _copies(gradients))
@@ -93,7 +95,7 @@ class StalenessMeter:
     def compare(self, minibatch: int, gradients: Mapping[str, Tensor]) -> None:
         """Adds the cosine between the gradient that was applied and this one; a weight without a gradient has 0."""
         applied = self.applied.pop(minibatch).gradients
-        products = [torch.sum(applied[name].double() * gradients[name]) for name in applied.keys() & gradients.keys()]
+        products = [torch.sum(applied[name].double() * gradients[name]) for name in applied if name in gradients]
         product = torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)
         self._complete[minibatch][COSINE] = product / (_norm(applied.values()) * _norm(gradients.values()))
 

@@ -74,7 +74,7 @@ def test_board_has_only_what_each_stage_measured(run):
 
 def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
     board = TensorBoardWriter(run, None)
-    board.start({"seed": 3}, rates_by_stage=False)
+    board.start({"seed": 3})
     board.add({**EPOCH, **stage_fields([STAGE, STAGE])})
     board.close({}, SUMMARY)
     tags = [tag for tag in points(run) if re.fullmatch(charts(run)["activations_MB"], tag)]
@@ -85,7 +85,7 @@ def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
 
 def test_board_shows_each_replica_in_charts_of_its_stage(run):
     board = TensorBoardWriter(run, None)
-    board.start({}, rates_by_stage=True)
+    board.start({})
     replicas = [{**STAGE, "idle_share": share, "forward_staleness": [k]} for k, share in enumerate((0.125, 0.375))]
     board.add(
         {"kind": "epoch", "step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, {**STAGE, "replicas": replicas}])}
@@ -101,13 +101,16 @@ def test_board_shows_each_replica_in_charts_of_its_stage(run):
     assert tags == [f"memory_MB/stage{each}" for each in ("0", "1", "1/replica0", "1/replica1")]
 
 
-@pytest.mark.parametrize("rates_by_stage", [True, False])
-def test_learning_rates_by_stage_have_a_chart_if_any(run, rates_by_stage):
+def test_fields_of_stages_that_a_run_lacks_have_no_chart(run):
     board = TensorBoardWriter(run, None)
-    board.start({}, rates_by_stage=rates_by_stage)
+    board.start({}, ["lr", "update_norm"])
+    board.add({"kind": "staleness", "step": 3, "stage0_gradient_norm": 0.5, "stage1_relative_weight_drift": None})
     board.close({}, SUMMARY)
-    assert ("stage_lr" in charts(run)) == rates_by_stage
-    assert "idle_share" in charts(run)
+    assert {"stage_lr", "update_norm"}.isdisjoint(charts(run))
+    assert {"idle_share", "gradient_norm"} <= charts(run).keys()
+    found = points(run)
+    assert found["gradient_norm/stage0"] == [(3, 0.5)]
+    assert "relative_weight_drift/stage1" not in found
 
 
 def test_hyperparameters_open_with_method_model_seed_and_rate(run):
