@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from pipetrain.commands import Subparsers
-from pipetrain.commands.output_folder import check_writable
+from pipetrain.commands.output_folder import check_new_file, check_writable
 from pipetrain.errors import ConfigError, ExitCode
 
 
@@ -111,14 +111,13 @@ def carry_out_distances(options: argparse.Namespace) -> ExitCode:
     if output is not None:
         if output.suffix not in (".png", ".svg"):
             raise ConfigError(f"-o {output}: the name of a figure ends in .png or .svg")
-        check_writable(f"-o {output}", output.parent)
+        check_new_file(f"-o {output}", output, "distances.png", force=True)
     from pipetrain.report import distances
     from pipetrain.report.sweep.groups import collect
 
     found = distances.measured(collect(options.folders, {}).groups)
     print(*distances.tables(found), sep="\n")
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
         distances.draw(output, found)
         print(f"\nwritten to {output}")
     return ExitCode.COMPLETED

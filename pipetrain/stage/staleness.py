@@ -32,9 +32,9 @@ class _Applied(NamedTuple):
 class StalenessMeter:
     """Measures a stage's first microbatch of every n-th minibatch; its trainable weights count as one vector.
 
-    W_F and W_B are the newest weights when the forward and the backward start, R_F and R_B those that they read.
+    W_F and W_B are the newest weights when the forward and the backward start, Ŵ_F and Ŵ_B those that they read.
 
-    Copies of W_F and R_F last from the forward to the backward. They are no versions: `StorageMeter` does not count
+    Copies of W_F and Ŵ_F last from the forward to the backward. They are no versions: `StorageMeter` does not count
     them. Norms stay on the device until they are taken, so that the host does not wait for it.
 
     Args:

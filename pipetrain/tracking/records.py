@@ -19,7 +19,7 @@ Measured = Sequence[tuple[int, Mapping[str, float]]]
 STALENESS = "staleness"
 """The kind of a record of the distances between the weights that a minibatch reads."""
 DISTANCES = ("weight_drift", "forward_error", "backward_error", "weight_discrepancy")
-"""Norms of W_F - W_B, R_F - W_B, R_B - W_B and R_F - R_B: see `pipetrain.stage.staleness`."""
+"""Norms of W_F - W_B, Ŵ_F - W_B, Ŵ_B - W_B and Ŵ_F - Ŵ_B: see `pipetrain.stage.staleness`."""
 RELATIVE = "relative_"
 """Prefix of a distance divided by the norm of W_B."""
 COSINE = "gradient_cosine"

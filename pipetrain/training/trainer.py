@@ -82,13 +82,13 @@ class Trainer:
         if steps:
             self.state.metrics = {}
             self._add_idle(times.idle, steps)
-            self._record_staleness()
+            self.record_staleness()
             if self.recorder:
                 self.recorder.drain(times.predicted)
         return gate.ended_after is not None
 
-    def _record_staleness(self) -> None:
-        """Records what the stages have measured up to a drain; nothing if they do not."""
+    def record_staleness(self) -> None:
+        """Records the distances between weights that the stages have measured since the last drain, if they do."""
         meters = [stage.staleness for stage in self.executor.stages]
         if any(meters):
             measured = self.executor.gather([meter.take() if meter is not None else [] for meter in meters])

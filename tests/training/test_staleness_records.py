@@ -56,6 +56,13 @@ def test_resumed_run_records_what_the_whole_one_does(tmp_path, case):
     assert records(run) == records(tmp_path / "whole")
 
 
+def test_diverged_simulation_records_the_steps_before(tmp_path):
+    optimizer = {"lr": 1e30, "_target_": "torch.optim.SGD", "momentum": 0.9}
+    found = simulated(job(tmp_path, "pipedream", 2, optimizer=optimizer, log={"staleness_every_steps": 1}))
+    assert found["status"] == "diverged"
+    assert [record["step"] for record in records(tmp_path)][:1] == [1]
+
+
 @pytest.mark.parametrize(
     ("log", "changes", "named"),
     [
