@@ -10,7 +10,7 @@ from statistics import fmean
 from pipetrain.errors import ConfigError
 from pipetrain.report.style import figure_of_rows
 from pipetrain.report.sweep.groups import SweepGroup, labels_of
-from pipetrain.report.text_table import counted, text_table
+from pipetrain.report.text_table import both_ends, counted, text_table
 from pipetrain.tracking.records import COSINE, OF_STAGE, RELATIVE, STALENESS, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -107,7 +107,8 @@ def tables(groups: Sequence[MeasuredDistances]) -> list[str]:
             )
             for r in drifts
         ]
-        lines += text_table(("stage", *heads.values(), *_RATIOS.values()), rows, ">" * (1 + len(heads) + len(_RATIOS)))
+        table = ("stage", *heads.values(), *_RATIOS.values())
+        lines += text_table(table, both_ends(rows, "stages, in metrics.jsonl"), ">" * len(table))
     return lines[1:]
 
 
