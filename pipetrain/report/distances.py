@@ -38,12 +38,13 @@ class MeasuredDistances:
     """Measurements of runs that differ in their seed alone.
 
     Attributes:
-        name: of these runs.
+        name, label: of these runs; the label is short.
         runs: their number.
         curves: quantity -> stage -> the means over the runs.
     """
 
     name: str
+    label: str
     runs: int
     curves: Mapping[str, Mapping[int, Curve]]
 
@@ -59,20 +60,20 @@ class MeasuredDistances:
 
 
 def measured(groups: Sequence[SweepGroup]) -> list[MeasuredDistances]:
-    """The measurements of each group that has any.
+    """The measurements of each group that has any, by name.
 
     Raises:
         ConfigError: no group has.
     """
-    found = [_of_group(group, name) for group, name in zip(groups, labels_of(groups), strict=True)]
+    found = [_of_group(group, label) for group, label in zip(groups, labels_of(groups), strict=True)]
     if not any(each.curves for each in found):
         raise ConfigError(
             "no run here measured distances between weights; runs with log.staleness_every_steps=10 do, for example"
         )
-    return [each for each in found if each.curves]
+    return sorted((each for each in found if each.curves), key=lambda each: each.name)
 
 
-def _of_group(group: SweepGroup, name: str) -> MeasuredDistances:
+def _of_group(group: SweepGroup, label: str) -> MeasuredDistances:
     values: dict[str, dict[int, defaultdict[int, list[float]]]] = {}
     for record in (record for run in group.counted for record in read_records(RunDirectory(run.path))):
         for key, value in record.items() if record["kind"] == STALENESS else ():
@@ -83,7 +84,7 @@ def _of_group(group: SweepGroup, name: str) -> MeasuredDistances:
         quantity: {r: {step: fmean(steps[step]) for step in sorted(steps)} for r, steps in sorted(stages.items())}
         for quantity, stages in values.items()
     }
-    return MeasuredDistances(name, len(group.counted), means)
+    return MeasuredDistances(group.name, label, len(group.counted), means)
 
 
 def tables(groups: Sequence[MeasuredDistances]) -> list[str]:
@@ -129,8 +130,11 @@ def draw(path: Path, groups: Sequence[MeasuredDistances]) -> None:
                 for r, curve in stages.items():
                     named = len(stages) <= _NAMED_STAGES or r in (min(stages), max(stages))
                     color, label = colormaps["viridis"](0.9 * r / max(1, *stages)), f"stage {r}" if named else "_"
-                    panel.plot(list(curve), list(curve.values()), color=color, lw=1.2, label=label)
-            row[0].set_ylabel(group.name)
+                    line = panel.plot(
+                        list(curve), list(curve.values()), color=color, lw=1.2, label=label, clip_on=False
+                    )
+                    line[0].set_marker("o" if len(curve) == 1 else "")
+            row[0].set_ylabel(group.label)
             row[0].legend(handlelength=1)
         for column, quantity in zip(zip(*panels, strict=True), quantities, strict=True):
             lows, highs = zip(*(panel.get_ylim() for panel in column), strict=True)

@@ -49,8 +49,8 @@ def test_command_prints_a_table_for_each_method_and_draws(tmp_path, capsys):
     assert cli.carry_out(["report", "distances", str(tmp_path), "-o", str(figure)]) is ExitCode.COMPLETED
     out = capsys.readouterr().out
     assert [line.partition(":")[0] for line in out.splitlines() if "steps from 4 to 6" in line] == [
-        "pipeoptim",
         "naive_async",
+        "pipeoptim",
     ]
     assert [line.split()[-1] for line in out.splitlines() if line.startswith("    0")] == ["-", "-"]
     assert figure.read_bytes().startswith(b"\x89PNG")
