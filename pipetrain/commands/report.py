@@ -1,17 +1,17 @@
-"""`pipetrain report`: measured staleness against closed forms, and the runs of a sweep side by side."""
+"""`pipetrain report`: measured staleness and distances between weights, and the runs of a sweep side by side."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from pipetrain.commands import Subparsers
-from pipetrain.commands.output_folder import check_writable
+from pipetrain.commands.output_folder import check_new_file, check_writable
 from pipetrain.errors import ConfigError, ExitCode
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds `report staleness` and `report runs`."""
-    text = "tables of measured staleness, or of the runs of a sweep"
+    """Adds `report staleness`, `report distances` and `report runs`."""
+    text = "tables of measured staleness, of distances between weights, or of the runs of a sweep"
     parser = subparsers.add_parser(
         "report",
         help=text,
@@ -20,6 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     kinds = parser.add_subparsers(metavar="KIND", required=True)
     _add_staleness(kinds)
+    _add_distances(kinds)
     _add_runs(kinds)
 
 
@@ -36,6 +37,19 @@ def _add_staleness(kinds: Subparsers) -> None:
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write the rows as JSON")
     parser.set_defaults(carry_out=carry_out_staleness)
+
+
+def _add_distances(kinds: Subparsers) -> None:
+    text = "distances between weights that runs with log.staleness_every_steps=K measured, by stage"
+    parser = kinds.add_parser(
+        "distances",
+        help=text,
+        description=f"{text}; runs that differ only in the seed are averaged. docs/staleness.md defines the columns.",
+        epilog="For example: pipetrain report distances multirun/DATE/TIME -o distances.png",
+    )
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a sweep's directory, or several runs")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also draw them by step, as .png or .svg")
+    parser.set_defaults(carry_out=carry_out_distances)
 
 
 def _add_runs(kinds: Subparsers) -> None:
@@ -85,6 +99,28 @@ def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
 
     holds = report(options.stages, options.microbatches, options.output)
     return ExitCode.COMPLETED if holds else ExitCode.FAILED
+
+
+def carry_out_distances(options: argparse.Namespace) -> ExitCode:
+    """Prints a table of each configuration, and draws its curves if requested.
+
+    Raises:
+        ConfigError: OUTPUT is no file of a figure or cannot be written, or no run measured distances.
+    """
+    output: Path | None = options.output
+    if output is not None:
+        if output.suffix not in (".png", ".svg"):
+            raise ConfigError(f"-o {output}: the name of a figure ends in .png or .svg")
+        check_new_file(f"-o {output}", output, "distances.png", force=True)
+    from pipetrain.report import distances
+    from pipetrain.report.sweep.groups import collect
+
+    found = distances.measured(collect(options.folders, {}).groups)
+    print(*distances.tables(found), sep="\n")
+    if output is not None:
+        distances.draw(output, found)
+        print(f"\nwritten to {output}")
+    return ExitCode.COMPLETED
 
 
 def carry_out_runs(options: argparse.Namespace) -> ExitCode:

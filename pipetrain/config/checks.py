@@ -28,6 +28,7 @@ _LEAST = {
     "checkpoint.keep_last": 1,
     "checkpoint.keep_best": 1,
     "log.every_steps": 1,
+    "log.staleness_every_steps": 1,
     "launch.max_restarts": 0,
     "topology.devices": 1,
     "topology.cores": 1,

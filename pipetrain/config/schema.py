@@ -213,6 +213,10 @@ class LogConfig:
     """Trackers, in addition to metrics.jsonl: any of tensorboard, csv, mlflow and wandb: docs/trackers.md."""
     callback_errors: str = "warn"
     """When a tracker or callback raises an exception: warn and no longer call it, or stop the run."""
+    staleness_every_steps: int | None = None
+    """Steps between measurements of the distances between weights: docs/staleness.md; null: none."""
+    staleness_gradient: bool = False
+    """Also compare each gradient so measured with the one at the newest weights; needs executor=simulated."""
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,13 @@ class ReadCursor(Generic[AnyStage]):
         Raises:
             InvariantError: by the closed forms of schedule and method it reads something else.
         """
-        self.rules.check(self.stage.index, planned, self.stage.updates - self.base, self.start)
-        return planned.read.moved(self.base)
+        stage, operation = self.stage, planned.operation
+        self.rules.check(stage.index, planned, stage.updates - self.base, self.start)
+        read = planned.read.moved(self.base)
+        if stage.staleness is not None:
+            microbatch = self.start + operation.minibatch, operation.microbatch
+            stage.staleness.observe(operation.kind, microbatch, read, stage.weights)
+        return read
 
     def advance(self, planned: PlannedOperation) -> None:
         """Moves past `planned`, and releases the version that it read if no later operation reads it."""

@@ -11,6 +11,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.executors.base import IntervalTimes, OneProcess
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.newest_gradients import NewestGradients
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.replicas.averaging import Averaging, InProcessAveraging, Round
@@ -89,7 +90,8 @@ class SimulatedExecutor(OneProcess):
             cursor, feed = ReadCursor(stage, rules, interval), self.feed(loader, interval, [stage])
             runners.append(StageRunner(cursor, box, feed, self.clip_norm, self.hooks))
         begun = self.hooks.gate.begun
-        self._run(runners, boxes, begun)
+        gradients = NewestGradients(self.stages, loader, interval, rules.num_microbatches)
+        self._run(runners, boxes, begun, gradients)
         ended_after = self.hooks.gate.ended_after
         minibatches = interval.minibatches if ended_after is None else ended_after - begun
         firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
@@ -114,7 +116,9 @@ class SimulatedExecutor(OneProcess):
         interval.boxes.extend(_Mailbox(stage.index, interval, rounds.get(stage.index)) for stage in self.stages)
         return interval.boxes
 
-    def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int) -> None:
+    def _run(
+        self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int, gradients: NewestGradients
+    ) -> None:
         """Runs all lists: each stage as far as its inputs allow, then the next stage."""
         gate, opened = self.hooks.gate, 0
         while any(runner.next for runner in runners):
@@ -131,6 +135,7 @@ class SimulatedExecutor(OneProcess):
                     else:
                         runner.step()
                     moved = True
+                gradients.compare()
             assert moved, "validated lists cannot deadlock"
 
     @staticmethod

@@ -58,6 +58,7 @@ def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str,
                 interruption.settle()
                 return result
         except DivergedError as error:
+            session.trainer.record_staleness()  # those of processes that others end are lost
             return session.diverge(error, session.trainer.reports())
 
 

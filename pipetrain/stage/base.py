@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.gradients import GradientSum, LossScaler
 from pipetrain.stage.measurements import Clock, Measurements
 from pipetrain.stage.recurrent_state import RecurrentState
+from pipetrain.stage.staleness import StalenessMeter
 from pipetrain.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.weights.versions import Weights
 
@@ -39,6 +41,8 @@ class Training:
         seed: key of all random draws.
         arithmetic: precision and memory format.
         average_decay: of the average of weights that evaluations read; None for no average.
+        staleness_every: minibatches between two measurements of weight distances; None for none.
+        staleness_gradients: True to compare the gradients of these minibatches as well.
     """
 
     optimizer: Callable[[list[Any]], Optimizer]
@@ -50,6 +54,8 @@ class Training:
     arithmetic: ComputeOptions = _PLAIN
     average_decay: float | None = None
     groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values())
+    staleness_every: int | None = None
+    staleness_gradients: bool = False
 
 
 class BaseStage(ABC):
@@ -80,6 +86,9 @@ class BaseStage(ABC):
         self.gradients = GradientSum()
         self.clock = Clock(self.device)
         self.measurements = Measurements()
+        self.staleness: StalenessMeter | None = None
+        if training.staleness_every is not None:
+            self.staleness = StalenessMeter(training.staleness_every, with_gradients=training.staleness_gradients)
         self.versions_allowed: float = 1
         self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
 
@@ -130,7 +139,8 @@ class BaseStage(ABC):
             InvariantError: more weight versions were alive than the method may hold.
         """
         self.measurements.settle(minibatch, self.updates, steady=steady)
-        self.weights.update(gradients, keep=keep)
+        with self.staleness.updating(minibatch, gradients, self.weights) if self.staleness else nullcontext():
+            self.weights.update(gradients, keep=keep)
         alive = self.weights.meter.versions_since
         if alive > self.versions_allowed:
             raise InvariantError(

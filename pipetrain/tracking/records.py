@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line for an `interval` of steps, the end of an `epoch`, an evaluation (`eval`)."""
+"""metrics.jsonl: one JSON object a line, such as for an `interval` of steps, the end of an `epoch`, or an `eval`."""
 
 import contextlib
 import logging
@@ -14,6 +14,25 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.strict_json import number
 
 Record = dict[str, Any]
+Measured = Sequence[tuple[int, Mapping[str, float]]]
+"""Minibatch of the run, and measurements of a worker in it by name."""
+STALENESS = "staleness"
+"""The kind of a record of the distances between the weights that a minibatch reads."""
+DISTANCES = ("weight_drift", "forward_error", "backward_error", "weight_discrepancy")
+"""Norms of W_F - W_B, Ŵ_F - W_B, Ŵ_B - W_B and Ŵ_F - Ŵ_B: see `pipetrain.stage.staleness`."""
+RELATIVE = "relative_"
+"""Prefix of a distance divided by the norm of W_B."""
+COSINE = "gradient_cosine"
+"""Cosine between the gradient applied and the gradient at the weights that it updates."""
+QUANTITIES = (
+    *DISTANCES,
+    *(f"{RELATIVE}{name}" for name in DISTANCES),
+    "weight_norm",
+    "gradient_norm",
+    "update_norm",
+    COSINE,
+)
+"""What such a record has of each stage: the norms are of W_B, of the gradient applied, and of its update."""
 
 MEASURED_OF_STAGES = (
     "idle_share",
@@ -22,7 +41,8 @@ MEASURED_OF_STAGES = (
     "activation_bytes_peak",
     "peak_memory_bytes",
 )
-_OF_STAGE = re.compile(r"stage(\d+)_")
+OF_STAGE = re.compile(r"stage(\d+)_")
+"""The beginning of a field that belongs to a stage."""
 _STALENESS = ("forward_staleness", "backward_staleness")
 
 
@@ -42,7 +62,7 @@ def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
 
 def stage_measurements(record: Mapping[str, Any], num_stages: int) -> list[Record]:
     """Measurements of each stage in such a record; empty if it has another number of stages."""
-    stages = {int(found[1]) for name in record if (found := _OF_STAGE.match(name))}
+    stages = {int(found[1]) for name in record if (found := OF_STAGE.match(name))}
     if stages != set(range(num_stages)):
         return [{} for _ in range(num_stages)]
     return [{name: record[f"stage{r}_{name}"] for name in MEASURED_OF_STAGES} for r in range(num_stages)]

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import records
 from pipetrain.tracking.callbacks import Callback, CallbackCaller, RunInfo
 from pipetrain.tracking.evaluations import Evaluations
-from pipetrain.tracking.records import MetricsFile, Record
+from pipetrain.tracking.records import Measured, MetricsFile, Record
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput, WallClock, in_tokens
 
@@ -139,6 +140,15 @@ class Recorder:
             self._throughputs[PREDICTED].add(minibatch, seconds)
         if step == self._drains_after and self._due(step):
             self._interval(step)
+
+    def staleness(self, stages: Sequence[int], measured: Sequence[Measured]) -> None:
+        """Records what the workers of these stages have measured since the last drain, each step by itself."""
+        fields: defaultdict[int, Record] = defaultdict(dict)
+        for r, of_worker in zip(stages, measured, strict=True):
+            for minibatch, found in of_worker:
+                fields[minibatch + 1].update({f"stage{r}_{name}": value for name, value in found.items()})
+        for step in sorted(fields):
+            self._write({**self._record(records.STALENESS, step), **fields[step]})
 
     def extra_drain(self, step: int, cause: str) -> None:
         """Records a drain after `step` steps that the settings do not ask for, and what caused it."""

@@ -76,6 +76,8 @@ class TrainingSession:
             arithmetic=build_arithmetic(settings.train),
             average_decay=settings.train.ema,
             groups=partial(parameter_groups, settings.optimizer),
+            staleness_every=settings.log.staleness_every_steps,
+            staleness_gradients=settings.log.staleness_gradient,
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:

@@ -82,9 +82,19 @@ class Trainer:
         if steps:
             self.state.metrics = {}
             self._add_idle(times.idle, steps)
+            self.record_staleness()
             if self.recorder:
                 self.recorder.drain(times.predicted)
         return gate.ended_after is not None
+
+    def record_staleness(self) -> None:
+        """Records the distances between weights that the stages have measured since the last drain, if they do."""
+        meters = [stage.staleness for stage in self.executor.stages]
+        if any(meters):
+            measured = self.executor.gather([meter.take() if meter is not None else [] for meter in meters])
+            if self.recorder:
+                places = self.executor.replicas.places
+                self.recorder.staleness([r for r, _ in places], measured)
 
     def _stop(self, interval: DrainInterval) -> None:
         """Saves the state of the run, unless it has just been saved or no step was made; ends or continues."""

@@ -92,6 +92,17 @@ class Weights:
         self.meter.watch(changed)
         return {**version.tensors, **changed}
 
+    def peek(self, number: int, transform: WeightTransform | None = None) -> dict[str, Tensor]:
+        """As `read`, with the changed tensors in memory that is neither reused nor counted."""
+        version, pool = self.version(number), self.pool
+        if transform is None:
+            return dict(version.tensors)
+        self.pool = WeightBufferPool()
+        try:
+            return {**version.tensors, **transform.apply(version, self)}
+        finally:
+            self.pool = pool
+
     def update(self, gradients: Mapping[str, Tensor], *, keep: bool) -> None:
         """Makes the next version, in place unless the present one is to be kept for a later reader."""
         statistic = self.statistic

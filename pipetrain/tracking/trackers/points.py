@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipetrain.tracking.records import Record, metrics_of
+from pipetrain.tracking.records import QUANTITIES, Record, metrics_of
 from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
@@ -19,6 +19,7 @@ CHARTS = {
     "forward_staleness": ("forward_staleness", 1.0),
     "backward_staleness": ("backward_staleness", 1.0),
     RATE: ("stage_lr", 1.0),
+    **{name: (name, 1.0) for name in QUANTITIES},
 }
 """Field of a record, after `stageR_` -> its chart and scale; tags are `CHART/stage0` or `CHART/stage0/replica1`."""
 _TOTALS = {

@@ -12,7 +12,7 @@ from torch.utils.tensorboard.summary import hparams
 from typing_extensions import override
 
 from pipetrain.tracking.callbacks import Callback, RunInfo
-from pipetrain.tracking.records import Record, read_records
+from pipetrain.tracking.records import QUANTITIES, Record, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trackers.points import CHARTS, RATE, points_of, results
@@ -34,6 +34,9 @@ class TensorBoard(Callback):
         continued = run.step or directory.tensorboard.exists()  # of an attempt that failed
         self._writer = SummaryWriter(str(directory.tensorboard), purge_step=run.step if continued else None)
         self._hyperparameters = values_set(run.settings, run.choices)
+        self._uncharted = {RATE}
+        if run.settings.get("log", {}).get("staleness_every_steps") is None:
+            self._uncharted |= {*QUANTITIES}
         self._charted = False
         text = OmegaConf.to_yaml(OmegaConf.create(dict(run.settings)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
@@ -44,14 +47,16 @@ class TensorBoard(Callback):
     @override
     def on_record(self, record: Record) -> None:
         if record["kind"] == "interval" and not self._charted:
-            self._add_charts(rates_by_stage=f"stage0_{RATE}" in record)
+            if f"stage0_{RATE}" in record:  # the rates differ by stage
+                self._uncharted.discard(RATE)
+            self._add_charts()
         self._add(record["step"], points_of(record))
         if record["kind"] != "interval":
             self._writer.flush()
 
-    def _add_charts(self, *, rates_by_stage: bool) -> None:
-        """Adds a chart of each quantity with the lines of all stages, with the rates if they differ by stage."""
-        names = [name for field, (name, _) in CHARTS.items() if rates_by_stage or field != RATE]
+    def _add_charts(self) -> None:
+        """Adds a chart of each quantity that the run records, with the lines of all stages."""
+        names = [name for field, (name, _) in CHARTS.items() if field not in self._uncharted]
         self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})
         self._charted = True
 

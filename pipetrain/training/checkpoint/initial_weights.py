@@ -40,12 +40,17 @@ class InitialWeights:
     notes: Sequence[str]
 
     def load_into(self, stage: BaseStage) -> None:
-        """Copies the stage's tensors from the file, converted to its dtypes; only these tensors are read."""
+        """Copies the stage's tensors from the file, converted to its dtypes; only these tensors are read.
+
+        The average of weights, if there is one, starts from them as well.
+        """
         targets = {name: tensor for name, tensor in stage.state().items() if name in self.sources}
         tensors = _read(self.path, {self.sources[name] for name in targets})
         with torch.no_grad():
             for name, target in targets.items():
                 target.copy_(tensors[self.sources[name]])
+        if stage.weights.average is not None:
+            stage.weights.average.load(stage.weights.trainable)
 
 
 def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeights | None:

@@ -45,6 +45,7 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
             yield from _lists(settings, components, phase.rules)
             yield from _method(settings, components.chain, phase.rules)
             yield from _clipping(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
+    _check_staleness(settings, components)
     if not components.plan.finegrained:
         yield from unfilled(
             [phase.rules.schedule for phase in components.phases], len(components.plan.bounds), settings.train
@@ -63,6 +64,33 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
             raise ConfigError(
                 f"{name}={number}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
             )
+
+
+def _check_staleness(settings: Settings, components: Components) -> None:
+    log, schedules = settings.log, [phase.rules.schedule for phase in components.phases]
+    unlisted = next((schedule for schedule in schedules if not isinstance(schedule, ListSchedule)), None)
+    if log.staleness_every_steps is not None and unlisted is not None:
+        raise ConfigError(
+            f"log.staleness_every_steps={log.staleness_every_steps}: schedule={unlisted.name} is run by "
+            "torch.distributed.pipelining, and has no staleness to measure; leave it out"
+        )
+    if not log.staleness_gradient:
+        return
+    given = "log.staleness_gradient=true"
+    if log.staleness_every_steps is None:
+        raise ConfigError(f"{given}: log.staleness_every_steps=null measures nothing; set it to a number of steps")
+    if not settings.executor.simulated or components.plan.finegrained:
+        raise ConfigError(
+            f"{given} needs all stages of whole layers in one process; executor=simulated with another partition "
+            "than finegrained works"
+        )
+    if components.phases[0].rules.replicas.several:
+        raise ConfigError(f"{given}: the gradient of stages with replicas is of several minibatches; leave it out")
+    ties = ties_between(components.chain, components.plan.bounds)
+    carrying = any(map(stateful_layers, components.chain.layers))
+    if ties or carrying:
+        why = ties[0] if ties else "a layer carries its state from minibatch to minibatch"
+        raise ConfigError(f"{given}: {why}; leave it out for this model")
 
 
 def _check_finegrained(settings: Settings) -> None:

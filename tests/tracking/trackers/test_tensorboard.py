@@ -117,6 +117,18 @@ def test_learning_rates_by_stage_have_a_chart_if_any(run, rates_by_stage):
     assert "idle_share" in charts(run)
 
 
+@pytest.mark.parametrize("every", [10, None])
+def test_distances_of_weights_have_charts_if_measured(run, every):
+    board = board_of(run, {"log": {"staleness_every_steps": every}})
+    board.on_record(interval(1))
+    board.on_record({"kind": "staleness", "step": 3, "stage0_gradient_norm": 0.5, "stage1_relative_weight_drift": None})
+    board.on_end(SUMMARY)
+    assert ("update_norm" in charts(run)) == (every is not None)
+    found = points(run)
+    assert found["gradient_norm/stage0"] == [(3, 0.5)]
+    assert "relative_weight_drift/stage1" not in found
+
+
 def test_hyperparameters_open_with_method_model_seed_and_rate(run):
     first = {"method": "gpipe", "model": "lenet5", "optimizer.lr": 0.5, "partition.stages": 2, "seed": 1}
     choices = {"dataset": "mnist", "method": "gpipe", "model": "lenet5"}
