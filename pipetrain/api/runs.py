@@ -170,7 +170,9 @@ def _folder(composition: Composition, kind: str, path: str | Path | None) -> Pat
     return Path(composition.hydra[kind].dir if path is None else path).absolute()
 
 
-def _carried_out(composition: Composition, folder: Path, objects: Mapping[str, Any], *, progress: bool) -> Run:
+def _carried_out(
+    composition: Composition, folder: Path, objects: Mapping[str, Any], *, progress: bool, of_sweep: bool = False
+) -> Run:
     run = RunDirectory(folder)
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         lock.callback(run.remove_if_empty)  # once the lock is free
@@ -184,6 +186,8 @@ def _carried_out(composition: Composition, folder: Path, objects: Mapping[str, A
             step = newest_step(job)
             saved = "before there was a checkpoint" if step is None else f"step {step} is saved; resume={run} continues"
             raise InterruptedRunError(f"{left['reason']}; {saved}")
+        if of_sweep:
+            interruption.check()  # however this run has ended, no other begins
         return Run(run.path, summary.read(run) or left, objects, _trusted=True)
 
 
@@ -191,7 +195,7 @@ def _of_sweep(composition: Composition, folder: Path, objects: Mapping[str, Any]
     """A run whose failure does not end the sweep."""
     try:
         with _own_errors():
-            return _carried_out(composition, folder, objects, progress=progress)
+            return _carried_out(composition, folder, objects, progress=progress, of_sweep=True)
     except (ConfigError, DataError, RunError) as error:
         if progress:
             report_error(error, ExitCode.FAILED)
