@@ -364,3 +364,15 @@ def test_command_says_that_the_run_was_given_objects(given, words, main, monkeyp
 def test_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(pipetrain.ConfigError, match="not a run directory"):
         pipetrain.load(tmp_path)
+
+
+def test_interrupted_run_is_the_last_of_its_sweep(tmp_path):
+    class Interrupting(CrossEntropy):
+        def forward(self, *args):
+            signals.append(os.kill(os.getpid(), signal.SIGINT))
+            return super().forward(*args)
+
+    signals = []
+    with pytest.raises(KeyboardInterrupt):
+        pipetrain.sweep(["seed=0,1", *SIMULATED], path=tmp_path / "sweep", **objects(loss=Interrupting()))
+    assert len(list((tmp_path / "sweep").iterdir())) <= 1

@@ -188,6 +188,8 @@ def _carried_out(
             step = newest_step(job)
             saved = "before there was a checkpoint" if step is None else f"step {step} is saved; resume={run} continues"
             raise InterruptedRunError(f"{left['reason']}; {saved}")
+        if sweep is not None:
+            interruption.check()  # however this run has ended, no other begins
         return Run(run.path, summary.read(run) or left, objects, _trusted=True)
 
 
