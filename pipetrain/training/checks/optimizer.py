@@ -67,7 +67,7 @@ def _conditions(group: ParameterGroup) -> str:
 
 def _count(parameters: list[nn.Parameter]) -> str:
     elements = sum(parameter.numel() for parameter in parameters)
-    return f"{len(parameters)} tensors with {elements:,} parameters"
+    return f"{len(parameters)} tensor{'s' * (len(parameters) != 1)} with {elements:,} parameters"
 
 
 def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapping[str, str]) -> None:
@@ -79,6 +79,8 @@ def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapp
         )
         if tied := fnmatch.filter(aliases, pattern):
             hint = f"{tied[0]} is tied to {aliases[tied[0]]}, by whose name it goes"
+        elif fnmatch.filter(names, f"*{pattern}"):
+            hint = f"did you mean *{pattern}?"
         elif near := get_close_matches(pattern, dict.fromkeys([*folders, *names])):
             hint = f"did you mean {' or '.join(near)}?"
         else:

@@ -40,6 +40,7 @@ def test_group_without_options_exempts_from_later_ones(tmp_path):
         ([{"match": "1.cnv.*"}], "optimizer.groups[0].match=1.cnv.*: no trainable parameter of the model has"),
         ([{"match": "1.cnv.*"}], "did you mean 1.conv.*"),
         ([{"match": ["6.*", "head"]}], "optimizer.groups[0].match=head: no trainable parameter"),
+        ([{"match": "conv.weight"}], "did you mean *conv.weight?"),
         ([{"match": "head"}], "it has 0.weight, 0.bias, 1.conv.weight, 1.conv.bias, ..."),
         ([{"max_dims": 0}], "optimizer.groups[0] (max_dims=0): the model has no trainable parameters"),
         ([{"match": "*.weight", "max_dims": 0}], "optimizer.groups[0] (match=*.weight, max_dims=0): the model has no"),
