@@ -1,1 +1,1 @@
-"""Records of a run: metrics.jsonl, TensorBoard, the progress bar, summary.json."""
+"""Records of a run: metrics.jsonl, callbacks and trackers, the progress bar, summary.json."""

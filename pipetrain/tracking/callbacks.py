@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -99,37 +99,41 @@ class CallbackCaller:
 
     def start(self, run: RunInfo) -> None:
         """Calls `on_start`; raises as `call`."""
-        for setting, callback in self._callbacks.items():
-            self._active[setting] = callback
-            self._call(setting, "on_start", run)
+        with self._isolated():
+            for setting, callback in self._callbacks.items():
+                self._active[setting] = callback
+                self._call(setting, "on_start", run)
 
     def record(self, record: Record) -> None:
         """Calls `on_record` and the method of this kind of record; raises as `call`."""
-        self.call("on_record", record)
-        if record["kind"] in _OF_KIND:
-            self.call(_OF_KIND[record["kind"]], record)
+        of_kind = _OF_KIND.get(record["kind"])
+        self.call(["on_record", of_kind] if of_kind else ["on_record"], record)
 
-    def end(self, summary: Mapping[str, Any]) -> None:
-        """Calls `on_end` and then nothing more; an exception is only warned of."""
-        for setting in list(self._active):
-            self._call(setting, "on_end", summary)
-        self._active = {}
-        self._report()
-
-    def call(self, method: str, *arguments: Any) -> None:
-        """Calls a method of each callback with copies of the arguments.
+    def call(self, methods: Sequence[str], *arguments: Any) -> None:
+        """Calls these methods, each of all callbacks, with copies of the arguments.
 
         Raises:
             RunError: a callback raised an exception, and that ends the run.
         """
-        for setting in list(self._active):
-            self._call(setting, method, *arguments)
-        self._report()
+        if self._active:
+            with self._isolated():
+                for method in methods:
+                    for setting in list(self._active):
+                        self._call(setting, method, *arguments)
+        while self._failures:
+            self._warn(self._failures.pop(0))  # a record of its own, for the other callbacks
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """Calls `on_end` and then nothing more; an exception is only warned of."""
+        with self._isolated():
+            for setting in list(self._active):
+                self._call(setting, "on_end", summary)
+        self._active = {}
+        self.call([])
 
     def _call(self, setting: str, method: str, *arguments: Any) -> None:
         try:
-            with self._isolated():
-                getattr(self._active[setting], method)(*deepcopy(arguments))
+            getattr(self._active[setting], method)(*deepcopy(arguments))
         except (Exception, SystemExit) as error:
             del self._active[setting]
             line = f"{setting}: {method} raised {described(error)}"
@@ -137,11 +141,6 @@ class CallbackCaller:
                 raise RunError(line) from error
             log.warning("%s\n%s", line, Failure.of(error).traceback)
             self._failures.append(line)
-
-    def _report(self) -> None:
-        """Warns of the exceptions so far, once every callback has been called."""
-        while self._failures:
-            self._warn(self._failures.pop(0))
 
     @contextmanager
     def _isolated(self) -> Iterator[None]:

@@ -235,7 +235,7 @@ class Recorder:
 
     def checkpoint(self, step: int, folder: Path) -> None:
         """Reports a complete checkpoint to the callbacks."""
-        self._callbacks.call("on_checkpoint", step, folder)
+        self._callbacks.call(["on_checkpoint"], step, folder)
 
     def summary(self) -> dict[str, Any]:
         """Losses, times, throughput and metrics for the summary."""
