@@ -148,6 +148,23 @@ def test_choice_next_to_an_object_stays_chosen(run):
     assert (done.summary["model"], done.stages[0]["parameters"]) == ("lenet5", 7850)
 
 
+class Kinds(pipetrain.Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_record(self, record):
+        self.seen.append(record["kind"])
+
+
+def test_callback_is_the_object_itself_and_changes_no_bits(tmp_path, run, given):
+    callback, of_words = Kinds(), f"callbacks=[{{_target_: {__name__}.Kinds}}]"
+    done = run([*SIMULATED, of_words], **objects(callbacks=[callback]))
+    assert hashes(done) == hashes(given)
+    assert callback.seen == [record["kind"] for record in done.metrics]
+    with pytest.raises(pipetrain.ConfigError, match=r"callbacks\[0\]=torch.nn.modules.linear.Linear"):
+        run(SIMULATED, path=tmp_path / "wrong", **objects(callbacks=[nn.Linear(1, 1)]))
+
+
 @pytest.mark.slow
 def test_distributed_run_on_objects_has_the_simulated_bits(run, given):
     model = small()

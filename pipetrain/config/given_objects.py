@@ -30,7 +30,7 @@ _COLLECTIONS: Mapping[str, tuple[Any, str]] = {
 _FUNCTIONS = ("optimizer", "lr_schedule")
 """Sections that take a function, which is called with parameters or an optimizer."""
 _NOT_COPIED = ("dataset", "callbacks")
-_OF_NO_OBJECT = {each.name for each in fields(ModelConfig)} - {"untie", "output"}
+_OF_NO_OBJECT = {each.name for each in fields(ModelConfig)} - {"untie", "output", "weights", "strict"}
 
 
 @dataclass(frozen=True)

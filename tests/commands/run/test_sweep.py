@@ -35,9 +35,9 @@ def test_every_sweep_form_returns_exit_code_of_its_runs(words, folders, monkeypa
     taken = []
     run = one_run.run
 
-    def noted(config, choices, folder, hydra):
+    def noted(config, choices, folder, *others):
         taken.append(folder.name)
-        return run(config, choices, folder, hydra)
+        return run(config, choices, folder, *others)
 
     monkeypatch.setattr(one_run, "run", noted)
     assert cli.carry_out([*WORDS[:3], *words]) is ExitCode.WRONG_USAGE
