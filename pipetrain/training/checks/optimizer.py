@@ -77,7 +77,10 @@ def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapp
         folders = (
             ".".join([*parts[:k], "*"]) for parts in (name.split(".") for name in names) for k in range(1, len(parts))
         )
-        if tied := fnmatch.filter(aliases, pattern):
+        tied = fnmatch.filter(aliases, pattern)
+        if any(group.takes(aliases[name], 0) for name in tied):
+            continue  # by its first name
+        if tied:
             hint = f"{tied[0]} is tied to {aliases[tied[0]]}, by whose name it goes"
         elif fnmatch.filter(names, f"*{pattern}"):
             hint = f"did you mean *{pattern}?"
