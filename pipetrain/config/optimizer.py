@@ -20,6 +20,7 @@ _RANGES = {
     "initial_accumulator_value": NOT_NEGATIVE,
 }
 _FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
+_NOT_THE_TARGETS = ("lr", "clip_norm", "error_feedback", "groups")
 CONDITIONS = ("match", "max_dims")
 """The keys of a group that say which parameters it has; all others are options."""
 
@@ -80,12 +81,14 @@ class OptimizerSettings:
         lr: the rate that the learning-rate schedule scales; None if unset.
         clip_norm: the norm that gradients are clipped to; None for no clipping.
         groups: parameters with other options.
+        error_feedback: strength c of the correction of updates; None for no correction.
     """
 
     target: Target
     lr: float | None
     clip_norm: float | None
     groups: tuple[ParameterGroup, ...] = ()
+    error_feedback: float | None = None
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
@@ -94,8 +97,11 @@ class OptimizerSettings:
         Raises:
             ConfigError: there is no target, or a value is out of its range or of another type.
         """
-        options = {key: value for key, value in section.items() if key not in ("lr", "clip_norm", "groups")}
+        options = {key: value for key, value in section.items() if key not in _NOT_THE_TARGETS}
         lr, clip_norm, entries = section["lr"], section["clip_norm"], section.get("groups")
+        error_feedback = section.get("error_feedback")
+        if error_feedback is not None:
+            POSITIVE.check("optimizer.error_feedback", error_feedback, "or null for none")
         if clip_norm is not None:
             POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
         if lr is not None:
@@ -108,7 +114,7 @@ class OptimizerSettings:
             _check_options("optimizer", options)
             for group in groups:
                 _check_options(group.setting, group.options)
-        return cls(target, lr, clip_norm, groups)
+        return cls(target, lr, clip_norm, groups, error_feedback)
 
     def group_of(self, name: str, dims: int) -> int:
         """Number of the first group that takes a parameter, from 1; 0 if none does."""

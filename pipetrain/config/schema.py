@@ -76,6 +76,8 @@ class UpdateConfig:
     """Learning rate, which lr_schedule scales; every choice except custom sets one."""
     clip_norm: float | None = None
     """Largest norm of gradients: over synchronous stages with equal replicas together, else of each; null: no limit."""
+    error_feedback: float | None = None
+    """Strength of the correction of each update by its difference from the last one: docs/optimizers.md; null: none."""
     groups: Any = None  # a list or null
     """Parameters with other options, such as [{max_dims: 1, weight_decay: 0}]: docs/optimizers.md; null: none."""
 

@@ -14,6 +14,8 @@ from pipetrain.optim.prediction import LAST_GRADIENT, Settings, State, delta_rul
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
 
+LAST_UPDATE = "last_update"
+"""State of a weight under error feedback: its last update, before the correction."""
 _NUMBERS = ("step", "mu_product")
 """States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
 
@@ -28,6 +30,7 @@ class StageOptimizer:
         parameters: by name.
         rate: learning rate of each update.
         groups: what `build` is called with, such as torch's parameter groups; None: a list of the parameters.
+        error_feedback: strength of the correction of each update by its difference from the last one; None for none.
 
     Attributes:
         scale: factor of a method on the rate of update k.
@@ -39,6 +42,7 @@ class StageOptimizer:
         parameters: Mapping[str, nn.Parameter],
         rate: Rate,
         groups: list[Any] | None = None,
+        error_feedback: float | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
@@ -49,6 +53,7 @@ class StageOptimizer:
             for group in (self.optimizer.param_groups if self.optimizer is not None else ())
         ]
         """Settings of each of torch's parameter groups, and the names of its parameters."""
+        self._error_feedback = error_feedback
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
         self.updates = 0
@@ -73,6 +78,7 @@ class StageOptimizer:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.next_learning_rate * _lr_scale(group)
             last_gradients = self._last_gradients(self.optimizer, gradients)
+            before = self._copies(gradients) if self._error_feedback is not None else {}
             for names in self._together(self.optimizer, gradients):
                 for name in names:
                     self.parameters[name].grad = gradients[name]
@@ -80,9 +86,32 @@ class StageOptimizer:
                 for name in names:
                     self.parameters[name].grad = None
                     self._made[name] += 1
+            if self._error_feedback is not None:
+                self._correct(self.optimizer, before, self._error_feedback)
             for name, gradient in last_gradients.items():
                 self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
         self.updates += 1
+
+    def _copies(self, names: Iterable[str]) -> dict[str, Tensor]:
+        return {name: self.parameters[name].detach().clone() for name in names}
+
+    @torch.no_grad()
+    def _correct(self, optimizer: Optimizer, before: Mapping[str, Tensor], strength: float) -> None:
+        """Error feedback on updates: W <- W - c·(u_t - u_{t-1}), u the uncorrected update (arXiv 2606.30634).
+
+        The first update of a weight is not corrected. One without a gradient counts as an update of 0.
+        """
+        for name, parameter in self.parameters.items():
+            state = optimizer.state[parameter]
+            last = state.get(LAST_UPDATE)
+            if name not in before:
+                if last is not None:
+                    last.zero_()
+                continue
+            update = before[name].sub_(parameter)
+            if last is not None:
+                parameter.add_(update - last, alpha=-strength)
+            state[LAST_UPDATE] = update
 
     def _together(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> list[list[str]]:
         """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""

@@ -40,6 +40,7 @@ class Training:
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
         arithmetic: precision and memory format.
+        error_feedback: strength of the correction of updates; None for none.
         average_decay: of the average of weights that evaluations read; None for no average.
         staleness_every: minibatches between two measurements of weight distances; None for none.
         staleness_gradients: True to compare the gradients of these minibatches as well.
@@ -52,6 +53,7 @@ class Training:
     seed: int = 0
     device: torch.device = _CPU
     arithmetic: ComputeOptions = _PLAIN
+    error_feedback: float | None = None
     average_decay: float | None = None
     groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values())
     staleness_every: int | None = None
@@ -81,7 +83,9 @@ class BaseStage(ABC):
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
         named = {self.full_names[name]: parameter for name, parameter in trainable.items()}
-        self.optimizer = StageOptimizer(training.optimizer, trainable, training.rate, training.groups(named))
+        self.optimizer = StageOptimizer(
+            training.optimizer, trainable, training.rate, training.groups(named), training.error_feedback
+        )
         self.weights = Weights(parameters, self.optimizer, training.average_decay)
         self.gradients = GradientSum()
         self.clock = Clock(self.device)

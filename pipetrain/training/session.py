@@ -74,6 +74,7 @@ class TrainingSession:
             seed=settings.seed,
             device=device,
             arithmetic=build_arithmetic(settings.train),
+            error_feedback=settings.optimizer.error_feedback,
             average_decay=settings.train.ema,
             groups=partial(parameter_groups, settings.optimizer),
             staleness_every=settings.log.staleness_every_steps,

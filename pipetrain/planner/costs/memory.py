@@ -17,8 +17,18 @@ from pipetrain.schedules.round_robin import UnevenReplicas
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
 """Bytes of one stage, or a vector of the bytes of many stages."""
 
-_STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1}
-"""Tensors of a weight's size that torch's optimizers keep for each, whatever their options."""
+_STATES = {
+    "Adam": 2,
+    "AdamW": 2,
+    "NAdam": 2,
+    "RAdam": 2,
+    "Adamax": 2,
+    "Adadelta": 2,
+    "Adagrad": 1,
+    "RMSprop": 1,
+    "Soap": 6,
+}
+"""Tensors of a weight's size that optimizers keep for each, whatever their options; SOAP's of a square matrix."""
 _MORE_STATES = ("momentum", "amsgrad", "centered")
 """Options that make an optimizer keep one more."""
 _UNKNOWN = 2
@@ -116,7 +126,7 @@ class MemoryModel:
         optimizer = settings.optimizer.target
         name = optimizer.path.rpartition(".")[2]
         states = 0 if name == "SGD" else _STATES.get(name, _UNKNOWN)
-        states += settings.train.ema is not None
+        states += (settings.train.ema is not None) + (settings.optimizer.error_feedback is not None)
         states += sum(bool(optimizer.options.get(option)) for option in _MORE_STATES)
         return cls(tuple(_rules(phase, states, settings) for phase in settings.phases))
 
