@@ -130,7 +130,7 @@ def test_record_of_steps_has_mean_loss_and_sample_rate(tmp_path):
     ]  # fmt: skip
     for each in found:
         assert each["samples_per_second"] == pytest.approx(each["samples"] / each["train_s"], rel=1e-3)
-    assert 0.04 <= found[0]["train_s"] < found[0]["wall_s"]
+    assert 0.04 <= found[0]["train_s"] < found[0]["wall_s"] + 0.5e-4  # which is rounded to tenths of milliseconds
 
 
 def test_last_step_before_a_drain_lasts_until_the_drain_ends(tmp_path):
