@@ -6,6 +6,8 @@ Names are imported when they are asked for, so that `import pipetrain` alone imp
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pipetrain.version import __version__
+
 if TYPE_CHECKING:
     from pipetrain.api.finished_run import Run as Run
     from pipetrain.api.finished_run import load as load
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from pipetrain.tracking.callbacks import Callback as Callback
     from pipetrain.tracking.callbacks import RunInfo as RunInfo
     from pipetrain.weights.statistic import WeightStatistic as WeightStatistic
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Callback": "tracking.callbacks",

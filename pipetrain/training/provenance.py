@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from pipetrain import __version__
 from pipetrain.libraries.processes import usable_cores
+from pipetrain.version import __version__
 
 _GIT_SECONDS = 5.0
 

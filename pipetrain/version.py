@@ -1,0 +1,3 @@
+"""The version of this package, apart from the root's other names."""
+
+__version__ = "0.1.0"
