@@ -131,6 +131,13 @@ def test_torch_scheduler_and_plain_function_are_objects_too(run):
     assert hashes(made) == hashes(scheduled)
 
 
+def test_function_of_an_optimizer_goes_with_parameter_groups(run):
+    words = [*SIMULATED, "optimizer.groups=[{max_dims: 1, weight_decay: 0, lr_scale: 2}]"]
+    given = functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.1)
+    target = ["optimizer=sgdm", "optimizer.lr=0.05", "optimizer.momentum=0.9", "optimizer.weight_decay=0.1"]
+    assert hashes(run(words, **objects(optimizer=given))) == hashes(run([*words, *target], **objects()))
+
+
 def test_given_model_keeps_its_weights_and_is_not_trained(run):
     model = small(seed=7)
     before = {name: value.clone() for name, value in model.module.state_dict().items()}
@@ -161,6 +168,8 @@ def test_callback_is_the_object_itself_and_changes_no_bits(tmp_path, run, given)
     done = run([*SIMULATED, of_words], **objects(callbacks=[callback]))
     assert hashes(done) == hashes(given)
     assert callback.seen == [record["kind"] for record in done.metrics]
+    assert done.model().state_dict().keys() == given.model().state_dict().keys()
+    assert pipetrain.load(done.path, model=small(), dataset=synthetic_images(**SIZES)).model()
     with pytest.raises(pipetrain.ConfigError, match=r"callbacks\[0\]=torch.nn.modules.linear.Linear"):
         run(SIMULATED, path=tmp_path / "wrong", **objects(callbacks=[nn.Linear(1, 1)]))
 

@@ -66,15 +66,20 @@ class GivenObject(Target):
     @override
     def check(self) -> None:
         # every optimizer has a rate, which pipetrain itself sets
-        options = {name: each for name, each in self.options.items() if (self.section, name) != ("optimizer", "lr")}
+        options = {name: each for name, each in self.options.items() if (self._group, name) != ("optimizer", "lr")}
         Target.check(replace(self, options=options))
+
+    @property
+    def _group(self) -> str:
+        """Group of the section, of which a part may be named, such as `optimizer.groups[0]`."""
+        return self.section.partition(".")[0]
 
     def _takes(self, name: str) -> bool:
         return name in self.parameters() or self._is_open()
 
     @override
     def _signature(self) -> inspect.Signature:
-        if self.section in _FUNCTIONS and callable(self._object()):
+        if self._group in _FUNCTIONS and callable(self._object()):
             return super()._signature()
         return inspect.Signature()  # it is made already
 
@@ -197,10 +202,12 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
         return GivenObject(target.section, f"{OBJECT}{_name_of(value)}", target.options, value)
 
     callbacks = iter([value for section, value in objects.items() if section.startswith("callbacks")])
-    given_callbacks = tuple(
-        GivenObject(each.section, each.path, {}, next(callbacks)) if each.path.startswith(OBJECT) else each
-        for each in settings.callbacks
-    )
+
+    def callback(target: Target) -> Target:
+        value = next(callbacks, None) if target.path.startswith(OBJECT) else None
+        # a finished run is loaded without them
+        return target if value is None else GivenObject(target.section, target.path, {}, value)
+
     left = {section: value for section, value in left.items() if not section.startswith("callbacks")}
     result = replace(
         settings,
@@ -212,7 +219,7 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
         lr_schedule=given(settings.lr_schedule),
         loss=given(settings.loss),
         metrics={name: replace(each, target=given(each.target)) for name, each in settings.metrics.items()},
-        callbacks=given_callbacks,
+        callbacks=tuple(callback(each) for each in settings.callbacks),
     )
     if left:
         raise ConfigError(f"{', '.join(left)}: `phases` takes all of its own; leave this object out, or the phases")

@@ -15,6 +15,8 @@ _RANGES = {
     "alpha": BELOW_ONE,
     "weight_decay": NOT_NEGATIVE,
     "eps": NOT_NEGATIVE,
+    "adamw_eps": NOT_NEGATIVE,
+    "adamw_lr_scale": POSITIVE,
     "lr_decay": NOT_NEGATIVE,
     "momentum_decay": NOT_NEGATIVE,
     "initial_accumulator_value": NOT_NEGATIVE,
@@ -110,7 +112,7 @@ class OptimizerSettings:
             raise ConfigError(f"optimizer.groups={entries}: a list such as [{{max_dims: 1, weight_decay: 0}}], or null")
         target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
         groups = tuple(ParameterGroup.of(f"optimizer.groups[{i}]", entry) for i, entry in enumerate(entries or ()))
-        if target.path.startswith("torch.optim."):  # others may mean something else
+        if target.path.startswith(("torch.optim.", "pipetrain.optim.")):  # others may mean something else
             _check_options("optimizer", options)
             for group in groups:
                 _check_options(group.setting, group.options)
@@ -128,7 +130,7 @@ def _check_options(section: str, options: Mapping[str, Any]) -> None:
             check_flag(setting, value)
         elif name in _RANGES:
             _RANGES[name].check(setting, value)
-        elif name == "betas" and (
+        elif name in ("betas", "adamw_betas") and (
             not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)
         ):
             raise ConfigError(

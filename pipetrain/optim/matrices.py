@@ -46,7 +46,7 @@ class MatrixOptimizer(Optimizer):
     ) -> None:
         POSITIVE.check("optimizer.adamw_lr_scale", adamw_lr_scale)
         NOT_NEGATIVE.check("optimizer.adamw_eps", adamw_eps)
-        given = list(params)
+        given = [{**each, "params": list(each["params"])} if isinstance(each, dict) else each for each in params]
         groups = given if given and isinstance(given[0], dict) else [{"params": given}]
         rest = {"weight_decay": options["weight_decay"], "betas": tuple(adamw_betas), "eps": adamw_eps}
         parts: list[Optimizer] = []

@@ -186,8 +186,9 @@ class StageOptimizer:
             return
         settings = self.optimizer.defaults
         follow = settings.get("fused") or settings.get("capturable")
-        for name, values in state.items():
+        for name, saved in state.items():
             p = self.parameters[name]
+            values = {key: value for key, value in saved.items() if key != LAST_UPDATE or self._error_feedback}
             self._made[name] = int(values.get("step", 0))
             devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
             self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}

@@ -78,6 +78,15 @@ def test_weight_without_a_gradient_forgets_its_last_update():
     assert optimizer.state()["other"][LAST_UPDATE].all()
 
 
+def test_run_without_error_feedback_drops_what_it_kept():
+    x = weight()
+    optimizer = StageOptimizer(OPTIMIZERS["sgd"], {"x": x}, rate, error_feedback=1.0)
+    optimizer.step({"x": gradient(x, 0)})
+    plain = StageOptimizer(OPTIMIZERS["sgd"], {"x": weight()}, rate)
+    plain.load_state(optimizer.state())
+    assert plain.state()["x"].keys() == {"momentum_buffer"}
+
+
 def bits(summary):
     return summary["loss_sha256"], summary["weights_sha256"]
 

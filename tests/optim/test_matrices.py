@@ -7,10 +7,11 @@ import torch
 from support.worker_pool import distributed, job, simulated
 from torch import nn
 
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.optim.matrices import Muon, Soap
 from pipetrain.optim.prediction import delta_rule
-from pipetrain.training.checkpoint import store
+from pipetrain.training.checkpoint import contents, store
 
 SOURCES, GEOMETRIES = ("second", "first"), ("bilateral", "unilateral")
 
@@ -176,3 +177,22 @@ def test_synchronous_results_do_not_depend_on_the_cut(tmp_path, name):
 def test_methods_that_predict_with_the_optimizer_refuse_it(kind):
     with pytest.raises(ConfigError, match=f"{kind.__name__} has no prediction rule"):
         delta_rule(kind(parameters()))
+
+
+@pytest.mark.parametrize(
+    ("groups", "change"),
+    [([], {"geometry": "bilateral"}), ([{"max_dims": 2, "algorithm": "adamw"}], {"groups": []})],
+)
+def test_resumed_run_that_needs_other_state_is_refused(tmp_path, groups, change):
+    chosen = {**SECTIONS["soap"], "geometry": "unilateral", "frequency": 100, "groups": groups}
+    simulated(job(tmp_path, "pipedream", 2, optimizer=chosen, checkpoint={"every_epochs": 1}))
+    (folder,) = store.checkpoints(tmp_path)[-1:]
+    contents.check_optimizer(folder, OptimizerSettings.of({"clip_norm": None, **chosen}))
+    with pytest.raises(ConfigError, match="cannot continue from the state"):
+        contents.check_optimizer(folder, OptimizerSettings.of({"clip_norm": None, **chosen, **change}))
+
+
+@pytest.mark.parametrize("setting", [{"eps": -1}, {"betas": [2, 3]}, {"adamw_betas": [0.9, 1.0]}, {"weight_decay": -1}])
+def test_option_out_of_range_is_refused_by_name(setting):
+    with pytest.raises(ConfigError, match=rf"optimizer\.{next(iter(setting))}="):
+        OptimizerSettings.of({"clip_norm": None, **SECTIONS["soap"], **setting})

@@ -26,6 +26,7 @@ _STATES = {
     "Adadelta": 2,
     "Adagrad": 1,
     "RMSprop": 1,
+    "Muon": 1,
     "Soap": 6,
 }
 """Tensors of a weight's size that optimizers keep for each, whatever their options; SOAP's of a square matrix."""

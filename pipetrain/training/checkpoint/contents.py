@@ -148,7 +148,9 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
-    """Lets the optimizer take a step from what the checkpoint holds of the smallest weight of each parameter group.
+    """Lets the optimizer take a step from what the checkpoint holds of the smallest weight of each kind.
+
+    Weights are of one kind if they have the same parameter group, number of dimensions and state.
 
     Raises:
         ConfigError: the optimizer needs other state.
@@ -159,7 +161,10 @@ def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
     model = model_state(folder)
     weights = {name: nn.Parameter(model[name]) for name in states}
     largest_first = sorted(states, key=lambda name: -weights[name].numel())
-    smallest = {settings.group_of(name, weights[name].dim()): name for name in largest_first}
+    smallest = {
+        (settings.group_of(name, weights[name].dim()), weights[name].dim(), *sorted(states[name])): name
+        for name in largest_first
+    }
     chosen = {name: weights[name] for name in smallest.values()}
     try:
         optimizer = build_torch_optimizer(settings, parameter_groups(settings, chosen))
