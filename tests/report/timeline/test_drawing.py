@@ -128,7 +128,8 @@ def test_drawing_ends_with_the_panel(axes, tmp_path):
 def test_images_of_the_docs_are_what_their_settings_draw(tmp_path):
     script = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "draw_docs_images.py"), run_name="images"))
     images = ROOT / "docs" / "images"
-    assert {path.relative_to(images).with_suffix("").as_posix() for path in images.rglob("*.svg")} == set(script._DRAWN)
+    there = {path.relative_to(images).with_suffix("").as_posix() for path in images.rglob("*.svg")}
+    assert there - {"staleness"} == set(script._DRAWN)  # that one is of measured runs
     for name in script._DRAWN:
         script.write(name, tmp_path / "drawn.svg")
         drawn, kept = (path.read_text("utf-8") for path in (tmp_path / "drawn.svg", images / f"{name}.svg"))
