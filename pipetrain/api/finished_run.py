@@ -80,7 +80,7 @@ def load(path: str | Path, *, trust: bool = False, **objects: Any) -> Run:
     Args:
         path: the run directory.
         trust: True to let `Run.model` call targets that are not pipetrain's own.
-        objects: those that the run was given, such as `model`, which its files do not hold.
+        objects: the objects that the run was given, such as `model`; its files do not contain them.
 
     Raises:
         ConfigError: this is no run directory, or its summary is damaged.

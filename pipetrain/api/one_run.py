@@ -1,4 +1,4 @@
-"""One run, prepared and carried out as the command and Python programs do it; errors are raised, not shown."""
+"""Prepares and carries out one run, for the command and for Python programs. Errors are raised, not shown."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from pipetrain.tracking.files import finish_archiving
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
-from pipetrain.tracking.trackers.identity import stored_ids
+from pipetrain.tracking.trackers.identity import MLFLOW_PARENT, stored_ids
 
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
@@ -143,7 +143,7 @@ def _left_by(job: "Job", error: BaseException, way_on: str, *, quiet: bool) -> d
         error = _disk_error(job, error, way_on)
     left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
     if "mlflow" in job.settings.log.to:
-        end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
+        _end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
     if left["status"] == "failed":
         raise RunError(left["reason"]) if interrupted else error
     if left["status"] == "completed" and not quiet:
@@ -151,7 +151,13 @@ def _left_by(job: "Job", error: BaseException, way_on: str, *, quiet: bool) -> d
     return left
 
 
-def end_in_mlflow(run_id: str, status: str) -> None:
+def end_sweep_in_mlflow(folder: Path, status: str) -> None:
+    """Ends the run of MLflow that is the parent of a sweep's runs, if there is one."""
+    if (parent := folder / MLFLOW_PARENT).is_file():
+        _end_in_mlflow(parent.read_text(encoding="utf-8"), status)
+
+
+def _end_in_mlflow(run_id: str, status: str) -> None:
     """Ends a run in MLflow whose own process may not have been able to; a failure to do so is only a warning."""
     if run_id:
         from pipetrain.tracking.trackers.mlflow import end_run

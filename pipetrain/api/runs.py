@@ -12,9 +12,8 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from pipetrain.api.finished_run import Run
-from pipetrain.api.one_run import carried_out, end_in_mlflow, newest_step, prepared
+from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared
 from pipetrain.api.surroundings import kept, logged
-from pipetrain.api.sweep_folder import folder_name
 from pipetrain.config.composition import Composition, combinations, overrides_of, settings_of, with_choices_of
 from pipetrain.config.given_objects import by_section, custom_choices, pickled, put_into
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
@@ -22,10 +21,9 @@ from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunErr
 from pipetrain.launch.signals import interruptible
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking import summary
-from pipetrain.tracking.files import new_folder
+from pipetrain.tracking.files import folder_name, new_folder
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
-from pipetrain.tracking.trackers.identity import MLFLOW_PARENT
 
 
 def run(
@@ -213,8 +211,7 @@ def _mlflow_parent_ended(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
         yield
         status = "completed" if all(each.status == "completed" for each in runs) else "failed"
     finally:
-        if (parent := folder / MLFLOW_PARENT).is_file():
-            end_in_mlflow(parent.read_text(encoding="utf-8"), status)
+        end_sweep_in_mlflow(folder, status)
 
 
 def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:

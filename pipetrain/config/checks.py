@@ -59,8 +59,13 @@ CHOICES = {
     "log.callback_errors": ("warn", "stop"),
 }
 """Settings that are one of a few words."""
-TRACKERS = ("tensorboard", "csv", "mlflow", "wandb")
-"""The words that `log.to` takes."""
+TRACKERS = {
+    "tensorboard": "tensorboard.TensorBoard",
+    "csv": "csv_file.CsvFile",
+    "mlflow": "mlflow.MLflow",
+    "wandb": "wandb.WandB",
+}
+"""Name of a tracker in `log.to` -> its class, below `pipetrain.tracking.trackers`."""
 
 
 def check(settings: Settings) -> None:

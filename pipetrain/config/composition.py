@@ -174,7 +174,7 @@ class Composition:
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> Self:
-        """What `pipetrain run` composes from these overrides; raises what Hydra raises."""
+        """Composes the configuration of `pipetrain run` with these overrides; errors are Hydra's own."""
         with own_hydra():
             whole = compose("config", list(overrides), return_hydra_config=True)
         OmegaConf.set_readonly(whole.hydra, value=False)

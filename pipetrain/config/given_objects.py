@@ -136,7 +136,7 @@ def _name_of(value: object) -> str:
 
 
 def by_section(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The objects by their sections, such as `model` and `metrics.f1`; those that are None are left out.
+    """The objects by section, such as `model` and `metrics.f1`, without those that are None.
 
     Raises:
         ConfigError: there is no such section, or it takes no such object.
@@ -191,13 +191,13 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: no phase takes the schedule or method.
     """
-    left = dict(objects)
+    left = {section for section in objects if not section.startswith("callbacks")}
 
     def given(target: Target) -> Target:
         of_phases = target.section in ("schedule", "method") and not target.path.startswith(OBJECT)
         if target.section not in objects or of_phases:
             return target
-        left.pop(target.section, None)
+        left.discard(target.section)
         value = objects[target.section]
         return GivenObject(target.section, f"{OBJECT}{_name_of(value)}", target.options, value)
 
@@ -208,7 +208,6 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
         # a finished run is loaded without them
         return target if value is None else GivenObject(target.section, target.path, {}, value)
 
-    left = {section: value for section, value in left.items() if not section.startswith("callbacks")}
     result = replace(
         settings,
         dataset=replace(settings.dataset, target=given(settings.dataset.target)),
@@ -222,5 +221,6 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
         callbacks=tuple(callback(each) for each in settings.callbacks),
     )
     if left:
-        raise ConfigError(f"{', '.join(left)}: `phases` takes all of its own; leave this object out, or the phases")
+        unused = ", ".join(sorted(left))
+        raise ConfigError(f"{unused}: `phases` takes all of its own; leave this object out, or the phases")
     return result

@@ -15,8 +15,6 @@ _RANGES = {
     "alpha": BELOW_ONE,
     "weight_decay": NOT_NEGATIVE,
     "eps": NOT_NEGATIVE,
-    "adamw_eps": NOT_NEGATIVE,
-    "adamw_lr_scale": POSITIVE,
     "lr_decay": NOT_NEGATIVE,
     "momentum_decay": NOT_NEGATIVE,
     "initial_accumulator_value": NOT_NEGATIVE,

@@ -43,7 +43,7 @@ class ModelConfig:
     """File of weights to start from, of safetensors or torch.save, or a run directory; null: drawn from the seed:
     docs/checkpoints.md."""
     strict: bool = True
-    """Require that names and shapes in model.weights are those of the model; false: load those that match."""
+    """Require all names and shapes in model.weights to match the model's; false: load the tensors that match."""
     untie: bool = False
     """Give layers that share a weight a copy each: asynchronous stages cannot share weights."""
     output: Any = None  # a name or a number

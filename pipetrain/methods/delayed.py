@@ -7,13 +7,13 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, is_whole
-from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
+from pipetrain.methods._old_versions import ReadsOldVersion, check_one_or_each
+from pipetrain.program.weight_reads import ReadContext, StageContext
 from pipetrain.schedules.base import Family
 
 
 @dataclass(frozen=True)
-class Delayed(Method):
+class Delayed(ReadsOldVersion):
     """F and B read W_{t-τ}; the first τ minibatches after a drain read the weights that it left.
 
     Attributes:
@@ -34,21 +34,12 @@ class Delayed(Method):
             )
         object.__setattr__(self, "delays", delays)
 
+    @override
+    def age(self, at: ReadContext) -> int:
+        return self._delay_of(at.context)
+
     def _delay_of(self, context: StageContext) -> int:
         return self.delays[context.stage] if len(self.delays) > 1 else self.delays[0]
-
-    @override
-    def forward(self, at: ReadContext) -> WeightRead:
-        """W_{t-τ}, or an older one where the schedule has not made that yet."""
-        return WeightRead(max(0, min(at.newest, at.update - self._delay_of(at.context))))
-
-    @override
-    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        return forward
-
-    @override
-    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        return forward
 
     @override
     def weight_versions(self, context: StageContext) -> int:
@@ -56,8 +47,4 @@ class Delayed(Method):
 
     @override
     def check(self, num_stages: int, num_microbatches: int) -> None:
-        if len(self.delays) not in (1, num_stages):
-            raise ConfigError(
-                f"method.delay={list(self.delays)} has {len(self.delays)} delays for {num_stages} stages; give one for "
-                "each stage, or one for all"
-            )
+        check_one_or_each("method.delay", self.delays, "delays", num_stages)

@@ -8,9 +8,9 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
+from pipetrain.methods._old_versions import ReadsOldVersion, check_one_or_each
 from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, t1_lr_scale
-from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext
 from pipetrain.schedules.base import Family
 from pipetrain.seeding import key
 
@@ -18,7 +18,7 @@ _PURPOSE = 0x6877  # keeps these draws apart from others that are keyed by the s
 
 
 @dataclass(frozen=True)
-class Hogwild(Method):
+class Hogwild(ReadsOldVersion):
     """F and B read W_{t-τ}, τ = floor(x), x exponential conditioned on x <= max_delay; drawn per stage and update.
 
     Attributes:
@@ -68,17 +68,8 @@ class Hogwild(Method):
         return int(-mean * math.log1p(drawn * math.expm1(-largest / mean)))
 
     @override
-    def forward(self, at: ReadContext) -> WeightRead:
-        """W_{t-τ}, or an older one where the schedule has not made that yet."""
-        return WeightRead(max(0, min(at.newest, at.update - self.delay(at.context, at.minibatch_of_run))))
-
-    @override
-    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        return forward
-
-    @override
-    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        return forward
+    def age(self, at: ReadContext) -> int:
+        return self.delay(at.context, at.minibatch_of_run)
 
     @override
     def weight_versions(self, context: StageContext) -> int:
@@ -91,8 +82,5 @@ class Hogwild(Method):
 
     @override
     def check(self, num_stages: int, num_microbatches: int) -> None:
-        if self.means is not None and len(self.means) not in (1, num_stages):
-            raise ConfigError(
-                f"method.mean_delay={list(self.means)} has {len(self.means)} means for {num_stages} stages; give one "
-                "for each stage, or one for all"
-            )
+        if self.means is not None:
+            check_one_or_each("method.mean_delay", self.means, "means", num_stages)

@@ -78,7 +78,9 @@ class StageOptimizer:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.next_learning_rate * _lr_scale(group)
             last_gradients = self._last_gradients(self.optimizer, gradients)
-            before = self._copies(gradients) if self._error_feedback is not None else {}
+            before = {}
+            if self._error_feedback is not None:
+                before = {name: self.parameters[name].detach().clone() for name in gradients}
             for names in self._together(self.optimizer, gradients):
                 for name in names:
                     self.parameters[name].grad = gradients[name]
@@ -91,9 +93,6 @@ class StageOptimizer:
             for name, gradient in last_gradients.items():
                 self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
         self.updates += 1
-
-    def _copies(self, names: Iterable[str]) -> dict[str, Tensor]:
-        return {name: self.parameters[name].detach().clone() for name in names}
 
     @torch.no_grad()
     def _correct(self, optimizer: Optimizer, before: Mapping[str, Tensor], strength: float) -> None:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
-from pipetrain.api.one_run import end_in_mlflow
+from pipetrain.api.one_run import end_sweep_in_mlflow
 from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
 from pipetrain.config.choices import with_own_names
@@ -90,9 +90,9 @@ def begin(folder: Path, objective: str | None) -> None:
 def end(*, interrupted: bool = False) -> None:
     """Ends the sweep of this process, if there is one: frees the lock, and removes the files and an empty folder."""
     global _sweep
-    if _sweep is not None and (parent := _sweep.folder / MLFLOW_PARENT).is_file():
+    if _sweep is not None:
         status = "failed" if exit_code(_sweep) else "completed"
-        end_in_mlflow(parent.read_text(encoding="utf-8"), "interrupted" if interrupted else status)
+        end_sweep_in_mlflow(_sweep.folder, "interrupted" if interrupted else status)
     _sweep = None
     _lock.close()
 

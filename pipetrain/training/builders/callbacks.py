@@ -1,5 +1,6 @@
 """The callbacks of a run: its trackers, then those of `callbacks`."""
 
+from pipetrain.config.checks import TRACKERS
 from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import did_you_mean
@@ -7,12 +8,6 @@ from pipetrain.errors import ConfigError
 from pipetrain.libraries.imports import require
 from pipetrain.tracking.callbacks import METHODS, Callback
 
-_TRACKERS = {
-    "tensorboard": "tensorboard.TensorBoard",
-    "csv": "csv_file.CsvFile",
-    "mlflow": "mlflow.MLflow",
-    "wandb": "wandb.WandB",
-}
 _EXTRAS = ("mlflow", "wandb")
 """Trackers that are the name of an optional package and of the extra that installs it."""
 
@@ -53,6 +48,6 @@ def build_callbacks(settings: Settings) -> dict[str, Callback]:
         ConfigError: a constructor raised an exception.
     """
     folder = "pipetrain.tracking.trackers"
-    targets = {f"log.to=[{name}]": Target("log.to", f"{folder}.{_TRACKERS[name]}", {}) for name in settings.log.to}
+    targets = {f"log.to=[{name}]": Target("log.to", f"{folder}.{TRACKERS[name]}", {}) for name in settings.log.to}
     targets |= {target.setting: target for target in settings.callbacks}
     return {name: target.build() for name, target in targets.items()}

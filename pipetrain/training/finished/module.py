@@ -19,6 +19,8 @@ from pipetrain.training.checkpoint import contents, store
 def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) -> nn.Module:
     """The module that the model's target returns, or a copy of the given one, with the weights of a checkpoint.
 
+    These are averages if the checkpoint has any.
+
     Args:
         folder: the checkpoint.
         objects: given in place of targets, by their sections.
@@ -37,7 +39,7 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
         built = target.build(**options)
     module: nn.Module = built.module if isinstance(built, LayerChain) else built
     try:
-        module.load_state_dict(contents.named_state(folder))
+        module.load_state_dict(contents.named_state(folder, averaged=True))
     except RuntimeError as error:
         raise ConfigError(f"{target.setting}: does not take the weights of {folder}: {error}") from error
     return module
