@@ -61,7 +61,7 @@ class DistributedExecutor(ManyProcesses):
                 cursor.end_before(gate.ended_after - begun)
             else:
                 runner.step()
-        self._ports.end()
+        self._ports.end(early=gate.ended_after is not None)
         self._drained()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
         minibatches = interval.minibatches if gate.ended_after is None else gate.ended_after - begun

@@ -195,6 +195,6 @@ def _run_stages(job: Job, transport: Transport, show: Show, watchdog: Watchdog) 
     except LostStageError as error:
         _leave_note(job.run, watchdog.process, error)
         watchdog.lose()
-    if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
+    if watchdog.gate.ended_after is None:  # else messages of an evaluation may still be expected
         dist.destroy_process_group()
     return result

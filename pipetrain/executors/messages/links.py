@@ -76,6 +76,8 @@ class Link(ABC):
 
     ahead: int
     """Number of messages that a receiver prepares for before they are taken."""
+    posts_ahead: bool
+    """True if it also posts their receives, once their shapes are known."""
 
     def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
         self.peer = peer
@@ -162,6 +164,7 @@ class HostLink(Link):
     """A link through host memory; Gloo moves a message only once its receive is posted, so this is done ahead."""
 
     ahead = 2
+    posts_ahead = True
 
     def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
         super().__init__(peer, stage, LinkGroups(groups.payload, groups.payload), links)
@@ -202,6 +205,7 @@ class DeviceLink(Link):
     """
 
     ahead = 1
+    posts_ahead = False
 
     def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
         super().__init__(peer, stage, groups, links)

@@ -83,21 +83,36 @@ class Neighbors(Ports):
 
         before = [peer for kind, peer in self.outgoing if kind is Kind.BACKWARD]
         self._kept = {Kind.FORWARD: kept(self._worker), Kind.BACKWARD: max(map(kept, before), default=0)}
-        for (kind, peer), inbox in self.incoming.items():
-            source = self._replicas.stage_of(peer)
-            inbox.begin(
+
+        def messages(kind: Kind, source: int, target: int) -> list[Key]:
+            return [
                 keys[cursor.start + op.minibatch, op.microbatch]
-                for op in lists[self._worker]
-                if op.kind is kind and self._replicas.worker(source, op.minibatch) == peer
-            )
+                for op in lists[target]
+                if op.kind is kind and self._replicas.worker(self._replicas.stage_of(source), op.minibatch) == source
+            ]
+
+        for (kind, peer), outbox in self.outgoing.items():
+            outbox.begin(messages(kind, self._worker, peer))
+        for (kind, peer), inbox in self.incoming.items():
+            inbox.begin(messages(kind, peer, self._worker))
 
     def _peer(self, stage: int, microbatch: BackwardId) -> int:
         """Worker of another stage that also has a microbatch."""
         return self._replicas.worker(stage, microbatch[0] - self._start)
 
-    def end(self) -> None:
-        """Waits until the last messages have come, and the neighbors have taken everything."""
+    def end(self, *, early: bool = False) -> None:
+        """Waits until the last messages have come, and the neighbors have taken everything.
+
+        Args:
+            early: True if the lists ended early, so that no messages will come that some have prepared for. After a
+                pause, the minibatches may go to other replicas.
+        """
         self._links.catch_up()
+        if early:
+            for outbox in self.outgoing.values():
+                outbox.fill()
+            for inbox in self.incoming.values():
+                inbox.discard()
         for outbox in self.outgoing.values():
             outbox.settle(0)
 

@@ -60,7 +60,12 @@ class Outgoing:
         self._link = link
         self._what = what
         self._specs: dict[Key, tuple[Spec, ...]] = {}
+        self._coming: deque[Key] = deque()
         self._pending: deque[list[tuple[Tensor, Transfer]]] = deque()
+
+    def begin(self, keys: Iterable[Key]) -> None:
+        """Sets the messages that the peer expects, in order."""
+        self._coming = deque(keys)
 
     def send(self, key: Key, tensors: Tensors) -> None:
         """Sends one message of `key`.
@@ -68,6 +73,8 @@ class Outgoing:
         Raises:
             ValueError: its shapes are not those of the key's first message; the peer would misread it.
         """
+        if self._coming:
+            self._coming.popleft()
         tensors = tuple(dense(tensor.detach()) for tensor in tensors)
         specs = tuple(Spec.of(tensor) for tensor in tensors)
         message = []
@@ -80,8 +87,23 @@ class Outgoing:
                 f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; "
                 "a layer's output shape may depend on its input's shape alone"
             )
-        message += [self._link.send(bytes_of(tensor)) for tensor in tensors if tensor.numel()]
-        self._pending.append(message)
+        self._pending.append(message + self._payload(tensors))
+
+    def _payload(self, tensors: Tensors) -> list[tuple[Tensor, Transfer]]:
+        return [self._link.send(bytes_of(tensor)) for tensor in tensors if tensor.numel()]
+
+    def fill(self) -> None:
+        """Ends the receives that the peer has posted for messages that will not be sent, with zeros."""
+        for _ in range(min(self._link.ahead, len(self._coming))):
+            key = self._coming.popleft()
+            if key is None or key not in self._specs:
+                header = encode(())
+                self._pending.append([(header, self._link.start_sending(header, self._link.groups.headers))])
+                break
+            if self._link.posts_ahead:
+                zeros = tuple(spec.empty(torch.device("cpu")).zero_() for spec in self._specs[key])
+                self._pending.append(self._payload(zeros))
+        self._coming.clear()
 
     def settle(self, keep: int) -> None:
         """Waits for all but the newest `keep` messages, and frees their buffers."""
@@ -114,14 +136,20 @@ class Incoming:
         self._prepare()
 
     def begin(self, keys: Iterable[Key]) -> None:
-        """Sets the messages expected from now on, replacing those that were expected and never sent.
-
-        A list that ended early, for a pause, continues where it ended, so what is prepared for comes first.
-        """
+        """Sets the messages that come next, in order."""
+        assert not self._expected, "messages of the last interval are still expected"
         self._coming = deque(keys)
-        for message in self._expected:
-            assert self._coming.popleft() == message.key, "a list that goes on elsewhere"
         self._prepare()
+
+    def discard(self) -> None:
+        """Waits for what the peer has sent in place of messages that are prepared for (`Outgoing.fill`)."""
+        for message in self._expected:
+            if message.header is not None:
+                self._link.wait([message.header[1]], self._what)
+            elif message.receipt is not None and self._link.posts_ahead:
+                message.receipt(self._what)
+        self._expected.clear()
+        self._coming.clear()
 
     def take(self) -> Tensors:
         """The next message; waits for it.

@@ -137,8 +137,37 @@ def receiver(groups, folder):
     (folder / "lost").write_text(lost)
 
 
+LISTS = [[2, 2, 1, 1], [1, 2, None], [None, 1], [2, 2, 2, 2, 2]]
+"""Messages expected in successive intervals, by key: 1 and 2 have fixed shapes, other messages have none."""
+SENT = [2, 0, 1, 5]
+"""How many of them are sent before the interval ends, sometimes early."""
+
+
+def sent_early(interval, i):
+    key = LISTS[interval][i]
+    return torch.full((key or 3 + i, 2), 10.0 * interval + i), torch.tensor(i)
+
+
+def end_early(rank, groups, folder):
+    out, inbox = Outgoing(link(groups, "there", rank), "activations"), Incoming(link(groups, "there", rank), "outputs")
+    taken = []
+    for interval, (keys, count) in enumerate(zip(LISTS, SENT, strict=True)):
+        if rank == 0:
+            out.begin(keys)
+            for i in range(count):
+                out.send(keys[i], sent_early(interval, i))
+            out.fill()
+            out.settle(0)
+        else:
+            inbox.begin(keys)
+            taken += [inbox.take() for _ in range(count)]
+            inbox.discard()
+    torch.save(taken, f"{folder}/early-{rank}")
+
+
 def exchange(rank, folder):
     groups = connected(rank, folder)
+    end_early(rank, groups, folder)
     if rank == 0:
         sender(groups, folder)
         dist.barrier()  # then it ends, while the other one waits for a message
@@ -163,6 +192,14 @@ def test_ragged_messages_of_all_dtypes_arrive_whole_and_in_order(exchanged):
     for got, (key, sent) in zip(received, messages(), strict=True):
         assert len(got) == len(sent), key
         assert all(same(a, b) for (a, _), b in zip(got, sent, strict=True)), key
+
+
+def test_messages_of_an_interval_after_one_that_ended_early_arrive(exchanged):
+    taken = torch.load(exchanged / "early-1", weights_only=False)
+    sent = [sent_early(interval, i) for interval, count in enumerate(SENT) for i in range(count)]
+    assert len(taken) == len(sent)
+    for got, tensors in zip(taken, sent, strict=True):
+        assert all(same(a, b) for a, b in zip(got, tensors, strict=True))
 
 
 def test_dense_tensors_keep_strides_and_others_are_contiguous(exchanged):
