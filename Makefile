@@ -9,7 +9,7 @@ FAULTS ?= 300
 PYTEST ?=
 SEED ?= 0
 
-PAPERS := pipeoptim pipemare zhang timeprest pipedream
+PAPERS := pipeoptim pipemare zhang timeprest pipedream one_step_delay asyncpp paci basis_rotation
 
 # Where versions may matter: the command, torch's pipelines, optimizers and hooks, figures, images, torchvision's models.
 LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/executors/torch_pipelining \

@@ -1,1 +1,1 @@
-"""The tables, figures and claims of five papers next to pipetrain's measurements and computations."""
+"""The tables, figures and claims of nine papers next to pipetrain's measurements and computations."""

@@ -240,5 +240,29 @@ class RatioTrendClaim:
     full: ClassVar[bool] = True
 
 
-Rule = RankingClaim | MeanRatioClaim | RatioTrendClaim
+Contrast = tuple[str, str, str]
+"""An experiment and two of its groups."""
+
+
+@dataclass(frozen=True)
+class ContrastClaim:
+    """Claim that a change, such as a delay, costs one configuration more than another, seed by seed.
+
+    Attributes:
+        metric: a column; less is better.
+        more, less: an experiment and its groups with and without the change; the ratio of the two is the cost.
+    """
+
+    metric: str
+    more: Contrast
+    less: Contrast
+    full: ClassVar[bool] = False
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The presets that it is about."""
+        return tuple(dict.fromkeys((self.more[0], self.less[0])))
+
+
+Rule = RankingClaim | MeanRatioClaim | RatioTrendClaim | ContrastClaim
 """Rule by which the results of experiments decide a claim."""

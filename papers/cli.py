@@ -1,4 +1,4 @@
-"""`python -m papers`: the experiments of five papers, their pages, and PipeMare's theory of stable step sizes."""
+"""`python -m papers`: the experiments of nine papers, their pages, and PipeMare's theory of stable step sizes."""
 
 import argparse
 from pathlib import Path
@@ -141,7 +141,7 @@ def _stability(options: argparse.Namespace) -> ExitCode:
 
 PROGRAM = cli.Program(
     "python -m papers",
-    "Runs the experiments of five papers on pipeline parallelism and compares printed with measured numbers.",
+    "Runs the experiments of nine papers on pipeline parallelism and compares printed with measured numbers.",
     "For example: python -m papers reproduce zhang/table2_lenet5\n             python -m papers pages zhang",
     _add_parsers,
 )

@@ -1,12 +1,16 @@
 """The verdict that runs give on a claim about what was trained or timed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from papers.claims import (
     NOT_TESTED,
     UNDECIDED,
+    Contrast,
+    ContrastClaim,
     Control,
     MeanRatioClaim,
     RankingClaim,
@@ -87,6 +91,8 @@ def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
     """Answers of the results to each part of a rule."""
     if isinstance(rule, MeanRatioClaim):
         return _average(rule, results)
+    if isinstance(rule, ContrastClaim):
+        return _contrast(rule, results)
     return _growth(rule, results) if isinstance(rule, RatioTrendClaim) else _order(rule, results, best=best)
 
 
@@ -140,6 +146,34 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
         ratio = difference.ratio
         text = f"{ratio:.2f}X of it (the paper: {order.factor:g}X)"
         yield answer("against", text, holds=ratio >= order.factor)
+
+
+def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
+    """Answer to whether the first cost is larger than the second over the seeds of both."""
+    more, less = (_costs(contrast, claim.metric, results) for contrast in (claim.more, claim.less))
+    if not more or not less:
+        return
+    texts = [
+        f"{first} over {other} in {name} {statistics.geometric_mean(cost.values()):.3f}"
+        for (name, first, other), cost in ((claim.more, more), (claim.less, less))
+    ]
+    scale = max(companions(name, results)[0].scale for name in claim.experiments)
+    found = ratio(more, less)
+    held = verdict(found, low=math.nextafter(1.0, 2.0))
+    reading = f"{found.middle:.3f} times as much, 95 % {found.low:.3f} to {found.high:.3f}, {found.how}"
+    text = f"{column_of(claim.metric).head}, {scale}: {', '.join(texts)}; {reading}"
+    yield _Answer(claim.experiments, held.holds, text, scale)
+
+
+def _costs(contrast: Contrast, metric: str, results: Results) -> dict[Hashable, float]:
+    """Seed -> the first group's value over the other's."""
+    groups = _groups(companions(contrast[0], results))
+    first, other = (groups[name].by_seed if name in groups else {} for name in contrast[1:])
+    return {
+        seed: first[seed][metric] / other[seed][metric]
+        for seed in first
+        if metric in first[seed] and seed in other and metric in other[seed]
+    }
 
 
 def _unmet(controls: Sequence[Control], results: Results) -> str | None:

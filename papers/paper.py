@@ -135,6 +135,16 @@ Recomputed = Callable[[Tables], Mapping[str, Value]]
 """Name in `stated.csv` -> the number, from the paper's own tables."""
 
 
+def no_numbers(_tables: Tables) -> Mapping[str, Value]:
+    """The paper's tables determine no number of its text."""
+    return {}
+
+
+def no_comparisons(_tables: Tables) -> Sequence[Comparison]:
+    """No number of the paper can be computed without training."""
+    return []
+
+
 Verdicts = Callable[[Tables], Mapping[str, Verdict]]
 """Name in `claims.csv` -> the verdict, of claims that need no training."""
 
@@ -172,11 +182,12 @@ class PaperFigure:
 
 @dataclass(frozen=True)
 class Paper:
-    """One of the five papers.
+    """One of the papers.
 
     Attributes:
         name: of its folders and of its page.
         citation: authors, title, year.
+        provenance: what its formulas and numbers were taken from, if not from the paper itself.
         remarks: what its numbers make one ask, a paragraph each.
         recomputed: stated numbers from its tables.
         notes: name in `stated.csv` -> why text and tables differ there.
@@ -193,8 +204,9 @@ class Paper:
 
     name: str
     citation: str
-    recomputed: Recomputed
-    exact: Callable[[Tables], Sequence[Comparison]]
+    provenance: str = ""
+    recomputed: Recomputed = no_numbers
+    exact: Callable[[Tables], Sequence[Comparison]] = no_comparisons
     notes: Mapping[str, str] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     verdicts: Verdicts = no_verdicts

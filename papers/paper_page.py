@@ -97,6 +97,7 @@ def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
         [f"# Reproduction: {paper.citation.partition(':')[2].strip()}"],
         [_MADE],
         [f"{paper.citation.partition(':')[0]}. Printed numbers are those of `results/published/{paper.name}/`."],
+        *([[paper.provenance]] if paper.provenance else []),
         [extent(paper.name, results)],
         *_claims(paper, tables, results),
         *measured_section(paper, tables, results, folder),
@@ -183,12 +184,16 @@ def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
 
 
 def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    if not exact:
+        return
     yield ["## Computed without training"]
     yield [f"At the printed precision, {_tally(exact)}."]
     yield from _table(exact)
 
 
 def _recomputed(stated: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    if not stated:
+        return
     yield ["## The text against the paper's own tables"]
     yield [f"Averages, totals and ratios in the text, recomputed from the paper's tables: {_tally(stated)}."]
     wrong = [each for each in stated if each.agreement is not Agreement.EXACT]

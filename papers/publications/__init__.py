@@ -1,5 +1,16 @@
-"""The five papers, a module each."""
+"""The papers, a module each."""
 
-from papers.publications import pipedream, pipemare, pipeoptim, timeprest, zhang
+from papers.publications import (
+    asyncpp,
+    basis_rotation,
+    one_step_delay,
+    paci,
+    pipedream,
+    pipemare,
+    pipeoptim,
+    timeprest,
+    zhang,
+)
 
-PAPERS = {module.PAPER.name: module.PAPER for module in (pipeoptim, pipemare, zhang, timeprest, pipedream)}
+_MODULES = (pipeoptim, pipemare, zhang, timeprest, pipedream, one_step_delay, asyncpp, paci, basis_rotation)
+PAPERS = {module.PAPER.name: module.PAPER for module in _MODULES}

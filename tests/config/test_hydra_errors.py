@@ -43,8 +43,9 @@ def refusal(*overrides):
         ),
         (
             "experiment=none",
-            "experiment=none: no such experiment; choose from comparison, demo, map/, multi30k, pipedream/, pipemare/, "
-            "pipeoptim/, timeprest/, zhang/; pipetrain list experiments describes all",
+            "experiment=none: no such experiment; choose from asyncpp/, basis_rotation/, comparison, demo, map/, "
+            "multi30k, one_step_delay/, paci/, pipedream/, pipemare/, pipeoptim/, timeprest/, zhang/; pipetrain list "
+            "experiments describes all",
         ),
         (
             "hydra/launcher=ray",

@@ -165,10 +165,10 @@ def test_figure_of_an_experiment_has_its_companions(monkeypatch, tmp_path):
     assert all(len(group.course("top1")) == 5 for group in groups)
 
 
-def test_paper_that_is_none_of_the_five_is_refused(tmp_path, monkeypatch, capsys):
+def test_unknown_paper_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.carry_out(["pages", "gpipe"], PROGRAM) == 2
-    assert "there are pipeoptim, pipemare, zhang, timeprest, pipedream, map" in capsys.readouterr().err
+    assert f"there are {', '.join(PAPERS)}, map" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

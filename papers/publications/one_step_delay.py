@@ -1,0 +1,50 @@
+"""One-Step Gradient Delay is Not a Barrier: a delay of one update by optimizer, and error feedback against it."""
+
+from collections.abc import Mapping, Sequence
+
+from papers.claims import DOES_NOT_HOLD, HOLDS, ContrastClaim, RankingClaim, Rule, Verdict
+from papers.difference import Relation
+from papers.paper import Paper, Tables
+from pipetrain.report.closed_forms import CLOSED, Position
+
+_OPTIMIZERS = ("adamw", "muon", "soap")
+_SYNC, _DELAYED, _CORRECTED = "pipedream_flush", "error_feedback=none", "error_feedback=1.0"
+
+
+def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
+    stages = [Position(r, D, N) for D in range(2, 17) for N in (D, 2 * D) for r in range(D)]
+    closed = CLOSED["pipedream_2bw"]
+    same = all(closed.forward(at) == closed.backward(at) == [1] and closed.versions(at) == 2 for at in stages)
+    text = "the closed form of `pipedream_2bw`, which every run checks, is one update on all stages, D = 2 to 16"
+    return {"same_delay": Verdict(HOLDS if same else DOES_NOT_HOLD, [text])}
+
+
+def _loss(experiment: str, first: str, relation: Relation, other: str) -> RankingClaim:
+    return RankingClaim(experiment, first, relation, (other,), "loss")
+
+
+_RULES: Mapping[str, Sequence[Rule]] = {
+    "adamw_loses": [_loss("adamw", _DELAYED, Relation.WORSE, _SYNC)],
+    "matrices_tolerate": [
+        ContrastClaim("loss", ("adamw", _DELAYED, _SYNC), (each, _DELAYED, _SYNC)) for each in ("muon", "soap")
+    ],
+    "feedback_helps": [_loss(each, _CORRECTED, Relation.BETTER, _DELAYED) for each in _OPTIMIZERS],
+    "feedback_closes": [_loss(each, _CORRECTED, Relation.LIKE, _SYNC) for each in _OPTIMIZERS],
+}
+
+
+def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
+    row = tables["losses"].row(model="SmolLM-2 360M", optimizer=experiment)
+    return {_SYNC: row["sync"], _DELAYED: row["delayed"], _CORRECTED: row["error_feedback"]}
+
+
+PAPER = Paper(
+    name="one_step_delay",
+    citation="Zmushko, Petrov, Abdullaev, Khrushchev, Horváth: One-Step Gradient Delay is Not a Barrier for "
+    "Large-Scale Asynchronous Pipeline Parallel LLM Pretraining, ICML 2026 (arXiv 2606.30634)",
+    provenance="Formulas are from code of other authors (RamTorch). Numbers and claims are from summaries, because the "
+    "paper itself was not available.",
+    verdicts=_verdicts,
+    rules=_RULES,
+    printed=_printed,
+)

@@ -1,0 +1,55 @@
+"""PACI: the newest weights everywhere, with gradients accumulated over microbatches against staleness."""
+
+from collections.abc import Mapping, Sequence
+
+from papers.claims import DOES_NOT_HOLD, HOLDS, RankingClaim, Rule, Verdict
+from papers.difference import Relation
+from papers.paper import Paper, Tables
+from pipetrain.report.closed_forms import CLOSED, Position
+
+_SYNC = "pipedream_flush"
+_DEPTHS, _COUNTS = range(2, 17), range(1, 17)
+
+
+def bound(depth: int, accumulated: int) -> int:
+    """The most updates between a forward and its backward: ceil((D - 1) / a)."""
+    return -(-(depth - 1) // accumulated)
+
+
+def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
+    closed = CLOSED["naive_async"]
+    most = {(D, a): max(closed.forward(Position(r, D, a))[-1] for r in range(D)) for D in _DEPTHS for a in _COUNTS}
+    kept = all(found <= bound(*key) for key, found in most.items())
+    attained = all(found == bound(*key) for key, found in most.items())
+    text = "closed form of `naive_async`, which every run checks, D = 2 to 16 and a = 1 to 16"
+    if attained:
+        text += "; stage 0 attains the bound"
+    versions = {closed.versions(Position(r, D, a)) for D in _DEPTHS for a in _COUNTS for r in range(D)}
+    return {
+        "bound": Verdict(HOLDS if kept else DOES_NOT_HOLD, [text]),
+        "one_version": Verdict(HOLDS if versions == {1} else DOES_NOT_HOLD, ["the same closed form"]),
+    }
+
+
+_RULES: Mapping[str, Sequence[Rule]] = {
+    "same_perplexity": [RankingClaim("accumulation", "microbatches=8", Relation.LIKE, (_SYNC,), "perplexity")],
+    "accumulation_helps": [
+        RankingClaim("accumulation", "microbatches=8", Relation.BETTER, ("microbatches=1",), "perplexity")
+    ],
+    "faster": [
+        RankingClaim(
+            "accumulation", "microbatches=8", Relation.BETTER, (_SYNC,), "predicted_target_s", full=True, factor=1.41
+        )
+    ],
+}
+
+
+PAPER = Paper(
+    name="paci",
+    citation="Elam, Rahimi, Mendelson, Baskin: Breaking the Bubble: Asynchronous Pipeline Parallel Training with "
+    "Bounded Weight Inconsistency, 2026 (arXiv 2606.07881)",
+    provenance="The algorithm is from the authors' code, and the recipe and the numbers are from a summary, because "
+    "the paper itself was not available.",
+    verdicts=_verdicts,
+    rules=_RULES,
+)
