@@ -127,6 +127,7 @@ class Formulas:
         decay: Dc of T2, where B reads W - τ · δ.
         anneal: K of T1, where the learning rate is divided by τ^(1 - k/K).
         scales: what the learning rate of each stage is multiplied by.
+        by_delay: K of T1 with the largest staleness of F as τ, at least 1.
     """
 
     in_flight: Callable[[int, int], int] = one_f_one_b
@@ -142,6 +143,7 @@ class Formulas:
     decay: float | None = None
     anneal: int | None = None
     scales: tuple[float, ...] | None = None
+    by_delay: int | None = None
 
     def newest_at_forward(self, t, j, N, D, r):
         """Updates of the stage before F(t, j), counted from the last drain."""
@@ -200,7 +202,7 @@ class Run:
 
     Attributes:
         stages: one part for each.
-        optimizer: the update rule of every part.
+        optimizers: the update rule of each stage.
         rate: the learning rate of update k of the run.
         N: microbatches of a minibatch.
         segments: the first stages of segments that recompute; None where nothing is recomputed.
@@ -208,7 +210,7 @@ class Run:
     """
 
     stages: list
-    optimizer: Optimizer
+    optimizers: list
     rate: object
     N: int
     segments: object = None
@@ -221,10 +223,13 @@ class Run:
 
     @classmethod
     def of(cls, parts, optimizer, rate, N, segments=None, tau=None):
-        """`parts` is a list of weight lists, one for each stage."""
-        none = [[0 * w for w in part] for part in parts]
-        stages = [ComposedPhase([w], [optimizer.start(w)], [none[r]], r == len(parts) - 1) for r, w in enumerate(parts)]
-        return cls(stages, optimizer, rate, N, segments, tau)
+        """`parts` is a list of weight lists, one for each stage; `optimizer` may be a list, too."""
+        rules = optimizer if isinstance(optimizer, list) else [optimizer] * len(parts)
+        stages = [
+            ComposedPhase([w], [rules[r].start(w)], [[0 * each for each in w]], r == len(parts) - 1)
+            for r, w in enumerate(parts)
+        ]
+        return cls(stages, rules, rate, N, segments, tau)
 
     @property
     def newest(self):
@@ -252,7 +257,7 @@ class Run:
     def _predicted(self, r, version, steps):
         """W - steps · lr · Δ, lr that of the next update."""
         stage, now = self.stages[r], self.drained + version
-        delta, ahead = self.optimizer.delta(stage.states[now]), steps * self._rate(r, now)
+        delta, ahead = self.optimizers[r].delta(stage.states[now]), steps * self._rate(r, now)
         return [w - ahead * d for w, d in zip(stage.versions[now], delta, strict=True)]
 
     def _corrected(self, r, version, steps):
@@ -304,6 +309,10 @@ class Run:
             rate /= delay(self.N, len(self.stages), r) ** (1 - min(k / formulas.anneal, 1))
         if formulas.scales is not None:
             rate *= formulas.scales[r]
+        if formulas.by_delay is not None:
+            late = 1000
+            tau = max(1, late - formulas.version_of_forward(late, 0, self.N, len(self.stages), r))
+            rate /= tau ** (1 - min(k / formulas.by_delay, 1))
         return rate
 
     # -- a minibatch ---------------------------------------------------------------------------------------------
@@ -343,7 +352,7 @@ class Run:
     def _update(self):
         for r, stage in enumerate(self.stages):
             old, rate = stage.versions[-1], self._rate(r, self.updates)
-            weights, state = self.optimizer.step(old, stage.gradient, stage.states[-1], rate)
+            weights, state = self.optimizers[r].step(old, stage.gradient, stage.states[-1], rate)
             stage.versions.append(weights)
             stage.states.append(state)
             gamma = (self.formulas.decay or 0.0) ** (1 / delay(self.N, len(self.stages), r))
