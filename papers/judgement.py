@@ -160,20 +160,19 @@ def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
     scale = max(companions(name, results)[0].scale for name in claim.experiments)
     found = ratio(more, less)
     held = verdict(found, low=math.nextafter(1.0, 2.0))
-    reading = f"{found.middle:.3f} times as much, 95 % {found.low:.3f} to {found.high:.3f}, {found.how}"
+    reading = f"{found.middle:.3f} times as much, 95 % {found.low:.3f} to {found.high:.3f}"
+    if any(found.infinite):
+        reading = f"infinite under {found.infinite[0]} and {found.infinite[1]} of the seeds"
     text = f"{column_of(claim.metric).head}, {scale}: {', '.join(texts)}; {reading}"
     yield _Answer(claim.experiments, held.holds, text, scale)
 
 
 def _costs(contrast: Contrast, metric: str, results: Results) -> dict[Hashable, float]:
-    """Seed -> the first group's value over the other's."""
+    """Seed -> the first group's value over the other's; infinite if the first run never reached the target."""
     groups = _groups(companions(contrast[0], results))
     first, other = (groups[name].by_seed if name in groups else {} for name in contrast[1:])
-    return {
-        seed: first[seed][metric] / other[seed][metric]
-        for seed in first
-        if metric in first[seed] and seed in other and metric in other[seed]
-    }
+    shared = [seed for seed in first if metric in other.get(seed, {})]
+    return {seed: first[seed].get(metric, math.inf) / other[seed][metric] for seed in shared}
 
 
 def _unmet(controls: Sequence[Control], results: Results) -> str | None:

@@ -122,6 +122,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured], *, best: bool,
             printed.get(group.name, "").removesuffix(_BLEU),
             _mean(group, metric) if metric else "",
             _target(group),
+            _steps(group),
             _throughput(group),
             f"{group.means['idle_share']:.0%}" if "idle_share" in group.means else "",
             size_of(group.means["weight_bytes"]) if "weight_bytes" in group.means else "",
@@ -137,6 +138,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured], *, best: bool,
         "paper, BLEU" if in_bleu else "paper",
         column_of(metric).head if metric else "metric",
         column_of("target_epochs").head,
+        "steps to the loss",
         "samples/s",
         "idle",
         "weights",
@@ -156,8 +158,9 @@ def _without_empty(heads: Cells, rows: Sequence[Cells]) -> tuple[Cells, list[Cel
 def _mean(group: MeasuredGroup, metric: str) -> str:
     if metric not in group.means:
         return ""
-    spread = f" ± {group.deviations[metric]:.2f}" if metric in group.deviations else ""
-    return f"{group.means[metric]:.2f}{spread}"
+    decimals = 3 if metric.endswith("loss") else 2
+    spread = f" ± {group.deviations[metric]:.{decimals}f}" if metric in group.deviations else ""
+    return f"{group.means[metric]:.{decimals}f}{spread}"
 
 
 def _target(group: MeasuredGroup) -> str:
@@ -166,6 +169,13 @@ def _target(group: MeasuredGroup) -> str:
     if not some:
         return _mean(group, "target_epochs")
     return f"{group.means['target_epochs']:.2f} ({group.reached} of {group.completed})"
+
+
+def _steps(group: MeasuredGroup) -> str:
+    """Mean number of steps to the baseline's loss, and how many runs reached it if some did not."""
+    reached = sum("loss_steps" in run for run in group.by_seed.values())
+    some = f" ({reached} of {group.completed})" if reached < group.completed else ""
+    return f"{group.means['loss_steps']:.0f}{some}" if reached else ""
 
 
 def _throughput(group: MeasuredGroup) -> str:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +12,13 @@ from typing import Any
 
 from papers.field_map.losses import ENDED, ended_runs
 from papers.targets import FULL, SMALL, ReproductionTarget
+from pipetrain.config.choices import choice_of
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
 from pipetrain.report.sweep.columns import TIMINGS
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
+from pipetrain.report.sweep.slowdown import STEPS, RowSlowdown, baseline_of, slowdowns
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 
@@ -194,12 +197,17 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     if found.skipped:
         damaged = found.skipped[0]
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
-    compared = comparison.ranked(found, None)
+    remarks = choice_of("experiment", target.experiment).remarks
+    compared = comparison.ranked(found, remarks.get("metric"))
     made = _made(target, runs, compared.groups) | {"timed": timed}
     groups = [
         replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)])
         for group in compared.groups
     ]
+    if baseline := remarks.get("slowdown"):
+        slowdown = slowdowns(compared.groups, baseline_of(compared.groups, baseline), {})[0]
+        groups = [_with_steps(*each) for each in zip(groups, slowdown.rows, strict=True)]
+        compared = compared._replace(slowdowns=[slowdown])
     compared = compared._replace(groups=groups)
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
@@ -218,6 +226,16 @@ def without_repeats(group: SweepGroup) -> list[ComparedRun]:
     """The runs of a group without the completed ones that a newer run of the same seed replaces."""
     counted = {id(run) for run in group.counted}
     return [run for run in group.runs if run.status != "completed" or id(run) in counted]
+
+
+def _with_steps(group: SweepGroup, row: RowSlowdown | None) -> SweepGroup:
+    """The group, of which the runs that reach the baseline's loss have their number of steps to it."""
+    taken = {seed: steps for seed, steps in row.amounts[STEPS].items() if math.isfinite(steps)} if row else {}
+    runs = [
+        replace(run, numbers={**run.numbers, "loss_steps": taken[run.seeds]}) if run.seeds in taken else run
+        for run in group.runs
+    ]
+    return replace(group, runs=runs)
 
 
 def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:

@@ -46,7 +46,7 @@ PAPER = Paper(
     "Optimization, ICML 2025 (arXiv 2505.01099)",
     provenance="Formulas and hyperparameters are from the authors' code, the claims from the abstract, and the numbers "
     "from a summary, because the paper itself was not available. The optimizer of its baselines is not known here; "
-    "AdamW is a choice.",
+    "AdamW is a choice. It reports, on WikiText-103, a perplexity of 27.72, and of 30.63 for GPipe.",
     verdicts=_verdicts,
     rules=_RULES,
     printed=_printed,

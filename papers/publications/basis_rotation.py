@@ -6,23 +6,18 @@ from itertools import pairwise
 from papers.claims import Contrast, ContrastClaim, Rule
 from papers.paper import Paper
 
-_METRIC = "target_steps"
-_DEPTHS = (1, 2, 4, 8)
-_BASES = [
-    f"source={source} geometry={geometry}" for source in ("second", "first") for geometry in ("bilateral", "unilateral")
-]
+_METRIC = "loss_steps"
+_DEPTHS = (1, 2, 8)
 
 
-def _slowdown(experiment: str, *, depth: int = 8, basis: str = "") -> Contrast:
+def _slowdown(experiment: str, source: str = "", *, depth: int = 8) -> Contrast:
     """Steps to a loss with so many stages over those with one."""
-    return experiment, f"{basis} stages={depth}".strip(), f"{basis} stages=1".strip()
+    basis = f"source={source} " if source else ""
+    return experiment, f"{basis}stages={depth}", f"{basis}stages=1"
 
 
-def _rotated(basis: str) -> Contrast:
-    return _slowdown("rotation", basis=basis)
-
-
-_SECOND, _SECOND_ONE_SIDE, _FIRST, _FIRST_ONE_SIDE = map(_rotated, _BASES)
+_SECOND, _FIRST = _slowdown("rotation", "second"), _slowdown("rotation", "first")
+_SECOND_ONE_SIDE, _FIRST_ONE_SIDE = _slowdown("unilateral", "second"), _slowdown("unilateral", "first")
 _RULES: Mapping[str, Sequence[Rule]] = {
     "depth_slows": [
         ContrastClaim(_METRIC, _slowdown("adamw", depth=more), _slowdown("adamw", depth=less))
@@ -46,6 +41,9 @@ PAPER = Paper(
     citation="Jung, Shin, Lee: Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation, ICML 2026 "
     "(arXiv 2602.03515)",
     provenance="The optimizer and its settings are from the authors' code, the claims from the abstract, and the other "
-    "numbers from a summary, because the paper itself was not available.",
+    "numbers from a summary, because the paper itself was not available. It reports, as slowdowns with 32 stages, 5.81 for "
+    "PipeDream, 4.24 for PipeDream-LR, and for bases of first or second moments, of one side or both, 2.55 (first, one), "
+    "1.77 (first, both), 1.66 (second, one) and 1.27 (second, both). Steps to a loss are those to the smoothed training "
+    "loss that one stage has after 70 % of its steps.",
     rules=_RULES,
 )

@@ -49,7 +49,8 @@ PAPER = Paper(
     citation="Elam, Rahimi, Mendelson, Baskin: Breaking the Bubble: Asynchronous Pipeline Parallel Training with "
     "Bounded Weight Inconsistency, 2026 (arXiv 2606.07881)",
     provenance="The algorithm is from the authors' code, and the recipe and the numbers are from a summary, because "
-    "the paper itself was not available.",
+    "the paper itself was not available. It reports the same perplexity 1.69 and 1.41 times sooner than under 1F1B "
+    "with a flush, with minibatches of 128 and 256.",
     verdicts=_verdicts,
     rules=_RULES,
 )

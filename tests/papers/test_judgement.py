@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from papers.claims import MeanRatioClaim, RankingClaim, RatioTrendClaim, Reaches
+from papers.claims import ContrastClaim, MeanRatioClaim, RankingClaim, RatioTrendClaim, Reaches
 from papers.difference import Relation
 from papers.judgement import judge
 from papers.measured_section import measured_section
@@ -123,6 +123,23 @@ def test_experiment_that_does_not_meet_its_control_tests_nothing(tmp_path):
         "not tested: table4_vgg16, small (fashion_mnist_mini): gpipe 70.00 ± 0.20 (3 runs) does not reach a final top1 "
         "of 90"
     ]
+
+
+@pytest.mark.parametrize(
+    ("delayed", "word"),
+    [
+        ([49.0, 49.3, 48.9], "seen at small scale"),
+        ([30.0, 30.2, 29.8], "not seen at small scale"),
+        ([35.0, 49.0, 41.0], "undecided"),
+    ],
+)
+def test_costs_of_a_change_are_compared_seed_by_seed(tmp_path, delayed, word):
+    write(tmp_path, "table4_vgg16", {"delayed": around(40.0), "plain": around(50.0)})
+    write(tmp_path, "table4_alexnet", {"delayed": delayed, "plain": around(50.0)})
+    costs = [(name, "delayed", "plain") for name in ("table4_vgg16", "table4_alexnet")]
+    found = judged(tmp_path, ContrastClaim("loss", *costs))
+    assert found.verdict == word
+    assert "delayed over plain in table4_vgg16 1.200" in found.why[0]
 
 
 def write_measured(folder, name, scale, means, *, runs=1):
