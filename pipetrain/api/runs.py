@@ -14,14 +14,21 @@ from torch import nn
 from pipetrain.api.finished_run import Run
 from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared
 from pipetrain.api.surroundings import kept, logged
-from pipetrain.config.composition import Composition, combinations, overrides_of, settings_of, with_choices_of
+from pipetrain.config.composition import (
+    Composition,
+    combinations,
+    folder_name,
+    overrides_of,
+    settings_of,
+    with_choices_of,
+)
 from pipetrain.config.given_objects import by_section, custom_choices, pickled, put_into
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, InvariantError, RunError
 from pipetrain.launch.signals import interruptible
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking import summary
-from pipetrain.tracking.files import folder_name, new_folder
+from pipetrain.tracking.files import new_folder
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 
