@@ -24,14 +24,10 @@ class WandB(Callback):
     @override
     def on_start(self, run: RunInfo) -> None:
         self._directory = RunDirectory(run.directory)
-        defaults = {"WANDB_PROJECT": identity.PROJECT, "WANDB_NAME": identity.name_of(run.directory)}
-        if run.sweep is not None:
-            defaults["WANDB_RUN_GROUP"] = identity.name_of(run.sweep)
-        given = {name: value for name, value in defaults.items() if name not in os.environ}
-        self._run = wandb.init(
-            project=given.get("WANDB_PROJECT"),
-            name=given.get("WANDB_NAME"),
-            group=given.get("WANDB_RUN_GROUP"),
+        self._run = wandb.init(  # what is given here has precedence over the environment
+            project=os.environ.get("WANDB_PROJECT", identity.PROJECT),
+            name=os.environ.get("WANDB_NAME", identity.name_of(run.directory)),
+            group=os.environ.get("WANDB_RUN_GROUP", None if run.sweep is None else identity.name_of(run.sweep)),
             id=identity.stored_ids(self._directory).get("wandb"),
             resume="allow",
             reinit="create_new",
