@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from papers.results import MeasuredGroup
+from pipetrain.report.seed_statistics import Interval, Sample, difference, verdict, welch
 from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
-from pipetrain.report.sweep.interval import Interval, Sample, paired, unpaired
 from pipetrain.report.text_table import counted
 
 LEARNED, MEASURED = 0.03, 0.1
@@ -71,9 +71,9 @@ class Difference:
         )
         common = sorted(ours.keys() & theirs.keys())
         if self.of_learning and self.metric not in TIMINGS and len(common) > 1:
-            return paired([sign * (ours[seed] - theirs[seed]) for seed in common], "seeds")
-        found = unpaired(*(self._sample(group) for group in both))
-        return Interval(sign * found.middle, found.half, found.how)
+            gain = [{seed: sign * each[seed] for seed in common} for each in (ours, theirs)]
+            return difference(gain[0], gain[1])
+        return welch(*(self._sample(group) for group in (both if sign > 0 else both[::-1])))
 
     @property
     def margin(self) -> float:
@@ -135,12 +135,10 @@ class Difference:
 
     def _by_interval(self, relation: Relation, gain: Interval) -> bool | None:
         start = 0.0 if self.of_learning else self.margin
-        shown, refuted = {
-            Relation.BETTER: (gain.low > start, gain.high <= start),
-            Relation.WORSE: (gain.high < -start, gain.low >= -start),
-            Relation.LIKE: (gain.low >= -self.margin, gain.high < -self.margin),
-        }[relation]
-        return True if shown else False if refuted else None
+        if relation is Relation.LIKE:
+            return verdict(gain, low=-self.margin).holds
+        no = verdict(gain, high=start) if relation is Relation.BETTER else verdict(gain, low=-start)
+        return None if no.holds is None else not no.holds
 
     def _by_completion(self, relation: Relation) -> bool | None:
         """Verdict by completion: a group that did not complete, or reach the target, is worse than any that did."""

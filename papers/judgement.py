@@ -1,6 +1,5 @@
 """The verdict that runs give on a claim about what was trained or timed."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,8 +18,8 @@ from papers.claims import (
 from papers.difference import MEASURED, Difference, Relation, shown
 from papers.results import Measured, MeasuredGroup, Results
 from papers.targets import FULL, SMALL
+from pipetrain.report.seed_statistics import ratio, verdict
 from pipetrain.report.sweep.columns import column_of
-from pipetrain.report.sweep.interval import sample_of, t_quantile
 
 
 @dataclass(frozen=True)
@@ -166,25 +165,22 @@ def _where(measured: Measured) -> str:
 def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
     """Answer to whether the mean ratio is on the claimed side of its reference, and of the paper's factor."""
     there = {name: companions(name, results) for name in rule.experiments}
-    ratios = {name: ratio for name, found in there.items() if (ratio := _ratio(rule, found))}
+    ratios = {name: known for name, found in there.items() if (known := _ratio(rule, found))}
     if not ratios:
         return
     scale = FULL if all(there[name][0].scale == FULL for name in ratios) else SMALL
-    listed = ", ".join(f"{ratio:.2f} in {name}" for name, ratio in ratios.items())
+    listed = ", ".join(f"{known:.2f} in {name}" for name, known in ratios.items())
     where = f"{rule.first} over {rule.other}, {column_of(rule.metric).head}, {scale}: {listed}"
     if len(ratios) < 2:
         yield _Answer(tuple(ratios), None, f"{where}; one network does not show scatter", scale, tested=False)
         return
-    logs = sample_of([math.log(ratio) for ratio in ratios.values()])
-    half = t_quantile(logs.count - 1) * math.sqrt(logs.square)
-    low, high = math.exp(logs.mean - half), math.exp(logs.mean + half)
-    mean = f"mean {math.exp(logs.mean):.2f}, 95 % {low:.2f} to {high:.2f} over {logs.count} networks"
+    found = ratio(ratios, dict.fromkeys(ratios, 1.0))
+    mean = f"mean {found.middle:.2f}, 95 % {found.low:.2f} to {found.high:.2f} over {len(ratios)} networks"
     limits = {1 - MEASURED if rule.relation is Relation.LIKE else 1 + MEASURED: f"{where}; {mean}, compared to "}
     if rule.factor:
         limits[rule.factor] = f"{rule.first} over {rule.other} in {', '.join(ratios)}: {mean}, compared to the paper's "
     for limit, text in limits.items():
-        holds = True if low >= limit else False if high < limit else None
-        yield _Answer(tuple(ratios), holds, f"{text}{limit:.2f}", scale)
+        yield _Answer(tuple(ratios), verdict(found, low=limit).holds, f"{text}{limit:.2f}", scale)
 
 
 def _growth(growth: RatioTrendClaim, results: Results) -> Iterator[_Answer]:

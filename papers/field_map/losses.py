@@ -1,22 +1,19 @@
 """The map of the field: losses of every method against the depth of the pipeline, and which are like plain training."""
 
 import csv
-import itertools
 import math
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from papers.field_map.grid import Grid, MapRun, Place, measured, planned
 from papers.targets import FULL, SMALL
-from pipetrain.report.sweep.interval import sample_of, unpaired
+from pipetrain.report.seed_statistics import Interval, Values, choose, ratio, verdict
 
 NEAR = 1.05
 """Largest ratio to plain training's loss at which a loss counts as like it."""
-_TAIL = 0.025
 
 
 class Reading(Enum):
@@ -27,67 +24,10 @@ class Reading(Enum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True)
-class Likeness:
-    """The ratio of two median losses, with its 95 % interval.
-
-    Attributes:
-        low, high: the ends, by the bootstrap; infinite where runs diverged.
-        reading: what they say.
-    """
-
-    low: float
-    high: float
-    reading: Reading
-
-
-def likeness(losses: Sequence[float], plain: Sequence[float]) -> Likeness:
-    """Comparison of the losses of some seeds with plain training's losses.
-
-    With three seeds the bootstrap of medians covers less than 95 %; Welch's t interval of the logarithms has to agree.
-
-    Args:
-        losses: one for each seed; infinite of a run that diverged.
-        plain: those of plain training.
-    """
-    if not all(map(math.isfinite, (*losses, *plain))):
-        lost = len(losses) > 1 and all(map(math.isfinite, plain)) and not any(map(math.isfinite, losses))
-        return Likeness(math.inf, math.inf, Reading.REFUTED if lost else Reading.UNDECIDED)
-    low, high = _bootstrapped(losses, plain)
-    if min(len(losses), len(plain)) < 2:
-        return Likeness(low, high, Reading.UNDECIDED)
-    logs = unpaired(*(sample_of([math.log(loss) for loss in each]) for each in (losses, plain)))
-    if max(math.log(high), logs.high) <= math.log(NEAR):
-        return Likeness(low, high, Reading.SUPPORTED)
-    beyond = min(math.log(low), logs.low) > math.log(NEAR)
-    return Likeness(low, high, Reading.REFUTED if beyond else Reading.UNDECIDED)
-
-
-def _bootstrapped(losses: Sequence[float], plain: Sequence[float]) -> tuple[float, float]:
-    """The ends of the middle 95 % of the ratio of medians, over all resamples of both."""
-    counts = Counter[float]()
-    for (first, times), (other, as_often) in itertools.product(_medians(losses).items(), _medians(plain).items()):
-        counts[first / other] += times * as_often
-    return _quantile(counts, _TAIL), _quantile(counts, 1 - _TAIL)
-
-
-def _medians(values: Sequence[float]) -> Counter[float]:
-    """Median of a resample -> how many of all resamples have it."""
-    counts = Counter[float]()
-    for picked in itertools.combinations_with_replacement(range(len(values)), len(values)):
-        ways = math.factorial(len(values)) // math.prod(map(math.factorial, Counter(picked).values()))
-        counts[statistics.median(values[index] for index in picked)] += ways
-    return counts
-
-
-def _quantile(counts: Counter[float], share: float) -> float:
-    """The least value that such a share of all is not above."""
-    left = share * counts.total()
-    for value in sorted(counts):
-        left -= counts[value]
-        if left <= 0:
-            return value
-    return max(counts)
+def reading_of(found: Interval) -> Reading:
+    """What the ratio of a loss to plain training's says."""
+    holds = verdict(found, high=NEAR).holds
+    return Reading.UNDECIDED if holds is None else Reading.SUPPORTED if holds else Reading.REFUTED
 
 
 NAME = "map"
@@ -103,8 +43,8 @@ ENDED = ("completed", "diverged")
 """Ends of a run that count as a result."""
 Row = Mapping[str, str]
 """A run, by the columns of `runs.csv`."""
-Tried = Mapping[float, Mapping[int, Row]]
-"""Learning rate -> seed -> its run, of one method at one depth."""
+Tried = Mapping[float, Values]
+"""Learning rate -> seed -> loss, of one method at one depth."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +63,7 @@ class Loss:
     rates: int
     median: float
     deviation: float | None
-    losses: Mapping[int, float]
+    losses: Values
 
     @property
     def seeds(self) -> int:
@@ -176,17 +116,19 @@ class FieldMap:
         """The loss of plain training."""
         return self.losses.get((PLAIN, 1))
 
-    def likeness(self, method: str, depth: int) -> Likeness | None:
-        """Comparison of a method's losses with plain training's; None if either was not measured."""
+    def to_plain(self, method: str, depth: int) -> Interval | None:
+        """The ratio of a method's median loss to plain training's; None if either was not measured."""
         found = self.losses.get((method, depth))
         if found is None or self.plain is None:
             return None
-        return likeness([*found.losses.values()], [*self.plain.losses.values()])
+        # as independent samples: three pairs would leave two degrees of freedom
+        plain = {(PLAIN, seed): loss for seed, loss in self.plain.losses.items()}
+        return ratio(found.losses, plain, statistics.median)
 
     def depths_that(self, method: str, reading: Reading) -> list[int]:
         """The depths above 1 at which a method's losses are read so, ascending."""
-        found = {depth: self.likeness(method, depth) for depth in self.depths_of(method) if depth > 1}
-        return [depth for depth, like in found.items() if like and like.reading is reading]
+        found = {depth: self.to_plain(method, depth) for depth in self.depths_of(method) if depth > 1}
+        return [depth for depth, each in found.items() if each and reading_of(each) is reading]
 
     @property
     def first_seed_gain(self) -> float | None:
@@ -215,7 +157,7 @@ def maps_of(results: Path) -> list[FieldMap]:
 
 def best_rates(rows: Sequence[Row]) -> Mapping[Place, float]:
     """The learning rate that is best for each method at each depth."""
-    return {place: _best_rate(rates) for place, rates in _tried(rows).items()}
+    return {place: choose(rates).value for place, rates in _tried(rows).items()}
 
 
 def _map(network: str, scale: str, grid: Grid, rows: Sequence[Row]) -> FieldMap:
@@ -234,26 +176,20 @@ def ended_runs(paths: Iterable[Path]) -> list[Row]:
 
 
 def _tried(rows: Sequence[Row]) -> Mapping[Place, Tried]:
-    runs: dict[Place, dict[float, dict[int, Row]]] = {}
+    losses: dict[Place, dict[float, dict[Hashable, float]]] = {}
     for row in rows:
         run = MapRun.of(row)
-        runs.setdefault((run.method, run.depth), {}).setdefault(run.rate, {})[run.seed] = row
-    return runs
+        losses.setdefault((run.method, run.depth), {}).setdefault(run.rate, {})[run.seed] = _loss(row)
+    return losses
 
 
 def _best(rates: Tried) -> Loss:
-    rate = _best_rate(rates)
-    losses = {seed: _loss(row) for seed, row in sorted(rates[rate].items())}
+    rate = choose(rates).value
+    losses = rates[rate]
     finite = all(map(math.isfinite, losses.values()))
     median = statistics.median(losses.values()) if finite else math.inf
     deviation = statistics.stdev(losses.values()) if len(losses) > 1 and finite else None
     return Loss(rate, len(rates), median, deviation, losses)
-
-
-def _best_rate(rates: Tried) -> float:
-    """The one with the least loss over the seeds which all rates have been tried with."""
-    common = set.intersection(*(set(rows) for rows in rates.values()))
-    return min(rates, key=lambda each: statistics.fmean(_loss(rates[each][seed]) for seed in common or rates[each]))
 
 
 def _loss(row: Row) -> float:

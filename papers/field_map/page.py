@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
-from papers.field_map.losses import NAME, NETWORKS, PLAIN, FieldMap, Loss, Reading
+from papers.field_map.losses import NAME, NETWORKS, PLAIN, FieldMap, Loss, Reading, reading_of
 from papers.targets import ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import combinations, composed
@@ -72,9 +72,10 @@ _ABOUT = (
     "evaluation losses; the Transformer's includes label smoothing. They are medians over seeds, because single "
     "evaluations of the convolutional network are outliers at high rates, ± the standard deviation.",
     "A method matches plain training if its loss is at most 5 % higher. A few seeds cannot always decide that, so the "
-    "ratio of the two losses has a 95 % interval: the bootstrap of medians over all resamples. A match is "
-    "**supported**, and the loss bold, if this interval and Welch's t interval of the logarithms both end at 1.05 or "
-    "below; refuted if both begin above 1.05; undecided otherwise.",
+    "ratio of the two losses has a 95 % interval: from the lower to the higher end of two intervals, the bootstrap of "
+    "medians over all resamples, which covers too little with three seeds, and Welch's t interval of the logarithms. A "
+    "match is **supported**, and the loss bold, if it ends at 1.05 or below; refuted if it begins above 1.05; "
+    "undecided otherwise. A diverged run has an infinite loss.",
     "A stage holds one weight with its bias, several, or none; the column `weights` counts the network's weights. If "
     "there are more stages than weights, the stages without weights only add delay.",
     "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline. With one microbatch, one of D "
@@ -254,7 +255,7 @@ def _reading(found: FieldMap) -> str:
 def _shown_likes(found: FieldMap) -> Iterator[str]:
     """Methods shown to match plain training, by depth, and the depths at which none does."""
     likes = {
-        depth: {method: like.reading for method in found.methods if (like := found.likeness(method, depth))}
+        depth: {method: reading_of(each) for method in found.methods if (each := found.to_plain(method, depth))}
         for depth in found.depths
         if depth > 1
     }
@@ -277,21 +278,21 @@ def _listed(depths: Sequence[int]) -> str:
 
 
 def _ratio(found: FieldMap, method: str, depth: int) -> str:
-    like = found.likeness(method, depth)
-    if like is None:
+    if (ratio := found.to_plain(method, depth)) is None:
         return ""
-    if not math.isfinite(like.high):
-        return f"diverged, {like.reading.value}"
-    text = f"{like.low:.2f} to {like.high:.2f}, {like.reading.value}"
-    return f"**{text}**" if like.reading is Reading.SUPPORTED else text
+    reading = reading_of(ratio)
+    if any(ratio.infinite):
+        return f"diverged, {reading.value}"
+    text = f"{ratio.low:.2f} to {ratio.high:.2f}, {reading.value}"
+    return f"**{text}**" if reading is Reading.SUPPORTED else text
 
 
 def _cell(found: FieldMap, method: str, depth: int) -> str:
     loss = found.losses.get((method, depth))
     if loss is None:
         return ""
-    like = found.likeness(method, depth)
-    supported = depth > 1 and like is not None and like.reading is Reading.SUPPORTED
+    ratio = found.to_plain(method, depth)
+    supported = depth > 1 and ratio is not None and reading_of(ratio) is Reading.SUPPORTED
     return f"**{_shown(loss)}**" if supported else _shown(loss)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import ConfigError
+from pipetrain.report.seed_statistics import Interval
 from pipetrain.report.sweep import sweep_tables
 from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup
-from pipetrain.report.sweep.interval import Interval
 from pipetrain.report.sweep.sweep_page import page
 from pipetrain.report.sweep.sweep_tables import differences
 from pipetrain.tracking import strict_json
@@ -89,7 +89,13 @@ def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
         "statuses": dict(group.statuses),
         "from_best": None
         if difference is None
-        else {"mean": difference.middle, "half_width": difference.half, "decided": difference.decided},
+        else {
+            "mean": difference.middle,
+            "half_width": difference.half,
+            "low": difference.low,
+            "high": difference.high,
+            "decided": difference.decided,
+        },
         "mean": {name: group.mean(name) for name in columns},
         "standard_deviation": {name: group.deviation(name) for name in columns},
         "runs": runs,

@@ -5,9 +5,9 @@ import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 
+from pipetrain.report.seed_statistics import Interval, difference
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
-from pipetrain.report.sweep.interval import Interval, between_seeds
 from pipetrain.report.text_table import counted, markdown_table, printable, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
@@ -176,8 +176,8 @@ def _wrapped(lead: str, text: str, width: int) -> str:
 
 FROM_BEST = "from the best"
 _FROM_BEST_NOTE = (
-    "from the best: difference to the first row, with its 95 % confidence interval (t, seed by seed where both rows "
-    "have the same); undecided: the interval includes 0, or a row has a single seed"
+    "from the best: difference to the first row, with its 95 % confidence interval (t and bootstrap, seed by seed "
+    "where both rows have the same); undecided: the interval includes 0, or a row has a single seed"
 )
 
 
@@ -187,7 +187,7 @@ def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interv
     if metric is None or not best:
         return [None] * len(groups)
     compared = [group.by_seed(metric) if group.completed else {} for group in groups[1:]]
-    return [None, *(between_seeds(own, best) if own else None for own in compared)]
+    return [None, *(difference(own, best) if own else None for own in compared)]
 
 
 def difference_cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:

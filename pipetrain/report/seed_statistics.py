@@ -1,0 +1,291 @@
+"""Statistics over seeds: 95 % intervals of differences and ratios, verdicts against a margin, the choice of a setting.
+
+The interval of two samples is the hull of two intervals: Student's t, and the bootstrap's middle 95 %. Of few seeds the
+bootstrap covers much less than it promises (its median of three seeds lies between the least and the largest, which
+enclose the true median in 75 % of all cases), and the t interval is the wider one. Of many values that are skewed, the
+bootstrap also shows to which side.
+
+A run that diverged, or did not reach a target, has the value infinity.
+"""
+
+import itertools
+import math
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError
+
+Values = Mapping[Any, float]
+"""Seed -> value of its run; infinite if the run diverged."""
+Center = Callable[[Sequence[float]], float]
+"""The mean or the median."""
+_OUTSIDE = 0.05
+"""Share of the intervals that miss the true value."""
+_NORMAL = 1.96
+_STEPS = 600
+_LARGEST_LOG = math.log(1e300)
+_RESAMPLES = 4000
+"""Number of random resamples; where there are no more than that, apart from the order, all are taken."""
+_MOST_SEEDS = 1000
+"""Numbers of seeds beyond which the normal distribution stands for Student's."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A difference or ratio of two samples, with its 95 % confidence interval.
+
+    Attributes:
+        middle: the estimate; infinite if runs diverged; NaN if runs of both sides did.
+        low, high: the ends; equal if the values do not scatter, infinite if there are too few, or where runs diverged.
+        how: from how many values, such as `paired, 8 seeds`; empty if they do not scatter.
+        seeds: number of seeds, of the side that has fewer.
+        spread: standard deviation of the difference between two single runs, of logarithms in a ratio; None if unknown.
+        infinite: number of infinite values on each side.
+        of_ratio: True for a ratio.
+    """
+
+    middle: float
+    low: float
+    high: float
+    how: str = ""
+    seeds: int = 1
+    spread: float | None = None
+    infinite: tuple[int, int] = (0, 0)
+    of_ratio: bool = False
+
+    @property
+    def half(self) -> float:
+        """Distance of the farther end from the middle."""
+        return max(self.high - self.middle, self.middle - self.low)
+
+    @property
+    def decided(self) -> bool:
+        """True if the interval excludes equality: a difference of 0, or a ratio of 1."""
+        return not self.low <= float(self.of_ratio) <= self.high
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Mean, sample standard deviation and number of some values."""
+
+    mean: float
+    deviation: float
+    count: int
+
+    @property
+    def square(self) -> float:
+        """The squared standard error of the mean."""
+        return self.deviation**2 / self.count
+
+
+def sample_of(values: Sequence[float]) -> Sample:
+    """The sample that two or more values are."""
+    return Sample(statistics.fmean(values), statistics.stdev(values), len(values))
+
+
+def welch(first: Sample, other: Sample) -> Interval:
+    """Welch's interval of the difference of the means of two independent samples."""
+    middle, error = first.mean - other.mean, first.square + other.square
+    if not error:
+        return Interval(middle, middle, middle, seeds=min(first.count, other.count), spread=0.0)
+    degrees = error**2 / sum(each.square**2 / (each.count - 1) for each in (first, other) if each.square)
+    half = t_quantile(degrees) * math.sqrt(error)
+    how = f"unpaired, {first.count} and {other.count} runs"
+    spread = math.hypot(first.deviation, other.deviation)
+    return Interval(middle, middle - half, middle + half, how, min(first.count, other.count), spread)
+
+
+def difference(ours: Values, theirs: Values, center: Center = statistics.fmean) -> Interval:
+    """Center of our values minus the center of theirs.
+
+    If both sides have the same seeds, the values are paired: a seed determines the initial weights and the order of the
+    data. Where values are infinite, so is one end of the interval; for the other they count as the largest finite value
+    of their side. If all values of one side are infinite and none of the other, both ends are.
+    """
+    paired, seeds = ours.keys() == theirs.keys(), min(len(ours), len(theirs))
+    finite = [list(filter(math.isfinite, each.values())) for each in (ours, theirs)]
+    lost = len(ours) - len(finite[0]), len(theirs) - len(finite[1])
+    if all(lost):
+        middle = math.nan
+    elif paired:
+        middle = center([ours[seed] - theirs[seed] for seed in ours])
+    else:
+        middle = center([*ours.values()]) - center([*theirs.values()])
+    low, high = -math.inf, math.inf
+    if seeds < 2 or not all(finite):
+        if seeds > 1 and not all(lost):
+            low = high = middle
+        return Interval(middle, low, high, seeds=seeds, infinite=lost)
+    first, other = (
+        {seed: min(value, max(known)) for seed, value in each.items()}
+        for each, known in zip((ours, theirs), finite, strict=True)
+    )
+    samples = [[first[seed] - other[seed] for seed in first]] if paired else [[*first.values()], [*other.values()]]
+    found, ends = _by_t(*samples), _bootstrapped(samples, center)
+    low, high = low if lost[1] else min(found.low, ends[0]), high if lost[0] else max(found.high, ends[1])
+    return replace(found, middle=middle, low=low, high=high, infinite=lost)
+
+
+def ratio(ours: Values, theirs: Values, center: Center = statistics.fmean) -> Interval:
+    """Our center over theirs, of values above 0: the exponential of the difference of logarithms.
+
+    With the mean as the center it is the ratio of the geometric means.
+    """
+    logs = [{seed: math.log(value) for seed, value in each.items()} for each in (ours, theirs)]
+    found = difference(logs[0], logs[1], center)
+    middle, low, high = (
+        math.exp(each) if each < _LARGEST_LOG else math.inf for each in (found.middle, found.low, found.high)
+    )
+    return replace(found, middle=middle, low=low, high=high, of_ratio=True)
+
+
+class Verdict(NamedTuple):
+    """What an interval says of a margin.
+
+    Attributes:
+        holds: True if it lies inside, False if it lies outside; None if neither: undecided.
+        seeds: number of seeds that would decide if the estimate and the spread stayed as they are; None if decided, or
+            if no number can be estimated.
+    """
+
+    holds: bool | None
+    seeds: int | None = None
+
+    @override
+    def __str__(self) -> str:
+        """The verdict in words."""
+        if self.holds is not None:
+            return "holds" if self.holds else "fails"
+        return "undecided" + (f", about {self.seeds:,} seeds would decide" if self.seeds else "")
+
+
+def verdict(interval: Interval, low: float = -math.inf, high: float = math.inf) -> Verdict:
+    """Whether the whole interval lies in the margin from `low` to `high`, both included, or the whole outside."""
+    if low <= interval.low and interval.high <= high:
+        return Verdict(holds=True)
+    if interval.low > high or interval.high < low:
+        return Verdict(holds=False)
+    return Verdict(None, _seeds_that_decide(interval, [edge for edge in (low, high) if math.isfinite(edge)]))
+
+
+def _seeds_that_decide(interval: Interval, edges: Iterable[float]) -> int | None:
+    """The least number at which the t interval around the same estimate would contain no edge."""
+    scale: Callable[[float], float] = math.log if interval.of_ratio else float
+    if not interval.spread or any(interval.infinite):
+        return None
+    distance = min(abs(scale(interval.middle) - scale(edge)) for edge in edges)
+    if not distance:
+        return None
+    seeds = max(interval.seeds + 1, math.ceil((_NORMAL * interval.spread / distance) ** 2))
+    while seeds < _MOST_SEEDS and t_quantile(seeds - 1) * interval.spread / math.sqrt(seeds) >= distance:
+        seeds += 1
+    return seeds
+
+
+class Choice(NamedTuple):
+    """The best of the values of a setting that were tried.
+
+    Attributes:
+        value: of the setting.
+        loss: its mean over the tuning seeds; infinite if a run diverged with every value.
+        at_edge: True if it is the least or the largest that was tried, so that one beyond may be better.
+    """
+
+    value: float
+    loss: float
+    at_edge: bool
+
+
+def choose(tried: Mapping[float, Values], reported: Collection[Hashable] = ()) -> Choice:
+    """The value of a setting, such as the learning rate, with the least mean loss; of equal ones the least.
+
+    Args:
+        tried: value -> losses by tuning seed; seeds that some values were not tried with do not count.
+        reported: the seeds whose losses are reported; they must be others, as the best of several losses is lucky.
+
+    Raises:
+        ConfigError: a seed is both, or all values have no seed in common.
+    """
+    if both := sorted(set(reported) & {seed for losses in tried.values() for seed in losses}, key=str):
+        raise ConfigError(f"seeds {', '.join(map(str, both))}: they choose the setting, so they cannot be reported")
+    common = set[Hashable].intersection(*(set(losses) for losses in tried.values())) if tried else set()
+    if not common:
+        raise ConfigError(f"no seed was tried with all of {', '.join(map(str, tried)) or 'no values'}")
+    means = {value: statistics.fmean(tried[value][seed] for seed in common) for value in sorted(tried)}
+    best = min(means, key=lambda value: means[value])
+    return Choice(best, means[best], best in (min(means), max(means)))
+
+
+def _by_t(*samples: Sequence[float]) -> Interval:
+    """The t interval of the mean of one sample, of differences in pairs, or of the difference of two means."""
+    if len(samples) > 1:
+        return welch(*map(sample_of, samples))
+    sample = sample_of(samples[0])
+    half = t_quantile(sample.count - 1) * math.sqrt(sample.square)
+    how = f"paired, {sample.count} seeds"
+    return Interval(sample.mean, sample.mean - half, sample.mean + half, how, sample.count, sample.deviation)
+
+
+def _bootstrapped(sides: Sequence[Sequence[float]], center: Center) -> tuple[float, float]:
+    """The ends of the middle 95 % of the center, or of the difference of two centers, over resamples of the sides."""
+    counts = Counter[float]()
+    if math.prod(math.comb(2 * len(side) - 1, len(side)) for side in sides) <= _RESAMPLES:
+        for picked in itertools.product(*(_centers(side, center).items() for side in sides)):
+            counts[_minus(*(value for value, _ in picked))] += math.prod(times for _, times in picked)
+    else:
+        dice = random.Random(0)
+        for _ in range(_RESAMPLES):
+            counts[_minus(*(center(dice.choices(side, k=len(side))) for side in sides))] += 1
+    return _quantile(counts, _OUTSIDE / 2), _quantile(counts, 1 - _OUTSIDE / 2)
+
+
+def _minus(value: float, other: float = 0.0) -> float:
+    return value - other
+
+
+def _centers(values: Sequence[float], center: Center) -> Counter[float]:
+    """Center of a resample -> how many of all resamples have it."""
+    counts = Counter[float]()
+    for picked in itertools.combinations_with_replacement(range(len(values)), len(values)):
+        ways = math.factorial(len(values)) // math.prod(map(math.factorial, Counter(picked).values()))
+        counts[center([values[index] for index in picked])] += ways
+    return counts
+
+
+def _quantile(counts: Counter[float], share: float) -> float:
+    """The least value that such a share of all is not above."""
+    ordered = sorted(counts)
+    reached = itertools.accumulate(counts[value] for value in ordered)
+    limit = share * counts.total()
+    return next((value for value, so_far in zip(ordered, reached, strict=True) if so_far >= limit), ordered[-1])
+
+
+@cache
+def t_quantile(degrees: float) -> float:
+    """Half width of a two-sided 95 % interval in standard errors, for a number of degrees of freedom."""
+    low, high = 0.0, 1.0
+    while _outside(high, degrees) > _OUTSIDE:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _outside(middle, degrees) > _OUTSIDE else (low, middle)
+    return high
+
+
+def _outside(limit: float, degrees: float) -> float:
+    """The probability that |t| is above a limit.
+
+    With t = sqrt(n) tan(x) at n degrees of freedom, the density of x is that of cos(x)^(n - 1): Simpson's rule.
+    """
+    step = math.atan(limit / math.sqrt(degrees)) / _STEPS
+    values: list[float] = [math.cos(step * index) ** (degrees - 1) for index in range(_STEPS + 1)]
+    inside = step / 3 * (values[0] + values[-1] + 4 * sum(values[1:-1:2]) + 2 * sum(values[2:-1:2]))
+    scale: float = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(math.pi)
+    return 1.0 - 2.0 * scale * inside
