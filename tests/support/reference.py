@@ -123,6 +123,7 @@ class Formulas:
         stashes: B reads the version that F read.
         shrinkage: λ, where B scales that version by 2 - e^(λ · age).
         predicts: F predicts the weights by as many updates as B will be ahead.
+        extrapolates: F moves on by the last change of the weights, as many times as updates come before B.
         half_round: F and B predict r // 2 updates further.
         decay: Dc of T2, where B reads W - τ · δ.
         anneal: K of T1, where the learning rate is divided by τ^(1 - k/K).
@@ -139,6 +140,7 @@ class Formulas:
     stashes: bool = False
     shrinkage: float | None = None
     predicts: bool = False
+    extrapolates: bool = False
     half_round: bool = False
     decay: float | None = None
     anneal: int | None = None
@@ -179,6 +181,7 @@ FORMULAS = {
     "i_timeprest": Formulas(whole_backward=True, stashes=True, shrinkage=0.05),
     "pipedream_pipemare": Formulas(pipemare, stashes=True),
     "pipeoptim_backprop": Formulas(pipelined_backprop, predicts=True),
+    "lwp_stash": Formulas(extrapolates=True, stashes=True),
     "spectrain_depth": Formulas(one_f_one_b_of_depth_6, predicts=True, half_round=True),
 }
 """The formulas of each method and schedule that the registry of `support.methods` names."""
@@ -270,6 +273,8 @@ class Run:
 
     def _forward_weights(self, r, t, j):
         read = self._forward_version(r, t, j)
+        if self.formulas.extrapolates:
+            return self._corrected(r, read, read - t)
         if not self.formulas.predicts:
             return self._plain(r, read)
         return self._predicted(r, read, t - read + (r // 2 if self.formulas.half_round else 0))
@@ -283,7 +288,7 @@ class Run:
         if formulas.shrinkage is not None:
             return [(2 - math.exp(formulas.shrinkage * (t - read))) * w for w in self._plain(r, read)]
         if formulas.stashes:
-            return self._plain(r, read)
+            return self._forward_weights(r, t, j)
         if formulas.half_round:
             return self._predicted(r, t, r // 2)
         if formulas.decay is not None:
@@ -295,7 +300,7 @@ class Run:
         steps = lead(self.segments, D, r)
         now = t if formulas.synchronous else max(0, (t * self.N + j - steps) // self.N)
         if formulas.stashes:
-            return self._plain(r, self._forward_version(r, t, j))
+            return self._forward_weights(r, t, j)
         if formulas.half_round:
             return self._predicted(r, now, r // 2)
         if formulas.decay is not None:
