@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError, as_configured, check_flag, check_whole
-from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE
+from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE, NumberRange
 
 _RANGES = {
     "momentum": BELOW_ONE,
@@ -20,7 +20,9 @@ _RANGES = {
     "initial_accumulator_value": NOT_NEGATIVE,
 }
 _FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
-_NOT_THE_TARGETS = ("lr", "clip_norm", "error_feedback", "groups")
+_NOT_THE_TARGETS = ("lr", "clip_norm", "error_feedback", "lr_by_delay", "momentum_by_stage", "groups")
+_MOMENTUM = NumberRange(0, 1, least_too=False)
+_BETAS = ("betas", "adamw_betas")
 CONDITIONS = ("match", "max_dims")
 """The keys of a group that say which parameters it has; all others are options."""
 
@@ -82,6 +84,8 @@ class OptimizerSettings:
         clip_norm: the norm that gradients are clipped to; None for no clipping.
         groups: parameters with other options.
         error_feedback: strength c of the correction of updates; None for no correction.
+        lr_by_delay: updates over which rates return from being divided by delays; None if they are not divided.
+        momentum_by_stage: the momentum of the last stage, and what earlier ones approach; None for one of all.
     """
 
     target: Target
@@ -89,6 +93,8 @@ class OptimizerSettings:
     clip_norm: float | None
     groups: tuple[ParameterGroup, ...] = ()
     error_feedback: float | None = None
+    lr_by_delay: int | None = None
+    momentum_by_stage: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
@@ -102,6 +108,16 @@ class OptimizerSettings:
         error_feedback = section.get("error_feedback")
         if error_feedback is not None:
             POSITIVE.check("optimizer.error_feedback", error_feedback, "or null for none")
+        lr_by_delay, momenta = section.get("lr_by_delay"), section.get("momentum_by_stage")
+        if lr_by_delay is not None:
+            check_whole("optimizer.lr_by_delay", lr_by_delay, least=1, otherwise="or null for full rates")
+        if momenta is not None and (
+            not isinstance(momenta, list) or len(momenta) != 2 or any(each not in _MOMENTUM for each in momenta)
+        ):
+            raise ConfigError(
+                f"optimizer.momentum_by_stage={as_configured(momenta)}: two numbers above 0 and below 1, such as "
+                "[0.9,0.99], or null"
+            )
         if clip_norm is not None:
             POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
         if lr is not None:
@@ -114,7 +130,32 @@ class OptimizerSettings:
             _check_options("optimizer", options)
             for group in groups:
                 _check_options(group.setting, group.options)
-        return cls(target, lr, clip_norm, groups, error_feedback)
+        by_stage = None if momenta is None else (momenta[0], momenta[1])
+        return cls(target, lr, clip_norm, groups, error_feedback, lr_by_delay, by_stage)
+
+    def options_of_stage(self, stage: int, num_stages: int) -> dict[str, Any]:
+        """Options of the target that `momentum_by_stage` sets; none without it.
+
+        The momentum of stage r is low + (high - low)·(D - 1 - r)/D, as in the code of Ajanthan et al. 2025.
+
+        Raises:
+            ConfigError: the optimizer has no momentum.
+        """
+        if self.momentum_by_stage is None:
+            return {}
+        low, high = self.momentum_by_stage
+        momentum = low + (high - low) * (num_stages - 1 - stage) / num_stages
+        taken = {**{name: each.default for name, each in self.target.parameters().items()}, **self.target.options}
+        options: dict[str, Any] = {name: [momentum, taken[name][1]] for name in _BETAS if name in taken}
+        if taken.get("momentum"):
+            options["momentum"] = momentum
+        if not options:
+            kind = self.target.path + (" with momentum=0" if "momentum" in taken else "")
+            raise ConfigError(
+                f"optimizer.momentum_by_stage={list(self.momentum_by_stage)}: {kind} has no momentum; optimizer=sgdm, "
+                "adam, adamw and nadam have one"
+            )
+        return options
 
     def group_of(self, name: str, dims: int) -> int:
         """Number of the first group that takes a parameter, from 1; 0 if none does."""
@@ -128,7 +169,7 @@ def _check_options(section: str, options: Mapping[str, Any]) -> None:
             check_flag(setting, value)
         elif name in _RANGES:
             _RANGES[name].check(setting, value)
-        elif name in ("betas", "adamw_betas") and (
+        elif name in _BETAS and (
             not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)
         ):
             raise ConfigError(

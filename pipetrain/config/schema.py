@@ -78,6 +78,12 @@ class UpdateConfig:
     """Largest norm of gradients: over synchronous stages with equal replicas together, else of each; null: no limit."""
     error_feedback: float | None = None
     """Strength of the correction of each update by its difference from the last one: docs/optimizers.md; null: none."""
+    lr_by_delay: int | None = None
+    """Divide the learning rate of each stage by its delay, and return to the full rate over this many updates of the
+    phase, as PipeMare's T1 does: docs/optimizers.md; null: do not."""
+    momentum_by_stage: Any = None  # a pair or null
+    """Momentum of each stage, or betas[0], between two numbers, such as [0.9,0.99]: docs/optimizers.md; null: the same
+    in all stages."""
     groups: Any = None  # a list or null
     """Parameters with other options, such as [{max_dims: 1, weight_decay: 0}]: docs/optimizers.md; null: none."""
 

@@ -1,7 +1,7 @@
 """The schedule and method of a phase: what every stage does and reads, and whether what ran was that."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from pipetrain.errors import ConfigError, InvariantError
@@ -9,10 +9,13 @@ from pipetrain.methods import Method
 from pipetrain.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.program.validation import checked_lists
-from pipetrain.program.weight_reads import ReadContext, StageContext, closed_form_context, query_method
+from pipetrain.program.weight_reads import ReadContext, StageContext, closed_form_context, query_method, staleness
 from pipetrain.schedules import Kind, ListSchedule, Operation, Schedule
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import forward
+
+_STEADY = 1 << 20
+"""A minibatch long after any drain."""
 
 
 class PipelineRules:
@@ -46,6 +49,35 @@ class PipelineRules:
         self.lists = lru_cache(maxsize=2)(self._make_lists)
         # every worker asks for its own and for those of stage 0
         self._worker_list = lru_cache(maxsize=1 + self.replicas.counts[0])(self._make_worker_list)
+
+    def divide_rates_by_delay(self, anneal_steps: int) -> None:
+        """Divides the learning rate of each stage by its delay, as T1 does: by the largest staleness of a forward.
+
+        Stages without a delay, all synchronous ones among them, keep their rates.
+
+        Raises:
+            ConfigError: the method scales rates itself, or draws its delays.
+        """
+        given, method = f"optimizer.lr_by_delay={anneal_steps}", self.method
+        if any(method.learning_rate_scale(context, 0) != 1.0 for context in self.contexts):
+            raise ConfigError(
+                f"{given}: method={method.name} scales the learning rates of stages itself; leave it out, or that of "
+                "the method, such as by method.t1=false"
+            )
+        if method.simulated_only:
+            raise ConfigError(
+                f"{given}: the delays of method={method.name} are random; leave it out (method=hogwild method.t1=true "
+                "divides by their mean)"
+            )
+        if self.schedule.synchronous:
+            return
+        last = forward(_STEADY, 0)
+        contexts = []
+        for context in self.contexts:
+            at = self._read_context(context.stage, last, 0)
+            delay = staleness(self.method.forward(at).version, at.update)
+            contexts.append(replace(context, rate_delay=max(1, delay), anneal_steps=anneal_steps))
+        self.contexts = contexts
 
     def _check_replicas(self) -> None:
         if self.method.needs_even_replicas and not self.replicas.even:

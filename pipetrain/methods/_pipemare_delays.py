@@ -1,4 +1,4 @@
-"""PipeMare's delay τ of a stage, and T1, the learning-rate rescheduling by it."""
+"""PipeMare's delay τ of a stage, and the length of T1, the learning-rate rescheduling by it."""
 
 from pipetrain.errors import check_whole
 from pipetrain.program.weight_reads import StageContext
@@ -13,11 +13,6 @@ def forward_delay(context: StageContext) -> int:
     if workers is not None and not workers.even:
         return max(1, (2 * workers.behind(context.stage) + 1) // context.replicas)
     return -(-(2 * (context.num_stages - 1 - context.stage) + 1) // context.num_microbatches)
-
-
-def t1_lr_scale(delay: float, update: int, anneal_steps: int) -> float:
-    """T1: what the learning rate is multiplied by, delay^-p with p = 1 - min(k/K, 1) (PipeMare § 3.1)."""
-    return float(delay ** (min(update / anneal_steps, 1.0) - 1.0))
 
 
 def check_anneal_steps(value: object) -> None:

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods._old_versions import ReadsOldVersion, check_one_or_each
-from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, t1_lr_scale
-from pipetrain.program.weight_reads import ReadContext, StageContext
+from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay
+from pipetrain.program.weight_reads import ReadContext, StageContext, t1_lr_scale
 from pipetrain.schedules.base import Family
 from pipetrain.seeding import key
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, t1_lr_scale
+from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead, t1_lr_scale
 from pipetrain.schedules.base import Family
 from pipetrain.weights.statistic import UpdateAverage
 from pipetrain.weights.transforms import Corrected

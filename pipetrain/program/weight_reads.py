@@ -15,9 +15,11 @@ class WeightTransform(Protocol):
 
     Attributes:
         passes: how often each weight, or what it is changed by, is read or written for it; partitions count this.
+        stashed: True if the changed weights are kept from F to B. Otherwise, what reads them later computes them again.
     """
 
     passes: ClassVar[int] = 3
+    stashed: ClassVar[bool] = False
 
     @override
     def __str__(self) -> str: ...
@@ -43,6 +45,11 @@ class WeightRead:
     def __str__(self) -> str:
         return f"v{self.version}{self.transform or ''}"
 
+    def held(self, kind: Kind) -> "WeightRead":
+        """What must be in memory for an operation of this kind to read it: its version, or what F has stashed of it."""
+        stashed = self.transform is not None and self.transform.stashed and kind is not Kind.FORWARD
+        return self if stashed else WeightRead(self.version)
+
     def moved(self, by: int) -> "WeightRead":
         """The read with its version counted from elsewhere, such as from the start of the run."""
         return WeightRead(self.version + by, self.transform)
@@ -58,6 +65,8 @@ class StageContext:
         entry_delay: the same number of stage 0.
         workers: the replicas of each stage; None: one of each.
         rate_scale: factor of the stage's learning rate for its replicas.
+        rate_delay: τ by which T1 divides the rate, if `anneal_steps` is set.
+        anneal_steps: K of T1, in updates of the phase; None for no T1, or if the method has its own.
     """
 
     stage: int
@@ -67,6 +76,8 @@ class StageContext:
     entry_delay: int
     workers: Replicas | None = None
     rate_scale: float = 1.0
+    rate_delay: int = 1
+    anneal_steps: int | None = None
 
     @classmethod
     def under(cls, schedule: Schedule, r: int, D: int, N: int) -> "StageContext":
@@ -78,6 +89,12 @@ class StageContext:
     def replicas(self) -> int:
         """Number of workers of the stage."""
         return self.workers.counts[self.stage] if self.workers is not None else 1
+
+    def rate_factor(self, update: int) -> float:
+        """Factor of the stage's learning rate at an update of the phase, apart from the method's."""
+        if self.anneal_steps is None:
+            return self.rate_scale
+        return t1_lr_scale(self.rate_delay, update, self.anneal_steps) * self.rate_scale
 
     def update_of(self, minibatch: int) -> int:
         """Updates of the stage before the one with the minibatch's gradient; all count from the last drain."""
@@ -156,6 +173,11 @@ def closed_form_context(
         newest = own if schedule.synchronous else max(0, (own * N + j - lead) // N)
     entry = schedule.newest_at_forward(0, D, N, t, j)
     return ReadContext(context, op, newest, entry, own - at_forward, start + t, lead)
+
+
+def t1_lr_scale(delay: float, update: int, anneal_steps: int) -> float:
+    """T1: what the learning rate is multiplied by, delay^-p with p = 1 - min(k/K, 1) (PipeMare § 3.1)."""
+    return float(delay ** (min(update / anneal_steps, 1.0) - 1.0))
 
 
 def staleness(version: int, update: int) -> int:

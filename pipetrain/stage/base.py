@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ class Training:
         optimizer: a stage's parameters, or torch's parameter groups of them -> its optimizer, one of torch's.
         rate: learning rate of each update, counted from the start of the run.
         groups: a stage's parameters by name in the whole model -> what `optimizer` is called with.
+        options_of_stage: index of a stage -> options of its optimizer, which `optimizer` takes by name.
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
         arithmetic: precision and memory format.
@@ -46,7 +47,7 @@ class Training:
         staleness_gradients: True to compare the gradients of these minibatches as well.
     """
 
-    optimizer: Callable[[list[Any]], Optimizer]
+    optimizer: Callable[..., Optimizer]
     rate: Rate
     loss: Loss
     clip_norm: float | None = None
@@ -56,6 +57,7 @@ class Training:
     error_feedback: float | None = None
     average_decay: float | None = None
     groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values())
+    options_of_stage: Callable[[int], Mapping[str, Any]] = lambda _stage: {}
     staleness_every: int | None = None
     staleness_gradients: bool = False
 
@@ -83,8 +85,9 @@ class BaseStage(ABC):
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
         named = {self.full_names[name]: parameter for name, parameter in trainable.items()}
+        build = partial(training.optimizer, **training.options_of_stage(index))
         self.optimizer = StageOptimizer(
-            training.optimizer, trainable, training.rate, training.groups(named), training.error_feedback
+            build, trainable, training.rate, training.groups(named), training.error_feedback
         )
         self.weights = Weights(parameters, self.optimizer, training.average_decay)
         self.gradients = GradientSum()
@@ -111,8 +114,9 @@ class BaseStage(ABC):
             fresh: True if the phase begins here, False if it resumes from a checkpoint.
             predicts: True if this phase or a later one predicts with the optimizer's state.
         """
-        scale = context.rate_scale
-        self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start) * scale
+        self.optimizer.scale = lambda update: (
+            method.learning_rate_scale(context, update - start) * context.rate_factor(update - start)
+        )
         self.optimizer.keep_last_gradients(enabled=predicts)
         statistic = self.weights.statistic = method.statistic(context, self.weights.trainable)
         if statistic is not None and not fresh and statistic.name in self._restored_statistics:

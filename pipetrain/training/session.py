@@ -77,6 +77,7 @@ class TrainingSession:
             error_feedback=settings.optimizer.error_feedback,
             average_decay=settings.train.ema,
             groups=partial(parameter_groups, settings.optimizer),
+            options_of_stage=partial(settings.optimizer.options_of_stage, num_stages=len(job.plan.bounds)),
             staleness_every=settings.log.staleness_every_steps,
             staleness_gradients=settings.log.staleness_gradient,
         )

@@ -61,6 +61,13 @@ class Corrected(WeightTransform):
         return _moved_along(version, weights, average, dict.fromkeys(average, -self.steps))
 
 
+class StashedCorrection(Corrected):
+    """The same, computed by F and kept for its B: by then the average is another."""
+
+    __slots__ = ()
+    stashed: ClassVar[bool] = True
+
+
 @dataclass(frozen=True, slots=True)
 class Scaled(WeightTransform):
     """factor · W (I-TiMePReSt)."""

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support import reference, reference_optimizers
+from support import reference
+from support.against_reference import BATCH, EPOCHS, OPTIMIZERS, REPEATING, data, model, run_by_hand, run_pipeline
 from support.methods import (
     ASYNCHRONOUS,
     METHODS,
@@ -15,7 +16,7 @@ from support.methods import (
     fitting_cases,
     quick_cases,
 )
-from support.pipelines import batches, difference, half_decay, pipeline
+from support.pipelines import difference, half_decay
 from torch import nn
 
 from pipetrain.methods.delayed import Delayed
@@ -27,62 +28,6 @@ from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
-
-WIDTH, CLASSES, SAMPLES, BATCH, EPOCHS = 5, 3, 45, 8, 2  # minibatches of 8, 8, 8, 8, 8 and 5 samples
-CUTS = {1: [], 2: [4], 3: [2, 6], 4: [2, 4, 6]}  # of layers Linear tanh Linear tanh Linear tanh Linear
-OPTIMIZERS = {
-    "momentum": reference.Optimizer("momentum", decay=0.01),
-    "sgd": reference.Optimizer("sgd"),
-    "adam": reference.Optimizer("adam", decay=0.01),
-    "adamw": reference.Optimizer("adamw", decay=0.1),
-}
-REPEATING = {
-    "nesterov": reference_optimizers.Nesterov(decay=0.01),
-    "rmsprop": reference_optimizers.RMSprop(decay=0.01),
-    "rmsprop momentum": reference_optimizers.RMSprop(mu=0.5),
-    "rmsprop centered": reference_optimizers.RMSprop(centered=True),
-    "adagrad": reference_optimizers.Adagrad(decay=0.01),
-    "nadam": reference_optimizers.NAdam(decay=0.01),
-}
-OPTIMIZERS |= REPEATING
-
-
-def model():
-    torch.manual_seed(1)
-    layers = []
-    for _ in range(3):
-        layers += [nn.Linear(WIDTH, WIDTH), nn.Tanh()]
-    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES)).double()
-
-
-def data():
-    torch.manual_seed(2)
-    return torch.randn(SAMPLES, WIDTH, dtype=torch.float64), torch.randint(0, CLASSES, (SAMPLES,))
-
-
-def rate_of(kind):
-    scale = 1.0 if kind in ("sgd", "momentum", "nesterov") else 0.3
-    return lambda k: scale * half_decay(k)
-
-
-def run_pipeline(rule, D, N, kind="momentum", recompute=None):
-    x, y = data()
-    build = OPTIMIZERS[kind].torch_optimizer
-    pipe = pipeline(model(), CUTS[D], rule, N, build, rate_of(kind), recompute=recompute)
-    pipe.train(batches(x, y, BATCH, N), EPOCHS)
-    return pipe.losses, pipe.state()
-
-
-def run_by_hand(rule, D, N, kind="momentum", recompute=None, tau=None):
-    x, y = data()
-    weights = [[p.detach().clone() for p in layer.parameters()] for layer in model()]
-    bounds = zip([0, *CUTS[D]], [*CUTS[D], len(weights)], strict=True)
-    parts = [[w for layer in weights[a:b] for w in layer] for a, b in bounds]
-    minibatches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
-    run = reference.Run.of(parts, OPTIMIZERS[kind], rate_of(kind), N, recompute, tau)
-    run.phase(rule, [minibatches] * EPOCHS)
-    names = [name for name, _ in model().named_parameters()]
-    return run.losses, dict(zip(names, [w for part in run.newest for w in part], strict=True))
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())

@@ -143,6 +143,8 @@ def pipeline(
     arithmetic: ComputeOptions = PLAIN,
     average_decay: float | None = None,
     groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values()),
+    options_of_stage: Callable[[int], Mapping[str, Any]] = lambda _stage: {},
+    lr_by_delay: int | None = None,
 ) -> Pipeline:
     """A pipeline over `model`, cut before each layer of `cuts`; segments of recomputation begin at stages `recompute`.
 
@@ -156,9 +158,10 @@ def pipeline(
     for each, steps in case if isinstance(case, list) else [(case, NEVER)]:
         method, schedule = MethodCase.named(each)
         start = phases[-1].end if phases else 0
-        phases.append(
-            Phase(PipelineRules(schedule, method, len(bounds), num_microbatches, segments), start, start + steps)
-        )
+        rules = PipelineRules(schedule, method, len(bounds), num_microbatches, segments)
+        if lr_by_delay is not None:
+            rules.divide_rates_by_delay(lr_by_delay)
+        phases.append(Phase(rules, start, start + steps))
     training = Training(
         build,
         rate,
@@ -168,6 +171,7 @@ def pipeline(
         arithmetic=arithmetic,
         average_decay=average_decay,
         groups=groups,
+        options_of_stage=options_of_stage,
     )
     executor = build_pipeline(
         chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.mean.item()))

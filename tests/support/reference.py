@@ -123,10 +123,12 @@ class Formulas:
         stashes: B reads the version that F read.
         shrinkage: λ, where B scales that version by 2 - e^(λ · age).
         predicts: F predicts the weights by as many updates as B will be ahead.
+        extrapolates: F moves on by the last change of the weights, as many times as updates come before B.
         half_round: F and B predict r // 2 updates further.
         decay: Dc of T2, where B reads W - τ · δ.
         anneal: K of T1, where the learning rate is divided by τ^(1 - k/K).
         scales: what the learning rate of each stage is multiplied by.
+        by_delay: K of T1 with the largest staleness of F as τ, at least 1.
     """
 
     in_flight: Callable[[int, int], int] = one_f_one_b
@@ -138,10 +140,12 @@ class Formulas:
     stashes: bool = False
     shrinkage: float | None = None
     predicts: bool = False
+    extrapolates: bool = False
     half_round: bool = False
     decay: float | None = None
     anneal: int | None = None
     scales: tuple[float, ...] | None = None
+    by_delay: int | None = None
 
     def newest_at_forward(self, t, j, N, D, r):
         """Updates of the stage before F(t, j), counted from the last drain."""
@@ -177,6 +181,7 @@ FORMULAS = {
     "i_timeprest": Formulas(whole_backward=True, stashes=True, shrinkage=0.05),
     "pipedream_pipemare": Formulas(pipemare, stashes=True),
     "pipeoptim_backprop": Formulas(pipelined_backprop, predicts=True),
+    "lwp_stash": Formulas(extrapolates=True, stashes=True),
     "spectrain_depth": Formulas(one_f_one_b_of_depth_6, predicts=True, half_round=True),
 }
 """The formulas of each method and schedule that the registry of `support.methods` names."""
@@ -200,7 +205,7 @@ class Run:
 
     Attributes:
         stages: one part for each.
-        optimizer: the update rule of every part.
+        optimizers: the update rule of each stage.
         rate: the learning rate of update k of the run.
         N: microbatches of a minibatch.
         segments: the first stages of segments that recompute; None where nothing is recomputed.
@@ -208,7 +213,7 @@ class Run:
     """
 
     stages: list
-    optimizer: Optimizer
+    optimizers: list
     rate: object
     N: int
     segments: object = None
@@ -221,10 +226,13 @@ class Run:
 
     @classmethod
     def of(cls, parts, optimizer, rate, N, segments=None, tau=None):
-        """`parts` is a list of weight lists, one for each stage."""
-        none = [[0 * w for w in part] for part in parts]
-        stages = [ComposedPhase([w], [optimizer.start(w)], [none[r]], r == len(parts) - 1) for r, w in enumerate(parts)]
-        return cls(stages, optimizer, rate, N, segments, tau)
+        """`parts` is a list of weight lists, one for each stage; `optimizer` may be a list, too."""
+        rules = optimizer if isinstance(optimizer, list) else [optimizer] * len(parts)
+        stages = [
+            ComposedPhase([w], [rules[r].start(w)], [[0 * each for each in w]], r == len(parts) - 1)
+            for r, w in enumerate(parts)
+        ]
+        return cls(stages, rules, rate, N, segments, tau)
 
     @property
     def newest(self):
@@ -252,7 +260,7 @@ class Run:
     def _predicted(self, r, version, steps):
         """W - steps · lr · Δ, lr that of the next update."""
         stage, now = self.stages[r], self.drained + version
-        delta, ahead = self.optimizer.delta(stage.states[now]), steps * self._rate(r, now)
+        delta, ahead = self.optimizers[r].delta(stage.states[now]), steps * self._rate(r, now)
         return [w - ahead * d for w, d in zip(stage.versions[now], delta, strict=True)]
 
     def _corrected(self, r, version, steps):
@@ -265,6 +273,8 @@ class Run:
 
     def _forward_weights(self, r, t, j):
         read = self._forward_version(r, t, j)
+        if self.formulas.extrapolates:
+            return self._corrected(r, read, read - t)
         if not self.formulas.predicts:
             return self._plain(r, read)
         return self._predicted(r, read, t - read + (r // 2 if self.formulas.half_round else 0))
@@ -278,7 +288,7 @@ class Run:
         if formulas.shrinkage is not None:
             return [(2 - math.exp(formulas.shrinkage * (t - read))) * w for w in self._plain(r, read)]
         if formulas.stashes:
-            return self._plain(r, read)
+            return self._forward_weights(r, t, j)
         if formulas.half_round:
             return self._predicted(r, t, r // 2)
         if formulas.decay is not None:
@@ -290,7 +300,7 @@ class Run:
         steps = lead(self.segments, D, r)
         now = t if formulas.synchronous else max(0, (t * self.N + j - steps) // self.N)
         if formulas.stashes:
-            return self._plain(r, self._forward_version(r, t, j))
+            return self._forward_weights(r, t, j)
         if formulas.half_round:
             return self._predicted(r, now, r // 2)
         if formulas.decay is not None:
@@ -304,6 +314,10 @@ class Run:
             rate /= delay(self.N, len(self.stages), r) ** (1 - min(k / formulas.anneal, 1))
         if formulas.scales is not None:
             rate *= formulas.scales[r]
+        if formulas.by_delay is not None:
+            late = 1000
+            tau = max(1, late - formulas.version_of_forward(late, 0, self.N, len(self.stages), r))
+            rate /= tau ** (1 - min(k / formulas.by_delay, 1))
         return rate
 
     # -- a minibatch ---------------------------------------------------------------------------------------------
@@ -343,7 +357,7 @@ class Run:
     def _update(self):
         for r, stage in enumerate(self.stages):
             old, rate = stage.versions[-1], self._rate(r, self.updates)
-            weights, state = self.optimizer.step(old, stage.gradient, stage.states[-1], rate)
+            weights, state = self.optimizers[r].step(old, stage.gradient, stage.states[-1], rate)
             stage.versions.append(weights)
             stage.states.append(state)
             gamma = (self.formulas.decay or 0.0) ** (1 / delay(self.N, len(self.stages), r))

@@ -57,12 +57,13 @@ def parameter_groups(settings: OptimizerSettings, parameters: Mapping[str, nn.Pa
     return [group for group in groups if group["params"]]
 
 
-def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any]) -> Optimizer:
+def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **options: Any) -> Optimizer:
     """torch's optimizer of some parameters, in its fused form where torch has one.
 
     Args:
         settings: of the optimizer.
         parameters: a list of them, or of torch's parameter groups.
+        options: of the target in place of those in the settings.
 
     Raises:
         ConfigError: the target refuses an option, or is something else.
@@ -70,7 +71,8 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any]) ->
 
     def build(**more: Any) -> Any:
         # torch fills in the options that a group lacks
-        return settings.target.build([dict(each) if isinstance(each, dict) else each for each in parameters], **more)
+        given = [dict(each) if isinstance(each, dict) else each for each in parameters]
+        return settings.target.build(given, **options, **more)
 
     optimizer = build()
     if not isinstance(optimizer, Optimizer):
@@ -86,7 +88,7 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any]) ->
 
 
 def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:
-    """The rates of a step: `lr`, and `stageR_lr` for each stage if some method of the run, or replicas, scale rates.
+    """The rates of a step: `lr`, and `stageR_lr` for each stage if a method, replicas or delays scale them in the run.
 
     Args:
         base: the rate of the learning-rate schedule.
@@ -104,5 +106,5 @@ def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Cal
 
 
 def _rate_scales(phase: Phase, step: int) -> list[float]:
-    method, contexts = phase.rules.method, phase.rules.contexts
-    return [method.learning_rate_scale(context, step - phase.start) * context.rate_scale for context in contexts]
+    method, contexts, k = phase.rules.method, phase.rules.contexts, step - phase.start
+    return [method.learning_rate_scale(context, k) * context.rate_factor(k) for context in contexts]

@@ -58,6 +58,8 @@ def build_phases(
     for phase, start, end in zip(settings.phases, starts, timetable.phase_ends, strict=True):
         with naming_phase(phase.number):
             rules = build_pipeline_rules(phase, num_stages, settings.train.microbatches, segments, replicas)
+            if settings.optimizer.lr_by_delay is not None:
+                rules.divide_rates_by_delay(settings.optimizer.lr_by_delay)
         phases.append(Phase(rules, start, end))
     return phases
 

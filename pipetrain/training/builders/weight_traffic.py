@@ -83,6 +83,6 @@ def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
     for each in planned:
         # a backward with kept activations reads what its forward has transformed
         shared = each.operation.kind is Kind.BACKWARD and each.activations is Activations.KEPT
-        if each.read.transform is not None and not shared:
+        if each.read.held(each.operation.kind).transform is None and each.read.transform is not None and not shared:
             passes += each.read.transform.passes + delta
     return passes

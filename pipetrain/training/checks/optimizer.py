@@ -1,4 +1,4 @@
-"""Checks of the optimizer's parameter groups: the model has such parameters, and the optimizer such options."""
+"""Checks of the optimizer: of its parameter groups, and of what differs from stage to stage."""
 
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping
@@ -44,6 +44,26 @@ def check_parameter_groups(settings: Settings, components: Components) -> Iterat
         options = ", ".join(f"{name}={as_configured(value)}" for name, value in group.options.items())
         yield f"{_conditions(group)}: {_count(held)}; {options or 'no other options'}"
     yield f"optimizer.groups: {_count(members[0])} in none of them"
+
+
+def check_options_of_stages(settings: Settings, components: Components) -> Iterator[str]:
+    """Notes on the delays that divide the learning rates of stages, and on the momentum of stages.
+
+    Raises:
+        ConfigError: the optimizer has no momentum.
+    """
+    optimizer, num_stages = settings.optimizer, len(components.plan.bounds)
+    if optimizer.lr_by_delay is not None:
+        delays = [context.rate_delay for phase in components.phases for context in phase.rules.contexts]
+        divided = f"learning rates of stages are first divided by delays of {min(delays)} to {max(delays)}"
+        yield f"optimizer.lr_by_delay={optimizer.lr_by_delay}: {divided if max(delays) > 1 else 'no delay above 1'}"
+    if optimizer.momentum_by_stage is not None:
+        first, last = (optimizer.options_of_stage(r, num_stages) for r in (0, num_stages - 1))
+        shown = ", ".join(
+            f"{name} from {as_configured(value)} on stage 0 to {as_configured(last[name])} on the last"
+            for name, value in first.items()
+        )
+        yield f"optimizer.momentum_by_stage={list(optimizer.momentum_by_stage)}: {shown}"
 
 
 def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:
