@@ -14,6 +14,7 @@ what they gain.
 """
 
 import argparse
+import contextlib
 import itertools
 import os
 import socket
@@ -25,8 +26,9 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from rows import Rows, machine, show, summary, write
-from runtime import Plain, even_bounds, sgd, stamps, training
+from cuts import even_bounds, sgd
+from rows import Measured, Rows, machine, show, summary, write
+from runtime import Plain, process_groups, stamps, training
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workloads import WORKLOADS, Workload
@@ -57,8 +59,8 @@ OURS = {
 ROWS = ("ddp", *OURS)
 RATIOS = (("data_parallel", "ddp"), ("pipedream_rr", "pipedream"))
 
-Row = Callable[[], list[float]]
-"""Trains for a round; the seconds of each minibatch, where they are known."""
+Row = Callable[[], tuple[list[float], list[float]]]
+"""Trains for a round; the seconds of each minibatch and the losses, where they are known."""
 
 
 def whole(workload: Workload) -> Stage:
@@ -76,35 +78,33 @@ def minibatch_seconds(times: list[float], together: int) -> list[float]:
 def ddp(workload: Workload, rank: int, steps: int) -> Row:
     images, labels = workload.pictures(steps).tensors
     model = DistributedDataParallel(Plain(whole(workload).module))
-    optimizer = sgd(list(model.parameters()))
+    optimizer = sgd(list(model.parameters()), workload.lr)
     mine = [*zip(images.split(workload.batch), labels.split(workload.batch), strict=True)][rank::DDP_PROCESSES]
 
-    def row() -> list[float]:
-        times = []
+    def row() -> tuple[list[float], list[float]]:
+        times, losses = list[float](), list[float]()
         for x, y in mine:
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            loss.item()
+            losses.append(loss.item())
             times += [time.perf_counter()] * DDP_PROCESSES
-        return minibatch_seconds(times, DDP_PROCESSES)
+        return minibatch_seconds(times, DDP_PROCESSES), losses
 
     return row
 
 
-def ours(workload: Workload, rank: int, steps: int, rounds: int, rules: PipelineRules) -> Row:
+def ours(workload: Workload, rank: int, steps: int, rules: PipelineRules) -> Row:
     stage, replica = rules.replicas.places[rank]
-    times, on_step = stamps()
+    times, losses, on_step = stamps()
     stages = build_stages(workload.chain(), even_bounds(workload, rules), training(workload), [stage], replica)
-    executor = connect_stages(stages, [Phase(rules, 0, steps * rounds)], RunHooks(on_step), clip_norm=None)
+    executor = connect_stages(stages, [Phase(rules, 0, steps)], RunHooks(on_step), clip_norm=None)
     loader = Loader(workload.pictures(steps), batch_size=workload.batch, shuffle=False)
-    starts = itertools.count(step=steps)
 
-    def row() -> list[float]:
-        times.clear()
-        executor.train(loader, DrainInterval(epoch=0, first=0, last=steps, start=next(starts)))
-        return minibatch_seconds(times, rules.replicas.counts[-1]) if times else []
+    def row() -> tuple[list[float], list[float]]:
+        executor.train(loader, DrainInterval.whole(steps))
+        return minibatch_seconds(times, rules.replicas.counts[-1]) if times else [], losses
 
     return row
 
@@ -123,16 +123,17 @@ class Processes:
             there.close()
             self._pipes.append(here)
 
-    def measure(self) -> float:
-        """Seconds of a minibatch in one round.
+    def measure(self) -> tuple[float, float]:
+        """Seconds of a minibatch in one round, and its mean loss.
 
         Raises:
             EOFError: a process ended.
         """
         for pipe in self._pipes:
             pipe.send(None)
-        seconds: list[list[float]] = [pipe.recv() for pipe in self._pipes]
-        return max(statistics.median(each) for each in seconds if each)
+        seconds, losses = zip(*(pipe.recv() for pipe in self._pipes), strict=True)
+        slowest = max(statistics.median(each) for each in seconds if each)
+        return slowest, statistics.fmean(loss for each in losses for loss in each)
 
 
 def process(pipe: Connection, rank: int, port: int, name: str, options: argparse.Namespace) -> None:
@@ -141,15 +142,16 @@ def process(pipe: Connection, rank: int, port: int, name: str, options: argparse
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
     world_size = OURS[name].replicas.num_workers if name in OURS else DDP_PROCESSES
     dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=NEVER)
-    workload, steps, rounds = WORKLOADS[options.model], options.steps, options.repeats + 1
-    row = ours(workload, rank, steps, rounds, OURS[name]) if name in OURS else ddp(workload, rank, steps)
-    while True:
-        try:
+    workload, steps, others = WORKLOADS[options.model], options.steps, process_groups()
+    with contextlib.suppress(EOFError):
+        while True:
             pipe.recv()
-        except EOFError:
-            return
-        dist.barrier()
-        pipe.send(row())
+            row = ours(workload, rank, steps, OURS[name]) if name in OURS else ddp(workload, rank, steps)
+            dist.barrier()
+            pipe.send(row())
+            del row
+            for group in process_groups()[len(others) :]:
+                dist.destroy_process_group(group)
 
 
 def measure(names: list[str], options: argparse.Namespace) -> Rows:
@@ -157,11 +159,13 @@ def measure(names: list[str], options: argparse.Namespace) -> Rows:
     processes, batch = {name: Processes(name, options) for name in names}, WORKLOADS[options.model].batch
     rows = Rows()
     for repeat in range(options.repeats + 1):
-        for name in names[:: -1 if repeat % 2 else 1]:
-            speed = batch / processes[name].measure()
+        for name in names[:: 1 if repeat % 2 else -1]:
+            seconds, loss = processes[name].measure()
             if repeat:
-                rows.add(name, speed)
-                print(f"round {repeat}/{options.repeats}  {name:14} {speed:8.1f} samples/s", flush=True)
+                rows.add(name, Measured(batch / seconds, loss))
+                print(f"round {repeat}/{options.repeats}  {name:14} {batch / seconds:8.1f} samples/s", flush=True)
+        if repeat and "ddp" in names:
+            rows.check("ddp")
     return rows
 
 

@@ -6,18 +6,42 @@ import platform
 import shutil
 import statistics
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from typing_extensions import override
 
 from pipetrain.arithmetic import switches_in_effect
 
+LOSS_TOLERANCE = 0.1
+"""Share by which a row's loss may differ from that of the synchronous row."""
 _RESULTS = Path(__file__).resolve().parents[1] / "results" / "bench"
+
+
+class Measured(NamedTuple):
+    """One round of a row.
+
+    Attributes:
+        speed: samples per second.
+        loss: the mean training loss.
+        idle: the idle shares of all stages, where they are known.
+        overhead: the share of the time that messages and Python took, where it is known.
+    """
+
+    speed: float
+    loss: float
+    idle: Sequence[float] = ()
+    overhead: float | None = None
+
+    @override
+    def __str__(self) -> str:
+        shares = "".join(f" {share:5.0%}" for share in self.idle)
+        return f"{self.speed:8.1f} samples/s  loss {self.loss:6.3f}  idle{shares or ' -'}"
 
 
 @dataclass
@@ -25,18 +49,34 @@ class Rows:
     """What was measured, row by row.
 
     Attributes:
-        speeds: samples per second in each round.
-        idle: the idle shares of all stages in each round, where they are known.
+        rounds: of each row, in order.
     """
 
-    speeds: dict[str, list[float]] = field(default_factory=dict)
-    idle: dict[str, list[list[float]]] = field(default_factory=dict)
+    rounds: dict[str, list[Measured]] = field(default_factory=dict)
 
-    def add(self, name: str, speed: float, idle: list[float] | None = None) -> None:
+    def add(self, name: str, measured: Measured) -> None:
         """One round of a row."""
-        self.speeds.setdefault(name, []).append(speed)
-        if idle:
-            self.idle.setdefault(name, []).append(idle)
+        self.rounds.setdefault(name, []).append(measured)
+
+    @property
+    def speeds(self) -> dict[str, list[float]]:
+        """Samples per second in each round."""
+        return {name: [each.speed for each in rounds] for name, rounds in self.rounds.items()}
+
+    def check(self, reference: str) -> None:
+        """Checks that the last round of every row did the same work: a network that diverges computes other numbers.
+
+        Args:
+            reference: a synchronous row, from whose loss no other may differ by more than `LOSS_TOLERANCE`.
+
+        Raises:
+            SystemExit: one does, or is not finite.
+        """
+        expected = self.rounds[reference][-1].loss
+        for name, rounds in self.rounds.items():
+            loss = rounds[-1].loss
+            if not abs(loss / expected - 1) <= LOSS_TOLERANCE:
+                raise SystemExit(f"{name}: no measurement: its loss is {loss:.3f}, that of {reference} {expected:.3f}")
 
     def ratio(self, name: str, *others: str) -> float:
         """Of two rows of one round, the median over the rounds; of several others, the fastest of each round."""
@@ -61,13 +101,23 @@ def summary(what: str, rows: Rows, ratios: Iterable[tuple[str, str]], **details:
         **details,
         "rows": {name: round(statistics.median(values), 2) for name, values in rows.speeds.items()},
         "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in rows.speeds.items()},
-        "idle": {name: _medians(shares) for name, shares in rows.idle.items()},
+        "losses": {name: _median(each.loss for each in rounds) for name, rounds in rows.rounds.items()},
+        "idle": {
+            name: [_median(shares) for shares in zip(*(each.idle for each in rounds), strict=True)]
+            for name, rounds in rows.rounds.items()
+            if rounds[0].idle
+        },
+        "overhead": {
+            name: _median(each.overhead for each in rounds if each.overhead is not None)
+            for name, rounds in rows.rounds.items()
+            if rounds[0].overhead is not None
+        },
         "ratios": {f"{a} / {b}": round(rows.ratio(a, b), 3) for a, b in pairs},
     }
 
 
-def _medians(rounds: list[list[float]]) -> list[float]:
-    return [round(statistics.median(shares), 3) for shares in zip(*rounds, strict=True)]
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 3)
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -117,7 +167,11 @@ def show(result: dict[str, Any]) -> None:
     for name, value in result["rows"].items():
         low, high = result["spread"][name]
         idle = "  ".join(f"{share:.0%}" for share in result["idle"].get(name, []))
-        print(f"{name:18} {value:8.1f} samples/s   ({low:.1f} - {high:.1f})   {f'idle {idle}' if idle else ''}")
+        overhead = result["overhead"].get(name)
+        print(
+            f"{name:18} {value:8.1f} samples/s   ({low:.1f} - {high:.1f})   {f'idle {idle}' if idle else ''}"
+            f"{'' if overhead is None else f'   overhead {overhead:.1%}'}"
+        )
     print()
     for name, value in result["ratios"].items():
         print(f"{name:34} {value:.3f}")

@@ -1,35 +1,40 @@
 """Samples per second of the runtime, beside torch's own pipelines and the machine's limit, all in one run.
 
 `make bench`, or `python benchmarks/runtime.py --model alexnet`. Synthetic pictures, two stages of one thread each, cut
-by `partition=even`. A round measures a few steps of every row in turn; rounds are repeated, every other one backwards,
-so that a busy machine slows all rows alike. Each row is the mean over a round's steps behind the warm-up, as long and
-short steps of a pipeline take turns, and the median over the rounds; each ratio is of two rows of one round, and the
-median over the rounds.
+by `partition=even`, and once more by `partition=auto` where that cuts elsewhere. A round measures a few steps of every
+row in turn; rounds are repeated, every other one backwards, so that a busy machine slows all rows alike. Each row is
+the mean over a round's steps behind the warm-up, as long and short steps of a pipeline take turns, and the median over
+the rounds; each ratio is of two rows of one round, and the median over the rounds.
 
     sequential       the whole model in one process, the other idle
     limit            the two stages as two processes that never talk: stored inputs, stored gradients
     naive_async, pipedream, pipeoptim, pipemare, gpipe_nN, 1f1b_flush_nN      pipetrain, with its stages' idle shares
+    NAME_auto        the same under `partition=auto`
+    limit_K          the limit of rows that are cut before layer K, elsewhere than `pipedream`
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, same stages and optimizer
 
-All take SGD with momentum in torch's fused form. torch's rows have processes of their own, as torch leaves a process;
-those of pipetrain keep freed memory, as a run's do (`run.builders.machine`). With `--alike` torch's keep it too,
-and what still differs is the pipeline alone.
+Every round builds its rows anew, and checks that they train alike (`rows.Rows.check`): saturated, denormal or NaN
+numbers take other times. All take SGD with momentum in torch's fused form. torch's rows have processes of their own, as
+torch leaves a process; those of pipetrain keep freed memory, as a run's do (`training.builders.machine`). With
+`--alike` torch's keep it too, and what still differs is the pipeline alone.
 """
 
 import argparse
 import contextlib
-import itertools
 import os
 import socket
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from rows import Rows, machine, show, summary, write
+from cuts import auto_bounds, even_bounds, measured_profile, sgd
+from rows import Measured, Rows, machine, show, summary, write
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from typing_extensions import override
@@ -37,7 +42,6 @@ from workloads import WORKLOADS, Workload
 
 from pipetrain.data.loader import Loader
 from pipetrain.device_queue import synchronize
-from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.messages.transport import NEVER, agreed_transport, set_environment
 from pipetrain.executors.pipeline import Bounds, build_pipeline, build_stages, connect_stages
@@ -49,9 +53,8 @@ from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.synchronous import Synchronous
-from pipetrain.planner.partition.rules import Even
-from pipetrain.planner.run_plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.playback import play
 from pipetrain.program.times import TimeSpan
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
@@ -63,7 +66,6 @@ from pipetrain.stage.base import Training
 from pipetrain.stage.measurements import Clock
 from pipetrain.stage.stage import Stage
 from pipetrain.training.builders.machine import device_at, keep_freed_memory
-from pipetrain.training.builders.weight_traffic import passes_under
 
 STAGES, WARM_UP = 2, 3
 MICROBATCHES = (2, 4, 8)
@@ -85,7 +87,6 @@ TORCH = {
 _ASYNCHRONOUS = ("naive_async", "pipedream", "pipeoptim", "pipemare")
 _COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")
 _PAIRS = (
-    ("pipedream", "limit"),
     ("pipedream", "naive_async"),
     ("pipeoptim", "pipedream"),
     ("pipemare", "pipedream"),
@@ -96,37 +97,60 @@ _PAIRS = (
 )
 
 
-def rows_of(workload: Workload) -> list[str]:
+@dataclass(frozen=True)
+class Row:
+    """What is measured.
+
+    Attributes:
+        kind: sequential, limit, or a key of OURS or TORCH.
+        bounds: the stages.
+    """
+
+    name: str
+    kind: str
+    bounds: Bounds
+
+    @property
+    def cut(self) -> int:
+        """The first layer of the second stage."""
+        return self.bounds[-1][0]
+
+
+def rows_of(workload: Workload, device: str) -> list[Row]:
     """In the order of measuring: what is compared runs one after the other."""
-    synchronous = [f"{name}_n{n}" for n in workload.microbatches for name in _COMPARED]
-    return ["sequential", "limit", *_ASYNCHRONOUS, *synchronous]
+    profile, asynchronous = measured_profile(workload, device), list[Row]()
+    for name in _ASYNCHRONOUS:
+        even, auto = even_bounds(workload, rules_of(name)), auto_bounds(profile, name, STAGES)
+        asynchronous += [Row(name, name, even), *([Row(f"{name}_auto", name, auto)] if auto != even else [])]
+    own = next(row for row in asynchronous if row.name == "pipedream")
+    cuts = {row.cut: row.bounds for row in (own, *asynchronous)}
+    limits = [Row("limit" if cut == own.cut else f"limit_{cut}", "limit", bounds) for cut, bounds in cuts.items()]
+    synchronous = [
+        Row(name, name, even_bounds(workload, rules_of(f"gpipe_n{n}")))
+        for n in workload.microbatches
+        for name in (f"{kind}_n{n}" for kind in _COMPARED)
+    ]
+    return [Row("sequential", "sequential", own.bounds), *limits, *asynchronous, *synchronous]
 
 
-def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
+def rules_of(name: str) -> PipelineRules:
+    schedule, method, num_microbatches = OURS[name]
+    return PipelineRules(schedule, method, STAGES, num_microbatches)
 
 
 def training(workload: Workload, device: torch.device = _CPU) -> Training:
     return Training(sgd, lambda _: workload.lr, CrossEntropy(), device=device)
 
 
-def even_bounds(workload: Workload, rules: PipelineRules) -> Bounds:
-    """The stages that `partition=even` makes under these rules."""
-    passes = passes_under(rules, sgd([nn.Parameter(torch.zeros(2))]))
-    example = workload.pictures(1).tensors[:1]
-    plan = make_plan(workload.chain(), Even(rules.num_stages), example, lambda _stages: passes)
-    return [(stage.first, stage.last) for stage in plan.stages]
-
-
-def stamps() -> tuple[list[float], OnStep]:
-    """Times of the steps, and what records one; reading the loss waits for the device, as a run does."""
-    times: list[float] = []
+def stamps() -> tuple[list[float], list[float], OnStep]:
+    """Times and losses of the steps, and what records them; reading the loss waits for the device, as a run does."""
+    times, losses = list[float](), list[float]()
 
     def on_step(_minibatch: int, loss: StepLoss) -> None:
-        loss.mean.item()
+        losses.append(loss.mean.item())
         times.append(time.perf_counter())
 
-    return times, on_step
+    return times, losses, on_step
 
 
 class Round(NamedTuple):
@@ -134,15 +158,20 @@ class Round(NamedTuple):
 
     Attributes:
         seconds: of a step behind the warm-up, the mean, on the ranks that know it.
+        loss: of the same steps, the mean.
         idle: the share of those steps in which its stage did not compute, where it is known.
+        computing: seconds of each operation of its list, where they are known.
     """
 
-    seconds: float | None
+    seconds: float | None = None
+    loss: float | None = None
     idle: float | None = None
+    computing: Sequence[float] = ()
 
-
-Row = Callable[[], Round]
-"""Trains for a round."""
+    @classmethod
+    def of(cls, times: Sequence[float], losses: Sequence[float]) -> Self:
+        """Of the times at which steps ended, and their losses."""
+        return cls(seconds_of_step(times), statistics.fmean(losses[WARM_UP:]) if losses else None)
 
 
 class KeptClock(Clock):
@@ -155,49 +184,44 @@ class KeptClock(Clock):
 
 
 class Bench:
-    """One process of the two that measure a row together; a row goes on in each round where it stopped,
-    or anew where its weights, or its connections between devices, take too much memory to be kept.
+    """One process of the two that measure a row together; each round builds the row anew.
+
+    A row that is kept also keeps its process groups, and each of Gloo's wakes a core a hundred times a second.
 
     Args:
         workload: the model and its data.
         rank: the stage.
         device: where it computes.
         steps: of a row in a round.
-        rounds: at most.
     """
 
-    def __init__(self, workload: Workload, rank: int, device: torch.device, steps: int, rounds: int) -> None:
+    def __init__(self, workload: Workload, rank: int, device: torch.device, steps: int) -> None:
         self.workload = workload
         self.rank = rank
         self.device = device
         self.steps = steps
-        self.rounds = rounds
         self.transport = agreed_transport(device)
         self.data = workload.pictures(steps)
-        self._rows: dict[str, Row] = {}
 
-    def measure(self, name: str) -> Round:
+    def measure(self, row: Row) -> Round:
         """A round of the row."""
         others = process_groups()
-        row = self._rows.pop(name, None) or self._row(name)
+        train = self.built(row)
         dist.barrier()
-        measured = row()
-        if not self.workload.heavy and not self.transport.direct:
-            self._rows[name] = row
-            return measured
-        del row
+        measured = train()
+        del train
         synchronize(self.device)
         for group in process_groups()[len(others) :]:
             dist.destroy_process_group(group)
         return measured
 
-    def _row(self, name: str) -> Row:
-        if name in OURS:
-            schedule, method, num_microbatches = OURS[name]
-            return self.ours(PipelineRules(schedule, method, STAGES, num_microbatches))
-        if name in TORCH:
-            return self.torchs(*TORCH[name])
-        return {"sequential": self.sequential, "limit": self.limit}[name]()
+    def built(self, row: Row) -> Callable[[], Round]:
+        """What trains for a round."""
+        if row.kind in OURS:
+            return self.ours(row.bounds, rules_of(row.kind))
+        if row.kind in TORCH:
+            return self.torchs(row.bounds, *TORCH[row.kind])
+        return self.limit(row.bounds) if row.kind == "limit" else self.sequential()
 
     def stage(self, r: int, bounds: Bounds) -> Stage:
         return build_stages(self.workload.chain(), bounds, self.training, [r])[0]
@@ -208,114 +232,105 @@ class Bench:
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def sequential(self) -> Row:
+    def sequential(self) -> Callable[[], Round]:
         if self.rank:
-            return lambda: Round(None)
-        times, on_step = stamps()
+            return Round
+        times, losses, on_step = stamps()
         chain = self.workload.chain()
-        rules = PipelineRules(Sequential(), Synchronous(), 1, 1)
-        executor = build_pipeline(chain, [(0, len(chain))], self.phases(rules), self.training, RunHooks(on_step))
-        train = self.rounds_of(executor, Loader(self.data, batch_size=self.workload.batch, shuffle=False))
+        phases = self.phases(PipelineRules(Sequential(), Synchronous(), 1, 1))
+        executor = build_pipeline(chain, [(0, len(chain))], phases, self.training, RunHooks(on_step))
 
-        def row() -> Round:
-            times.clear()
-            train()
-            return Round(step_seconds(times))
+        def train() -> Round:
+            executor.train(self.loader(1), DrainInterval.whole(self.steps))
+            return Round.of(times, losses)
 
-        return row
+        return train
 
-    def limit(self) -> Row:
+    def limit(self, bounds: Bounds) -> Callable[[], Round]:
         """Each stage alone on stored tensors, both at once; the slower one would bind a pipeline."""
-        bounds = even_bounds(self.workload, PipelineRules(OneFOneB(), NaiveAsync(), STAGES, 1))
-        stage = self.stage(self.rank, bounds)
-        module = stage.module
-        optimizer = sgd(list(module.parameters()))
-        inputs, gradients = self.stored(stage, bounds)
-        targets = torch.randint(0, self.workload.classes, (self.workload.batch,), device=self.device)
+        (images, labels), (activations, gradients) = self.minibatch(0), self.messages(bounds)
+        module, last = self.stage(self.rank, bounds).module, self.rank == STAGES - 1
+        inputs = activations if self.rank else (images,)
 
-        def gradient(step: int) -> None:
-            leaves = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
-            outputs = module(*leaves, microbatch=(step, 0))
-            if self.rank == STAGES - 1:
-                nn.functional.cross_entropy(outputs[0], targets).backward()
-            else:
+        def step(number: int) -> float | None:
+            outputs = module(*(each.detach().requires_grad_(self.rank > 0) for each in inputs), microbatch=(number, 0))
+            if not last:
                 torch.autograd.backward(outputs, gradients)
+                return None
+            loss = nn.functional.cross_entropy(outputs[0], labels)
+            loss.backward()
+            return loss.item()
 
-        return self.steps_of(gradient, optimizer)
+        return self.steps_of(step, module)
 
-    def steps_of(self, gradient: Callable[[int], None], optimizer: torch.optim.Optimizer) -> Row:
-        """A row that leaves the gradient of each step to `gradient`."""
+    def messages(self, bounds: Bounds) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The activations and the gradients between the stages for the first minibatch, by the initial weights."""
+        first, last = (self.stage(r, bounds).module for r in range(STAGES))
+        images, labels = self.minibatch(0)
+        activations = tuple(each.detach().requires_grad_() for each in first(images, microbatch=(0, 0)))
+        loss = nn.functional.cross_entropy(last(*activations, microbatch=(0, 0))[0], labels)
+        return activations, torch.autograd.grad(loss, activations)
 
-        def row() -> Round:
-            times = []
-            for step in range(self.steps):
-                gradient(step)
+    def minibatch(self, step: int) -> tuple[Tensor, ...]:
+        part = slice(step * self.workload.batch, (step + 1) * self.workload.batch)
+        return tuple(tensor[part].to(self.device) for tensor in self.data.tensors)
+
+    def steps_of(self, step: Callable[[int], float | None], module: nn.Module) -> Callable[[], Round]:
+        """A row whose steps are `step`, which leaves the gradient of one and returns its loss, and an update."""
+        optimizer = sgd(list(module.parameters()), self.workload.lr)
+
+        def train() -> Round:
+            times, losses = list[float](), list[float]()
+            for number in range(self.steps):
+                loss = step(number)
                 optimizer.step()
                 optimizer.zero_grad()
                 synchronize(self.device)
                 times.append(time.perf_counter())
-            return Round(step_seconds(times))
+                losses += [] if loss is None else [loss]
+            return Round.of(times, losses)
 
-        return row
+        return train
 
-    def stored(self, stage: Stage, bounds: Bounds) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        tensors: tuple[Tensor, ...] = (self.data.tensors[0][: self.workload.batch].to(self.device),)
-        for r in range(self.rank):
-            with torch.no_grad():
-                tensors = self.stage(r, bounds).module(*tensors, microbatch=(0, 0))
-        with torch.no_grad():
-            outputs = stage.module(*tensors, microbatch=(0, 0))
-        return tensors, tuple(torch.randn_like(output) for output in outputs)
-
-    def ours(self, rules: PipelineRules) -> Row:
-        times, on_step = stamps()
-        stage = self.stage(self.rank, even_bounds(self.workload, rules))
+    def ours(self, bounds: Bounds, rules: PipelineRules) -> Callable[[], Round]:
+        times, losses, on_step = stamps()
+        stage = self.stage(self.rank, bounds)
         stage.clock = clock = KeptClock(self.device)
         executor = connect_stages(
-            [stage],
-            self.phases(rules),
-            RunHooks(on_step),
-            clip_norm=None,
-            transport=self.transport,
+            [stage], self.phases(rules), RunHooks(on_step), clip_norm=None, transport=self.transport
         )
-        batch, num_microbatches = self.workload.batch, rules.num_microbatches
-        loader = Loader(self.data, batch_size=batch, microbatches=num_microbatches, shuffle=False)
-        train, operations = self.rounds_of(executor, loader), rules.lists(self.steps)[self.rank]
+        operations = rules.lists(self.steps)[self.rank]
 
-        def row() -> Round:
-            times.clear()
-            train()
-            return Round(step_seconds(times), idle_share(operations, clock.taken))
+        def train() -> Round:
+            executor.train(self.loader(rules.num_microbatches), DrainInterval.whole(self.steps))
+            spans = clock.taken
+            return Round.of(times, losses)._replace(
+                idle=idle_share(operations, spans), computing=[span.seconds for span in spans]
+            )
 
-        return row
+        return train
 
     def phases(self, rules: PipelineRules) -> list[Phase]:
-        return [Phase(rules, 0, self.steps * self.rounds)]
+        return [Phase(rules, 0, self.steps)]
 
-    def rounds_of(self, executor: Executor, loader: Loader) -> Callable[[], object]:
-        """What trains for one round after the other."""
-        starts = itertools.count(step=self.steps)
-        return lambda: executor.train(loader, DrainInterval(epoch=0, first=0, last=self.steps, start=next(starts)))
+    def loader(self, num_microbatches: int) -> Loader:
+        return Loader(self.data, batch_size=self.workload.batch, microbatches=num_microbatches, shuffle=False)
 
-    def torchs(self, schedule_class: type, num_microbatches: int) -> Row:
-        bounds = even_bounds(self.workload, PipelineRules(GPipe(), Synchronous(), STAGES, num_microbatches))
+    def torchs(self, bounds: Bounds, schedule_class: type, num_microbatches: int) -> Callable[[], Round]:
         module = Plain(self.stage(self.rank, bounds).module)
-        optimizer = sgd(list(module.parameters()))
-        group = self.transport.new_group()
-        pipe = PipelineStage(module, self.rank, STAGES, self.device, group=group)
+        pipe = PipelineStage(module, self.rank, STAGES, self.device, group=self.transport.new_group())
         schedule = schedule_class(pipe, num_microbatches, loss_fn=nn.functional.cross_entropy)
-        images, labels = (tensor.to(self.device) for tensor in self.data.tensors)
 
-        def gradient(step: int) -> None:
-            part = slice(step * self.workload.batch, (step + 1) * self.workload.batch)
-            losses: list[Tensor] = []
+        def step(number: int) -> float | None:
+            images, labels = self.minibatch(number)
             if self.rank == 0:
-                schedule.step(images[part])
-            else:
-                schedule.step(target=labels[part], losses=losses)
-                torch.stack(losses).mean().item()
+                schedule.step(images)
+                return None
+            losses: list[Tensor] = []
+            schedule.step(target=labels, losses=losses)
+            return torch.stack(losses).mean().item()
 
-        return self.steps_of(gradient, optimizer)
+        return self.steps_of(step, module)
 
 
 def process_groups() -> list[dist.ProcessGroup]:
@@ -336,9 +351,25 @@ class Plain(nn.Module):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-def step_seconds(times: list[float]) -> float | None:
-    """Seconds of a step behind the warm-up, the mean; None of a rank that knows no times."""
-    return (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) if times else None
+def seconds_of_step(ends: Sequence[float]) -> float | None:
+    """Seconds of a step behind the warm-up, the mean, given when all ended; None without any."""
+    return (ends[-1] - ends[WARM_UP - 1]) / (len(ends) - WARM_UP) if ends else None
+
+
+def overhead(kind: str, steps: int, rounds: Sequence[Round]) -> float | None:
+    """The share of the time that operations of these lengths would not have taken: that of messages and of Python.
+
+    The rest of what a pipeline is slower than its limit comes from its operations: those of one stage wait for those of
+    the other, and no two steps take equally long.
+    """
+    if not all(each.computing for each in rounds):
+        return None
+    lists = rules_of(kind).lists(steps)
+    seconds = [dict(zip(ops, each.computing, strict=True)) for ops, each in zip(lists, rounds, strict=True)]
+    last = play(lists, lambda worker, operation: seconds[worker][operation])[-1]
+    ideal = seconds_of_step([each.end for each in last if each.operation.kind is Kind.UPDATE])
+    measured = rounds[-1].seconds
+    return None if ideal is None or measured is None else 1 - ideal / measured
 
 
 def idle_share(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> float:
@@ -354,8 +385,8 @@ def idle_share(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> fl
 class Processes:
     """The processes of all stages; they wait, idle, between the rows that they are asked for."""
 
-    def __init__(self, model: str, device: str, steps: int, rounds: int, *, keep_memory: bool) -> None:
-        self._batch = WORKLOADS[model].batch
+    def __init__(self, model: str, device: str, steps: int, *, keep_memory: bool) -> None:
+        self._batch, self._steps = WORKLOADS[model].batch, steps
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
@@ -363,27 +394,29 @@ class Processes:
         self._pipes: list[Connection] = []
         for rank in range(STAGES):
             here, there = context.Pipe()
-            options = {"model": model, "kind": device, "steps": steps, "rounds": rounds, "keep_memory": keep_memory}
+            options = {"model": model, "kind": device, "steps": steps, "keep_memory": keep_memory}
             context.Process(target=process, args=(there, rank, port), kwargs=options, daemon=True).start()
             there.close()
             self._pipes.append(here)
 
-    def measure(self, name: str) -> tuple[float, list[float]]:
-        """Samples per second of one round of the row, and the idle shares of the stages where they are known.
+    def measure(self, row: Row) -> Measured:
+        """One round of the row.
 
         Raises:
             EOFError: a process ended.
         """
         for pipe in self._pipes:
-            pipe.send(name)
+            pipe.send(row)
         rounds: list[Round] = [pipe.recv() for pipe in self._pipes]
         # every process times its own steps; the slowest is the pipeline's
         slowest = max(each.seconds for each in rounds if each.seconds is not None)
-        return self._batch / slowest, [each.idle for each in rounds if each.idle is not None]
+        (loss,) = (each.loss for each in rounds if each.loss is not None)
+        idle = [each.idle for each in rounds if each.idle is not None]
+        return Measured(self._batch / slowest, loss, idle, overhead(row.kind, self._steps, rounds))
 
 
 def process(  # noqa: PLR0913  (sent to a new process by name)
-    pipe: Connection, rank: int, port: int, *, model: str, kind: str, steps: int, rounds: int, keep_memory: bool
+    pipe: Connection, rank: int, port: int, *, model: str, kind: str, steps: int, keep_memory: bool
 ) -> None:
     torch.set_num_threads(1)
     set_environment(kind)
@@ -394,42 +427,50 @@ def process(  # noqa: PLR0913  (sent to a new process by name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("gloo", rank=rank, world_size=STAGES, timeout=NEVER)
-    bench = Bench(WORKLOADS[model], rank, device, steps, rounds)
+    bench = Bench(WORKLOADS[model], rank, device, steps)
     with contextlib.suppress(EOFError):
         while True:
             pipe.send(bench.measure(pipe.recv()))
 
 
-def measure(names: list[str], options: argparse.Namespace) -> Rows:
+def measure(measured: list[Row], options: argparse.Namespace) -> Rows:
     """All rounds, behind one that warms up."""
     repeats: int = options.repeats or WORKLOADS[options.model].rounds
-    choices = options.model, options.device, options.steps, repeats + 1
+    choices = options.model, options.device, options.steps
     ours = Processes(*choices, keep_memory=True)
     torchs = Processes(*choices, keep_memory=options.alike)
     rows = Rows()
     for repeat in range(repeats + 1):
-        for name in names[:: -1 if repeat % 2 else 1]:
-            speed, idle = (torchs if name in TORCH else ours).measure(name)
+        for row in measured[:: 1 if repeat % 2 else -1]:
+            found = (torchs if row.kind in TORCH else ours).measure(row)
             if repeat:
-                rows.add(name, speed, idle)
-                shares = "".join(f" {share:5.0%}" for share in idle)
-                print(f"round {repeat}/{repeats}  {name:16} {speed:8.1f} samples/s  idle{shares or ' -'}", flush=True)
+                rows.add(row.name, found)
+                print(f"round {repeat}/{repeats}  {row.name:16} {found}", flush=True)
+        if repeat:
+            rows.check("sequential")
     return rows
 
 
-def report(rows: Rows, options: argparse.Namespace) -> dict[str, Any]:
+def report(measured: list[Row], rows: Rows, options: argparse.Namespace) -> dict[str, Any]:
+    limits = {row.cut: row.name for row in measured if row.kind == "limit"}
+    asynchronous = [row for row in measured if row.kind in _ASYNCHRONOUS]
     result = summary(
         f"{WORKLOADS[options.model].in_words}, {STAGES} stages, one thread each, SGD with momentum, fused",
         rows,
-        _PAIRS,
+        (*((f"{row.kind}_auto", row.kind) for row in asynchronous if row.name == row.kind), *_PAIRS),
         steps=options.steps - WARM_UP,
         torch_keeps_freed_memory=options.alike,
         machine=machine(options.device),
+        cuts={row.name: row.cut for row in measured if row.kind != "sequential"},
     )
-    if torchs := [name for name in rows.speeds if name in TORCH]:
-        ours = [name for name in _ASYNCHRONOUS if name in rows.speeds]
-        best = {f"{name} / best of torch": round(rows.ratio(name, *torchs), 3) for name in ours}
-        result["ratios"] = {**best, **result["ratios"]}
+    of_limits = {
+        f"{row.name} / limit": round(rows.ratio(row.name, limits[row.cut]), 3)
+        for row in asynchronous
+        if row.cut in limits
+    }
+    torchs = [row.name for row in measured if row.kind in TORCH]
+    best = {f"{row.name} / best of torch": round(rows.ratio(row.name, *torchs), 3) for row in asynchronous if torchs}
+    result["ratios"] = {**best, **of_limits, **result["ratios"]}
     return result
 
 
@@ -440,14 +481,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help=f"of each row in a round, the first {WARM_UP} to warm up")
     parser.add_argument("--repeats", type=int, help="rounds, behind one that warms up; default 10, of vgg16_bn 5")
     parser.add_argument("--alike", action="store_true", help="torch's processes keep freed memory, as pipetrain's do")
-    parser.add_argument("--only", nargs="*", default=[], help="rows to measure; nothing is written then")
+    parser.add_argument("--only", nargs="*", default=[], help="kinds of rows to measure; nothing is written then")
     options = parser.parse_args()
-    rows = rows_of(WORKLOADS[options.model])
+    rows = rows_of(WORKLOADS[options.model], options.device)
     if options.device == "cuda" and torch.cuda.device_count() < STAGES:
         print("without torch's rows: its pipelines need a device for each process")
-        rows = [name for name in rows if name not in TORCH]
-    names = [name for name in rows if not options.only or name in options.only]
-    result = report(measure(names, options), options)
+        rows = [row for row in rows if row.kind not in TORCH]
+    measured = [row for row in rows if not options.only or row.kind in ("sequential", *options.only)]
+    result = report(measured, measure(measured, options), options)
     show(result)
     if not options.only:
         model = "" if options.model == "resnet56" else f"_{options.model}"

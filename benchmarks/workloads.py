@@ -25,8 +25,7 @@ class Workload:
         classes: of its data.
         batch: samples of a minibatch.
         microbatches: the N of the synchronous rows.
-        heavy: whether its weights take so much memory that a row is built anew for each round, and dropped after it.
-        lr: the learning rate.
+        lr: the learning rate, with which all rows train alike.
         rounds: so many are measured unless told otherwise; a large model's take minutes each.
     """
 
@@ -36,7 +35,6 @@ class Workload:
     classes: int
     batch: int
     microbatches: tuple[int, ...]
-    heavy: bool
     lr: float
     rounds: int = 10
 
@@ -72,9 +70,7 @@ def _vgg16_bn() -> LayerChain:
 
 
 WORKLOADS = {
-    "resnet56": Workload(
-        "ResNet-56, 0.86 M weights", lambda: resnet_cifar(56, 3, 10), 32, 10, 64, (2, 4, 8), heavy=False, lr=0.01
-    ),
-    "alexnet": Workload("AlexNet, 61 M weights", lambda: alexnet(3, 1000), 224, 1000, 16, (2,), heavy=True, lr=0.001),
-    "vgg16_bn": Workload("VGG-16-BN, 138 M weights", _vgg16_bn, 64, 1000, 16, (2,), heavy=True, lr=0.001, rounds=5),
+    "resnet56": Workload("ResNet-56, 0.86 M weights", lambda: resnet_cifar(56, 3, 10), 32, 10, 64, (2, 4, 8), lr=0.001),
+    "alexnet": Workload("AlexNet, 61 M weights", lambda: alexnet(3, 1000), 224, 1000, 16, (2,), lr=0.001),
+    "vgg16_bn": Workload("VGG-16-BN, 138 M weights", _vgg16_bn, 64, 1000, 16, (2,), lr=0.001, rounds=5),
 }

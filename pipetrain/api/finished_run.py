@@ -26,9 +26,9 @@ class Run:
     """
 
     path: Path
-    summary: Mapping[str, Any] = field(repr=False)
-    _objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _trusted: bool = field(default=False, repr=False)
+    summary: Mapping[str, Any]
+    _objects: Mapping[str, Any] = field(default_factory=dict)
+    _trusted: bool = False
 
     @override
     def __repr__(self) -> str:

@@ -14,14 +14,21 @@ from torch import nn
 from pipetrain.api.finished_run import Run
 from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared
 from pipetrain.api.surroundings import kept, logged
-from pipetrain.config.composition import Composition, combinations, overrides_of, settings_of, with_choices_of
+from pipetrain.config.composition import (
+    Composition,
+    combinations,
+    folder_name,
+    overrides_of,
+    settings_of,
+    with_choices_of,
+)
 from pipetrain.config.given_objects import by_section, custom_choices, pickled, put_into
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, InvariantError, RunError
 from pipetrain.launch.signals import interruptible
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking import summary
-from pipetrain.tracking.files import folder_name, new_folder
+from pipetrain.tracking.files import new_folder
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 
@@ -117,7 +124,8 @@ def sweep(
             settings_of(composition.config, composition.choices)
         folder = _folder(composed[0], "sweep", path)
         runs, table = list[Run](), []
-        with locked(folder), _mlflow_parent_ended(folder, runs):
+        with locked(folder), contextlib.ExitStack() as interrupted:
+            interrupted.callback(end_sweep_in_mlflow, folder, "interrupted")
             for number, (chosen, composition) in enumerate(zip(combined, composed, strict=True)):
                 differing = sorted(chosen[i] for i in varied)
                 if progress:
@@ -126,6 +134,9 @@ def sweep(
                 runs.append(_of_sweep(composition, folder / name, given, progress=progress))
                 values = {parsed[i].key_or_group: overrides_of([chosen[i]])[0].value() for i in varied}
                 table.append({"run": name, **values, "status": runs[-1].status, **_metrics(runs[-1].summary)})
+            interrupted.pop_all()
+            completed = all(each.status == "completed" for each in runs)
+            end_sweep_in_mlflow(folder, "completed" if completed else "failed")
         return Sweep(folder, runs, table)
 
 
@@ -201,17 +212,6 @@ def _of_sweep(composition: Composition, folder: Path, objects: Mapping[str, Any]
             report_error(error, ExitCode.FAILED)
         left = summary.read(RunDirectory(folder)) or {"status": "refused", "reason": message(error)}
         return Run(folder, left, objects, _trusted=True)
-
-
-@contextlib.contextmanager
-def _mlflow_parent_ended(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
-    """Around a sweep: the run of MLflow that is the parent of its runs, if there is one, ends with it."""
-    status = "interrupted"
-    try:
-        yield
-        status = "completed" if all(each.status == "completed" for each in runs) else "failed"
-    finally:
-        end_sweep_in_mlflow(folder, status)
 
 
 def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:

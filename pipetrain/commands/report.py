@@ -71,7 +71,14 @@ def _add_runs(kinds: Subparsers) -> None:
         action="append",
         default=[],
         metavar="METRIC=VALUE",
-        help="show the wall time until evaluation reached it, such as top1=80; default: the runs' own train.target",
+        help="show the wall time until evaluation reached it, such as top1=80; default: the runs' own train.target; "
+        "with --baseline, also what slowdowns are to, instead of the baseline's loss; train_loss is possible, too",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="show the slowdown of every row: steps, samples, tokens and time to the loss that row NAME has after "
+        "70 %% of its steps, over its own; its name or settings, such as gpipe or method=gpipe",
     )
     parser.add_argument(
         "--by",
@@ -127,21 +134,28 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     """Prints the tables, and writes them and their figure if requested.
 
     Raises:
-        ConfigError: OUTPUT is in a folder that does not exist, no run can be read, or none has a metric.
+        ConfigError: OUTPUT is in a folder that does not exist, no run can be read, none has a metric, or no row is the
+            baseline.
     """
     output = _output_of_runs(options.output)
     from pipetrain.report.sweep import comparison, sweep_tables
+    from pipetrain.report.sweep.compared_run import TRAIN_LOSS
     from pipetrain.report.sweep.groups import collect
+    from pipetrain.report.sweep.slowdown import baseline_of, slowdowns
 
-    target = comparison.target_of(options.target)
-    found = collect(options.folders, target, by=options.by)
+    target = comparison.target_of(options.target, slowdown=options.baseline is not None)
+    evaluated = {name: value for name, value in target.items() if name != TRAIN_LOSS}
+    found = collect(options.folders, evaluated, by=options.by)
     skipped = found.skipped
     if not found.groups:
         others = f"; so {'is' if len(skipped) == 2 else 'are'} {len(skipped) - 1} more" if len(skipped) > 1 else ""
         why = f"{skipped[0].path}: a damaged run: {skipped[0].reason}"
         raise ConfigError(f"{why}{others}, and nothing is left to compare")
-    comparison.check_target(found.groups, target)
+    comparison.check_target(found.groups, evaluated)
     found = comparison.ranked(found, options.metric)
+    if options.baseline is not None:
+        number = baseline_of(found.groups, options.baseline)
+        found = found._replace(slowdowns=slowdowns(found.groups, number, target))
     print(comparison.as_json(found) if options.json else sweep_tables.text(found))
     written = comparison.write(found, output) if output else comparison.write_page(found, options.folders)
     if written:

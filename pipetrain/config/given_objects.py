@@ -6,7 +6,7 @@ import io
 import pickle
 import types
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -49,7 +49,7 @@ class GivenObject(Target):
     def build(self, *args: Any, **extra: Any) -> Any:
         self.check()
         try:
-            value = self._object()
+            value = self.located()
             if args:
                 options = {**self.options, **extra}
                 return value(*args, **{name: each for name, each in options.items() if self._takes(name)})
@@ -66,28 +66,20 @@ class GivenObject(Target):
     @override
     def check(self) -> None:
         # every optimizer has a rate, which pipetrain itself sets
-        options = {name: each for name, each in self.options.items() if (self._group, name) != ("optimizer", "lr")}
+        options = {name: each for name, each in self.options.items() if (self.section, name) != ("optimizer", "lr")}
         Target.check(replace(self, options=options))
-
-    @property
-    def _group(self) -> str:
-        """Group of the section, of which a part may be named, such as `optimizer.groups[0]`."""
-        return self.section.partition(".")[0]
 
     def _takes(self, name: str) -> bool:
         return name in self.parameters() or self._is_open()
 
     @override
     def _signature(self) -> inspect.Signature:
-        if self._group in _FUNCTIONS and callable(self._object()):
+        if self.section in _FUNCTIONS and callable(self.located()):
             return super()._signature()
         return inspect.Signature()  # it is made already
 
     @override
     def located(self) -> Any:
-        return self._object()
-
-    def _object(self) -> Any:
         return pickle.loads(self.value.content) if isinstance(self.value, _Pickled) else self.value
 
     @override
@@ -166,9 +158,12 @@ def custom_choices(objects: Mapping[str, Any], chosen: Collection[str]) -> list[
 
 def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[str]) -> None:
     """Puts the names of the objects' classes in place of targets, and of their options that are not `named`."""
+    named_callbacks = [
+        {TARGET: f"{OBJECT}{_name_of(value)}"} for section, value in objects.items() if section.startswith("callbacks")
+    ]
+    config.callbacks = [*named_callbacks, *config.callbacks]  # so that their numbers are those of the objects
     for section, value in objects.items():
-        if section.startswith("callbacks"):  # in addition to those of the configuration
-            config.callbacks = [*config.callbacks, {TARGET: f"{OBJECT}{_name_of(value)}"}]
+        if section.startswith("callbacks"):
             continue
         group, _, metric = section.partition(".")
         former = config[group].get(metric) if metric else config[group]
@@ -191,35 +186,25 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: no phase takes the schedule or method.
     """
-    left = {section for section in objects if not section.startswith("callbacks")}
+    left = set(objects)
 
-    def given(target: Target) -> Target:
-        of_phases = target.section in ("schedule", "method") and not target.path.startswith(OBJECT)
-        if target.section not in objects or of_phases:
-            return target
-        left.discard(target.section)
-        value = objects[target.section]
-        return GivenObject(target.section, f"{OBJECT}{_name_of(value)}", target.options, value)
+    def given(value: Any) -> Any:
+        if isinstance(value, Target):
+            of_phases = value.section in ("schedule", "method") and not value.path.startswith(OBJECT)
+            if value.section not in objects or of_phases:
+                return value
+            left.discard(value.section)
+            found = objects[value.section]
+            return GivenObject(value.section, f"{OBJECT}{_name_of(found)}", value.options, found)
+        if isinstance(value, tuple):
+            return tuple(map(given, value))
+        if isinstance(value, dict):
+            return {name: given(each) for name, each in value.items()}
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{each.name: given(getattr(value, each.name)) for each in fields(value)})
+        return value
 
-    callbacks = iter([value for section, value in objects.items() if section.startswith("callbacks")])
-
-    def callback(target: Target) -> Target:
-        value = next(callbacks, None) if target.path.startswith(OBJECT) else None
-        # a finished run is loaded without them
-        return target if value is None else GivenObject(target.section, target.path, {}, value)
-
-    result = replace(
-        settings,
-        dataset=replace(settings.dataset, target=given(settings.dataset.target)),
-        model=replace(settings.model, target=given(settings.model.target)),
-        partition=given(settings.partition),
-        phases=tuple(replace(p, schedule=given(p.schedule), method=given(p.method)) for p in settings.phases),
-        optimizer=replace(settings.optimizer, target=given(settings.optimizer.target)),
-        lr_schedule=given(settings.lr_schedule),
-        loss=given(settings.loss),
-        metrics={name: replace(each, target=given(each.target)) for name, each in settings.metrics.items()},
-        callbacks=tuple(callback(each) for each in settings.callbacks),
-    )
+    result: Settings = given(settings)
     if left:
         unused = ", ".join(sorted(left))
         raise ConfigError(f"{unused}: `phases` takes all of its own; leave this object out, or the phases")

@@ -136,6 +136,7 @@ class _Reader:
             queue.clear()
         for version in set(weights.held()) - {self.stage.updates}:
             weights.release(version)
+        weights.stashed.clear()
         weights.pool.free()
 
 

@@ -53,7 +53,8 @@ class ReadCursor(Generic[AnyStage]):
         # the list of an interval that ends there begins with what was carried out of the longer one
         self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
         self._entered = minibatch - 1  # the caller admits what the list still has, also a round cut short
-        awaited = {self.base + each.read.version for each in self.planned[self._done :]}
+        left = [each.read.held(each.operation.kind) for each in self.planned[self._done :]]
+        awaited = {self.base + held.version for held in left if held.transform is None}
         for version in set(stage.weights.held()) - {stage.updates} - awaited:
             stage.weights.release(version)
 
@@ -77,9 +78,10 @@ class ReadCursor(Generic[AnyStage]):
         return read
 
     def advance(self, planned: PlannedOperation) -> None:
-        """Moves past `planned`, and releases the version that it read if no later operation reads it."""
+        """Moves past `planned`, and releases the weights that it read if no later operation reads them."""
         if planned.releases:
-            self.stage.weights.release(self.base + planned.read.version)
+            held = planned.read.held(planned.operation.kind).moved(self.base)
+            self.stage.weights.release(held.version, held.transform)
         self._entered = max(self._entered, planned.operation.minibatch)
         self._done += 1
         if self.next is None:

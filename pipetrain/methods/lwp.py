@@ -1,6 +1,7 @@
 """Linear weight prediction: F extrapolates the last update of the weights (Kosson et al. 2021)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
@@ -9,22 +10,33 @@ from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.statistic import UpdateAverage
-from pipetrain.weights.transforms import Corrected
+from pipetrain.weights.transforms import Corrected, StashedCorrection
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class LinearWeightPrediction(Method):
-    """F reads W_t + s · (W_t - W_{t-1}), s the updates until its own B; B reads the newest (their LWPw)."""
+    """F reads W_t + s · (W_t - W_{t-1}), s the updates until its own B; B reads the newest (their LWPw).
+
+    Attributes:
+        stash: B reads what F read, as under weight stashing.
+    """
 
     name: ClassVar[str] = "lwp"
     family: ClassVar[Family] = Family.CONTINUOUS
+    stash: bool = False
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:
         steps = at.updates_until_backward
-        return WeightRead(at.newest, Corrected(-steps) if steps else None)
+        predicted = StashedCorrection if self.stash else Corrected
+        return WeightRead(at.newest, predicted(-steps) if steps else None)
+
+    @override
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
+        return forward if self.stash else WeightRead(at.newest)
 
     @override
     def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage:
@@ -33,4 +45,11 @@ class LinearWeightPrediction(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        return 2 if context.delay else 1
+        """The newest and one prediction, or with `stash` all that are waiting for a backward.
+
+        Microbatches that meet the same version with as many updates ahead share one, so each of the updates ahead adds
+        up to two: before and after the first microbatch of a minibatch.
+        """
+        if not self.stash or not context.delay:
+            return 2 if context.delay else 1
+        return context.delay * (1 if context.num_microbatches == 1 else 2) + 2

@@ -45,12 +45,15 @@ class DeltaRule:
         kept_gradients: (gradients, weights) before an update -> `LAST_GRADIENT`, if that is among the states, as
             torch holds it nowhere.
         passes: number of times that both read or write tensors of a weight's size; partitions count this.
+        decaying: what the next updates would subtract from weights if their gradients were 0, given the number of
+            updates made, the learning rates of the next ones, and the weights; None if unknown.
     """
 
     states: Callable[[Settings], tuple[str, ...]]
     delta: Callable[[Sequence[State], Settings, int], list[Tensor]]
     kept_gradients: Callable[[Sequence[Tensor], Sequence[Tensor], Settings], list[Tensor]] = effective_gradients
     passes: int = 0
+    decaying: Callable[[Sequence[State], Settings, int, Sequence[float], Sequence[Tensor]], list[Tensor]] | None = None
 
 
 def _all(states: Sequence[State], name: str) -> list[Tensor]:
@@ -77,6 +80,37 @@ def sgd_delta(states: Sequence[State], settings: Settings, _updates: int) -> lis
 def sgd_kept_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
     """Without momentum the gradients themselves, with Nesterov's those that its update computes with."""
     return effective_gradients(gradients, weights, settings) if settings["momentum"] else list(gradients)
+
+
+def sgd_decaying(
+    states: Sequence[State], settings: Settings, _updates: int, rates: Sequence[float], _weights: Sequence[Tensor]
+) -> list[Tensor]:
+    """lr·(μ + μ² + ... + μ^s)·v with the next learning rate, as FTPipe predicts (Eliad et al. 2021, msnag)."""
+    momentum = settings["momentum"]
+    factor = rates[0] * (momentum - momentum ** (len(rates) + 1)) / (1 - momentum)
+    return list(torch._foreach_mul(_all(states, "momentum_buffer"), factor))
+
+
+def adam_decaying(
+    states: Sequence[State], settings: Settings, updates: int, rates: Sequence[float], weights: Sequence[Tensor]
+) -> list[Tensor]:
+    """Steps of Adam with the coming learning rates and bias corrections, while only m decays (FTPipe).
+
+    Weight decay adds to m as in Adam itself, at the weights predicted so far, unless it is decoupled.
+    """
+    beta1, beta2 = settings["betas"]
+    decay = 0.0 if settings.get("decoupled_weight_decay") else settings["weight_decay"]
+    means, roots = _all(states, "exp_avg"), torch._foreach_sqrt(_all(states, "exp_avg_sq"))
+    moved = [torch.zeros_like(root) for root in roots]
+    for t, rate in enumerate(rates, updates + 1):
+        means = list(torch._foreach_mul(means, beta1))
+        if decay:
+            ahead = torch._foreach_sub([weight.detach() for weight in weights], moved)
+            torch._foreach_add_(means, ahead, alpha=(1 - beta1) * decay)
+        divisors = torch._foreach_div(roots, (1 - beta2**t) ** 0.5)
+        torch._foreach_add_(divisors, settings["eps"])
+        torch._foreach_addcdiv_(moved, means, divisors, value=rate / (1 - beta1**t))
+    return moved
 
 
 def adam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
@@ -150,9 +184,9 @@ def _always(*names: str) -> Callable[[Settings], tuple[str, ...]]:
 
 
 DELTA_RULES: dict[type[Optimizer], DeltaRule] = {
-    SGD: DeltaRule(sgd_states, sgd_delta, sgd_kept_gradients),
-    Adam: DeltaRule(_always("exp_avg", "exp_avg_sq"), adam_delta, passes=9),
-    AdamW: DeltaRule(_always("exp_avg", "exp_avg_sq"), adam_delta, passes=9),
+    SGD: DeltaRule(sgd_states, sgd_delta, sgd_kept_gradients, decaying=sgd_decaying),
+    Adam: DeltaRule(_always("exp_avg", "exp_avg_sq"), adam_delta, passes=9, decaying=adam_decaying),
+    AdamW: DeltaRule(_always("exp_avg", "exp_avg_sq"), adam_delta, passes=9, decaying=adam_decaying),
     NAdam: DeltaRule(_always(LAST_GRADIENT, "exp_avg", "exp_avg_sq"), nadam_delta, passes=16),
     RMSprop: DeltaRule(rmsprop_states, rmsprop_delta, passes=10),
     Adagrad: DeltaRule(_always(LAST_GRADIENT, "sum"), adagrad_delta, passes=12),
@@ -192,6 +226,23 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
                 f"{where}{variant}=true has no prediction rule; plain {_NAMES} have one ({where}{variant}=false)"
             )
     return rule
+
+
+def check_decaying(optimizer: Optimizer) -> None:
+    """Checks that the steps of the optimizer without further gradients are known.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    rule = delta_rule(optimizer)
+    for settings in optimizer.param_groups:
+        plain = settings.get("momentum") != 0 and not settings.get("nesterov")
+        if rule.decaying is None or not plain:
+            variant = " without plain momentum" if rule.decaying is not None else ""
+            raise ConfigError(
+                f"method.prediction=decaying: {type(optimizer).__name__}{variant} has no rule for it; SGD with plain "
+                "momentum, Adam and AdamW have one, and method.prediction=constant or scheduled works with others"
+            )
 
 
 def known_rule(optimizer: Optimizer) -> DeltaRule | None:

@@ -9,7 +9,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from pipetrain.device_queue import together
 from pipetrain.errors import ConfigError
-from pipetrain.optim.prediction import LAST_GRADIENT, Settings, State, delta_rule, known_rule
+from pipetrain.optim.prediction import LAST_GRADIENT, DeltaRule, Settings, State, delta_rule, known_rule
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
@@ -34,6 +34,7 @@ class StageOptimizer:
 
     Attributes:
         scale: factor of a method on the rate of update k.
+        stride: updates of the run from one update to the next: the number of the stage's replicas.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class StageOptimizer:
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
         self.updates = 0
+        self.stride = 1
         self._made = dict.fromkeys(self.parameters, 0)
         """Updates of each weight, which torch may count on the device, where a look would wait for it."""
         self._keeps_last_gradients = False
@@ -71,6 +73,14 @@ class StageOptimizer:
         """Name -> learning rate of the next update of each parameter."""
         rate = self.next_learning_rate
         return {name: rate * _lr_scale(settings) for settings, names in self._groups for name in names}
+
+    def coming_learning_rates(self, steps: int) -> dict[str, list[float]]:
+        """Name -> learning rates of the next `steps` updates of each parameter."""
+        counts = [self.updates + i * self.stride for i in range(steps)]
+        rates = [self.rate(k) * self.scale(k) for k in counts]
+        return {
+            name: [rate * _lr_scale(settings) for rate in rates] for settings, names in self._groups for name in names
+        }
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """One update; a parameter without a gradient is skipped, as in plain torch training."""
@@ -148,18 +158,38 @@ class StageOptimizer:
         Raises:
             ConfigError: the optimizer has no prediction rule, or one that returns too few or too many.
         """
+        return self._of_rule("delta", lambda rule, _names, *known: rule.delta(*known))
+
+    def decaying_steps(self, steps: int, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the next `steps` updates would subtract from these weights if their gradients were 0.
+
+        Raises:
+            ConfigError: as `deltas` does.
+        """
+        rates = self.coming_learning_rates(steps)
+
+        def steps_of(
+            rule: DeltaRule, names: list[str], states: Sequence[State], settings: Settings, updates: int
+        ) -> list[Tensor]:
+            assert rule.decaying is not None, "the method checks its optimizer"
+            return rule.decaying(states, settings, updates, rates[names[0]], [weights[name] for name in names])
+
+        return self._of_rule("decaying", steps_of)
+
+    def _of_rule(self, part: str, compute: Callable[..., list[Tensor]]) -> dict[str, Tensor]:
+        """Result of a part of the prediction rule for every parameter that was ever updated."""
         if self.optimizer is None:
             return {}
-        rule, deltas = delta_rule(self.optimizer), dict[str, Tensor]()
+        rule, results = delta_rule(self.optimizer), dict[str, Tensor]()
         for settings, members in self._groups:
             states = {name: self.optimizer.state[self.parameters[name]] for name in members}
             for names in self._equally_often(rule.states(settings), states):
-                found = rule.delta([states[name] for name in names], settings, self._made[names[0]])
+                found = compute(rule, names, [states[name] for name in names], settings, self._made[names[0]])
                 if len(found) != len(names):
                     kind = f"{type(self.optimizer).__name__}.delta_rule"
-                    raise ConfigError(f"{kind}: `delta` returned {len(found)} tensors for {len(names)} weights")
-                deltas.update(zip(names, found, strict=True))
-        return {name: deltas[name] for name in self.parameters if name in deltas}
+                    raise ConfigError(f"{kind}: `{part}` returned {len(found)} tensors for {len(names)} weights")
+                results.update(zip(names, found, strict=True))
+        return {name: results[name] for name in self.parameters if name in results}
 
     def _equally_often(self, needed: Sequence[str], states: Mapping[str, State]) -> list[list[str]]:
         """Groups of weights that have all these states, each of weights updated equally often."""

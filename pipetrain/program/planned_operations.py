@@ -26,7 +26,7 @@ class PlannedOperation(NamedTuple):
     Attributes:
         read: the weights that it reads; of an update, the version that it replaces.
         activations: use of the activations that it computes, or that a backward consumes.
-        releases: True if no later operation reads that version.
+        releases: True if no later operation reads that version, or the stashed weights that this one reads.
     """
 
     operation: Operation
@@ -62,8 +62,9 @@ def planned_operations(
     contexts = _read_contexts(context, operations, entries, lead, start)
     reads = list(_reads(policy, contexts))
     activations = _activations(operations, reads, context.num_microbatches)
-    last_reader = {read.version: index for index, read in enumerate(reads)}
-    releases = [last_reader[read.version] == index for index, read in enumerate(reads)]
+    held = [_shared(read.held(op.kind)) for op, read in zip(operations, reads, strict=True)]
+    last_reader = {each: index for index, each in enumerate(held)}
+    releases = [last_reader[each] == index for index, each in enumerate(held)]
     return list(map(PlannedOperation, operations, reads, activations, releases))
 
 
@@ -115,8 +116,9 @@ def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N
         for key in ((op.minibatch, j) for j in op.covers(N)):
             if op.kind is Kind.BACKWARD:
                 source = latest.pop(key)
-                # transformed weights are computed again unless the backward follows at once
-                lasts = reads[index].transform is None or index == source + 1
+                # transformed weights are computed again unless they are stashed, or the backward follows at once
+                transform = reads[index].transform
+                lasts = transform is None or transform.stashed or index == source + 1
                 kept = lasts and reads[source] == reads[index]
                 made[index] = made[source] = Activations.KEPT if kept else Activations.REBOUND
                 continue

@@ -15,9 +15,11 @@ class WeightTransform(Protocol):
 
     Attributes:
         passes: how often each weight, or what it is changed by, is read or written for it; partitions count this.
+        stashed: True if the changed weights are kept from F to B. Otherwise, what reads them later computes them again.
     """
 
     passes: ClassVar[int] = 3
+    stashed: ClassVar[bool] = False
 
     @override
     def __str__(self) -> str: ...
@@ -42,6 +44,11 @@ class WeightRead:
     @override
     def __str__(self) -> str:
         return f"v{self.version}{self.transform or ''}"
+
+    def held(self, kind: Kind) -> "WeightRead":
+        """What must be in memory for an operation of this kind to read it: its version, or what F has stashed of it."""
+        stashed = self.transform is not None and self.transform.stashed and kind is not Kind.FORWARD
+        return self if stashed else WeightRead(self.version)
 
     def moved(self, by: int) -> "WeightRead":
         """The read with its version counted from elsewhere, such as from the start of the run."""

@@ -91,8 +91,8 @@ def tables(groups: Sequence[MeasuredDistances]) -> list[str]:
     """Lines with a table of the stages of each group."""
     lines = []
     for group in groups:
-        drifts = group.curves[_DRIFT]
-        steps = sorted({step for curve in drifts.values() for step in curve})
+        stages = sorted({r for curves in group.curves.values() for r in curves})
+        steps = sorted({step for curves in group.curves.values() for curve in curves.values() for step in curve})
         late = steps[len(steps) // 2 :]
         runs = f"{counted(group.runs, 'run', 'runs')}, " if group.runs > 1 else ""
         lines += [
@@ -106,7 +106,7 @@ def tables(groups: Sequence[MeasuredDistances]) -> list[str]:
                 *(_cell(group.mean(quantity, r)) for quantity in heads),
                 *(_cell(group.ratio(quantity, r)) for quantity in _RATIOS),
             )
-            for r in drifts
+            for r in stages
         ]
         table = ("stage", *heads.values(), *_RATIOS.values())
         lines += text_table(table, both_ends(rows, "stages, in metrics.jsonl"), ">" * len(table))
@@ -135,7 +135,7 @@ def draw(path: Path, groups: Sequence[MeasuredDistances]) -> None:
                     )
                     line[0].set_marker("o" if len(curve) == 1 else "")
             row[0].set_ylabel(group.label)
-            row[0].legend(handlelength=1)
+            next(panel for panel in row if panel.lines).legend(handlelength=1)
         for column, quantity in zip(zip(*panels, strict=True), quantities, strict=True):
             lows, highs = zip(*(panel.get_ylim() for panel in column), strict=True)
             for panel in column:

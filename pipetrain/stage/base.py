@@ -117,6 +117,7 @@ class BaseStage(ABC):
         self.optimizer.scale = lambda update: (
             method.learning_rate_scale(context, update - start) * context.rate_factor(update - start)
         )
+        self.optimizer.stride = context.replicas
         self.optimizer.keep_last_gradients(enabled=predicts)
         statistic = self.weights.statistic = method.statistic(context, self.weights.trainable)
         if statistic is not None and not fresh and statistic.name in self._restored_statistics:

@@ -22,6 +22,7 @@ from pipetrain.stage.module import MicrobatchId, NonLeafInputs, StageModule
 from pipetrain.stage.recurrent_state import State
 from pipetrain.stage.saved_tensors import ForwardGraph, SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
+from pipetrain.weights.versions import WeightVersion
 
 _UNMEASURED = ActivationBytes()
 
@@ -151,7 +152,10 @@ class Stage(BaseStage):
         activations: Activations,
     ) -> ForwardGraph:
         rebound = activations is Activations.REBOUND
-        version, weights = self.weights.version(read.version), self.weights.read(read.version, read.transform)
+        weights = self.weights.read(read.version, read.transform)
+        # no update changes weights that a transform has made
+        changed = read.transform is not None
+        version = WeightVersion(read.version, weights) if changed else self.weights.version(read.version)
         leaves = self._leaves(weights, read, activations)
         shapes = tuple(tensor.shape for tensor in inputs)
         unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED

@@ -15,13 +15,6 @@ from pipetrain.tracking.records import COSINE, DISTANCES, RELATIVE
 from pipetrain.weights.versions import Weights
 
 
-class _AtForward(NamedTuple):
-    """Copies from the moment of a forward: the newest weights, and those that it read."""
-
-    newest: dict[str, Tensor]
-    read: dict[str, Tensor]
-
-
 class _Applied(NamedTuple):
     """Copies of the gradient of a minibatch, as it was applied, and of the weights that it updated."""
 
@@ -47,7 +40,8 @@ class StalenessMeter:
 
     def __init__(self, every: int, *, with_gradients: bool = False) -> None:
         self._every = every
-        self._at_forward: dict[int, _AtForward] = {}
+        # copies from the moment of a forward: the newest weights, and those that it read
+        self._at_forward: dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
         self._at_backward: dict[int, dict[str, Tensor]] = {}
         self._complete: dict[int, dict[str, Tensor]] = {}
         self.with_gradients = with_gradients
@@ -64,14 +58,15 @@ class StalenessMeter:
         if kind is Kind.FORWARD:
             newest = _copies(weights.trainable)
             plain = read.transform is None and read.version == weights.newest.number
-            self._at_forward[minibatch] = _AtForward(newest, newest if plain else _copies(_trainable(weights, read)))
+            self._at_forward[minibatch] = newest, newest if plain else _copies(_trainable(weights, read))
         elif kind is Kind.BACKWARD:
-            at_forward, newest = self._at_forward.pop(minibatch), weights.trainable
+            (newest_then, read_then), newest = self._at_forward.pop(minibatch), weights.trainable
             read_now = _trainable(weights, read)
-            pairs = ((at_forward.newest, newest), (at_forward.read, newest), (read_now, newest))
-            found = [_distance(*pair) for pair in (*pairs, (at_forward.read, read_now))]
             self._at_backward[minibatch] = {
-                **dict(zip(DISTANCES, found, strict=True)),
+                "weight_drift": _distance(newest_then, newest),
+                "forward_error": _distance(read_then, newest),
+                "backward_error": _distance(read_now, newest),
+                "weight_discrepancy": _distance(read_then, read_now),
                 "weight_norm": _norm(newest.values()),
             }
 

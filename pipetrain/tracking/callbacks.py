@@ -151,12 +151,10 @@ class CallbackCaller:
             torch.set_grad_enabled(torch.is_grad_enabled()),
         ):
             if self._drawn is not None:
-                for set_state, state in zip(_SET_STATE, self._drawn, strict=True):
-                    set_state(state)
+                random.setstate(self._drawn[0])
+                np.random.set_state(self._drawn[1])
+                torch.set_rng_state(self._drawn[2])
             try:
                 yield
             finally:
                 self._drawn = random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-
-_SET_STATE: tuple[Callable[[Any], object], ...] = (random.setstate, np.random.set_state, torch.set_rng_state)

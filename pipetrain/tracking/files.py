@@ -1,4 +1,4 @@
-"""Files that exist whole or not at all, new folders and their names, and archives of an earlier run's files."""
+"""Files that exist whole or not at all, new folders, and archives of an earlier run's files."""
 
 import contextlib
 import itertools
@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipetrain.config.schema import TARGET
 from pipetrain.errors import ConfigError
 from pipetrain.tracking import strict_json
 
@@ -48,32 +47,6 @@ def new_folder(wanted: Path) -> Path:
             folder.mkdir()
             return folder
     raise AssertionError("names do not run out")
-
-
-_LONGEST_NAME = 80
-_UNSAFE = re.compile(r"[^\w.=+-]+")
-
-
-def folder_name(number: int, differing: str) -> str:
-    """The folder of a run of a sweep, such as `3_pipedream_lr=0.1_seed=0`; its number alone if that gets too long.
-
-    Args:
-        number: of the run.
-        differing: the settings that differ, such as `method=pipedream optimizer.lr=0.1 seed=0`.
-    """
-    # nearly every sweep varies `method=`, whose value says enough
-    words = sorted(differing.split(" "), key=lambda word: not word.startswith("method="))
-    short = [word.removeprefix("method=").lstrip("+") for word in words if word]
-    name = "_".join([str(number), *(_UNSAFE.sub("-", _without_section(word)) for word in short)])
-    return name if len(name) <= _LONGEST_NAME else str(number)
-
-
-def _without_section(word: str) -> str:
-    setting, equals, value = word.partition("=")
-    last = setting.rpartition(".")[2]
-    if last == TARGET:
-        return value.rpartition(".")[2]
-    return f"{last}={value}" if equals else word
 
 
 _PREFIX = "earlier-"

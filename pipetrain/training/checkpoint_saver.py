@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from pipetrain.errors import RunError
 from pipetrain.executors.base import Executor
 from pipetrain.tracking.run_recorder import Recorder
 from pipetrain.training.checkpoint import contents, store
@@ -112,6 +113,13 @@ class CheckpointSaver:
         with self._timed():
             self.writer.finish()
         self._report()
+
+    def settle(self, seconds: float) -> None:
+        """Gives the last checkpoint some time to become complete, as the run is about to fail."""
+        self.writer.settle(seconds)
+        if self._unreported is not None and self._job.run.checkpoint(self._unreported).is_dir():
+            with contextlib.suppress(RunError):  # of a callback; the run fails for another reason
+                self._report()
 
     def _progress(self, state: TrainingState) -> dict[str, Any]:
         return {**state.fields(), **self._constant, **(self._recorder.progress() if self._recorder else {})}

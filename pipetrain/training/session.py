@@ -182,10 +182,9 @@ class TrainingSession:
     def _trained(self) -> Sequence[dict[str, Any]]:
         try:
             return self.trainer.run()
-        except LostStageError:
-            raise  # no process is left to complete a checkpoint with
-        except Exception:
-            self._checkpoints.writer.settle(_LAST_SECONDS)
+        except Exception as error:
+            lost = isinstance(error, LostStageError)  # no process is left to complete a checkpoint with
+            self._checkpoints.settle(0 if lost else _LAST_SECONDS)
             raise
 
     def diverge(self, error: DivergedError, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -15,14 +15,22 @@ if TYPE_CHECKING:
     from pipetrain.weights.versions import Weights, WeightVersion
 
 
+PREDICTIONS = ("constant", "scheduled", "decaying")
+
+
 @dataclass(frozen=True, slots=True)
 class Predicted(WeightTransform):
     """W - steps · lr · Δ, the weights after `steps` more updates with the next one's lr and Δ (PipeOptim eq. 4).
 
     lr and Δ are those of each weight's parameter group.
+
+    Attributes:
+        form: how it predicts: `constant` as above; `scheduled` with the sum of the next rates instead of steps · lr;
+            `decaying` by the steps that the optimizer would make if all gradients were 0.
     """
 
     steps: int
+    form: str = "constant"
 
     @override
     def __str__(self) -> str:
@@ -30,14 +38,20 @@ class Predicted(WeightTransform):
 
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
-        rates = weights.optimizer.next_learning_rates
-        factors = {name: -self.steps * rate for name, rate in rates.items()}
-        return _moved_along(version, weights, weights.optimizer.deltas(), factors)
+        optimizer = weights.optimizer
+        if self.form == "decaying":
+            moves = optimizer.decaying_steps(self.steps, version.tensors)
+            return _moved_along(version, weights, moves, dict.fromkeys(moves, -1))
+        if self.form == "scheduled":
+            factors = {name: -sum(rates) for name, rates in optimizer.coming_learning_rates(self.steps).items()}
+        else:
+            factors = {name: -self.steps * rate for name, rate in optimizer.next_learning_rates.items()}
+        return _moved_along(version, weights, optimizer.deltas(), factors)
 
 
-def predicted(steps: int) -> Predicted | None:
+def predicted(steps: int, form: str = "constant") -> Predicted | None:
     """The prediction so many updates ahead; None for 0."""
-    return Predicted(steps) if steps else None
+    return Predicted(steps, form) if steps else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,13 @@ class Corrected(WeightTransform):
             raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
         average = weights.statistic.average
         return _moved_along(version, weights, average, dict.fromkeys(average, -self.steps))
+
+
+class StashedCorrection(Corrected):
+    """The same, computed by F and kept for its B: by then the average is another."""
+
+    __slots__ = ()
+    stashed: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Weights:
         statistic: of the method of the present phase.
         average: of the trainable weights over all updates; None for none. It is no version: no method reads it.
         pool: memory of past versions and predictions.
+        stashed: changed weights that F has read and B will, by version and transform.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Weights:
         self.optimizer = optimizer
         self.newest = WeightVersion(0, self._tensors())
         self._kept: dict[int, WeightVersion] = {}
+        self.stashed: dict[tuple[int, WeightTransform], dict[str, Tensor]] = {}
         self.pool = WeightBufferPool()
         self.copy_seconds = 0.0
         self.statistic: WeightStatistic | None = None
@@ -85,18 +87,23 @@ class Weights:
         Raises:
             RuntimeError: the version is not held.
         """
-        version = self.version(number)
         if transform is None:
-            return dict(version.tensors)
+            return dict(self.version(number).tensors)
+        if (number, transform) in self.stashed:
+            return dict(self.stashed[number, transform])
+        version = self.version(number)
         changed = transform.apply(version, self)
         self.meter.watch(changed)
-        return {**version.tensors, **changed}
+        tensors = {**version.tensors, **changed}
+        if transform.stashed:
+            self.stashed[number, transform] = tensors
+        return dict(tensors)
 
     def peek(self, number: int, transform: WeightTransform | None = None) -> dict[str, Tensor]:
         """As `read`, with the changed tensors in memory that is neither reused nor counted."""
+        if transform is None or (number, transform) in self.stashed:
+            return self.read(number, transform)
         version, pool = self.version(number), self.pool
-        if transform is None:
-            return dict(version.tensors)
         self.pool = WeightBufferPool()
         try:
             return {**version.tensors, **transform.apply(version, self)}
@@ -129,6 +136,9 @@ class Weights:
         self.copy_seconds += time.perf_counter() - began
         self.meter.watch(self.newest.tensors)
 
-    def release(self, number: int) -> None:
-        """Drops a version; its memory is free when the last reader is gone."""
-        self._kept.pop(number, None)
+    def release(self, number: int, transform: WeightTransform | None = None) -> None:
+        """Drops a version, or what is stashed of it; the memory is free when the last reader is gone."""
+        if transform is None:
+            self._kept.pop(number, None)
+        else:
+            self.stashed.pop((number, transform), None)

@@ -2,15 +2,22 @@
 
 import pytest
 import torch
-from support.methods import MethodCase
-from support.pipelines import batches, pipeline
+from support import reference
+from support.against_reference import run_by_hand, run_pipeline
+from support.methods import METHODS, MethodCase
+from support.pipelines import batches, difference, pipeline, trained
 from support.worker_pool import distributed, job, simulated
 from torch import nn
 
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.lwp import LinearWeightPrediction
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
+from pipetrain.training.checkpoint import store
 
 LWP = MethodCase(LinearWeightPrediction(), OneFOneB())
+STASH = METHODS["lwp_stash"]
+CYCLE = MethodCase(LinearWeightPrediction(stash=True), PipelinedBackprop())
 
 
 def by_hand(layers, x, y, size, rate, momentum):
@@ -74,3 +81,76 @@ def test_lwp_has_equal_bits_in_both_executors(tmp_path):
     (result,) = distributed([job(tmp_path / "d", LWP, 2, train={"microbatches": 2})])
     expected = simulated(job(tmp_path / "s", LWP, 2, train={"microbatches": 2}))
     assert result["weights_sha256"] == expected["weights_sha256"]
+
+
+# -- stashed predictions -----------------------------------------------------------------------------------------------
+
+GRID = [
+    pytest.param(D, N, marks=[] if (D, N) in ((1, 1), (4, 1), (6, 3)) else pytest.mark.slow)
+    for D in range(1, 7)
+    for N in range(1, 5)
+]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(("case", "in_flight"), [(STASH, reference.one_f_one_b), (CYCLE, reference.pipelined_backprop)])
+@pytest.mark.parametrize(("D", "N"), GRID)
+def test_stashed_lwp_equals_the_reference(case, in_flight, D, N, recompute):
+    formulas = reference.Formulas(in_flight, extrapolates=True, stashes=True)
+    theirs = run_by_hand(formulas, D, N, "adamw")
+    ours = run_pipeline(case, D, N, "adamw", recompute=range(D) if recompute else None)
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
+    assert difference(ours[1], theirs[1]) < 1e-9
+
+
+def test_stashed_lwp_differs_from_plain_and_from_pipedream():
+    final = [run_pipeline(case, 4, 1)[1] for case in (STASH, LWP, "pipedream")]
+    assert min(difference(final[0], other) for other in final[1:]) > 1e-3
+
+
+@pytest.mark.parametrize("recompute", [None, range(6)])
+@pytest.mark.parametrize(("D", "N"), GRID)
+def test_stashed_lwp_holds_what_its_backwards_wait_for(D, N, recompute):
+    pipe = trained(STASH, D, N, recompute=recompute and range(D))
+    delays = [[max(0, -(-(D - 1 - r - j) // N)) for j in range(N)] for r in range(D)]
+    assert pipe.reports("forward_staleness") == pipe.reports("backward_staleness")
+    assert pipe.reports("forward_staleness") == [sorted(set(each)) for each in delays]
+    allowed = [
+        STASH.method.weight_versions(each) for each in PipelineRules(STASH.schedule, STASH.method, D, N).contexts
+    ]
+    assert allowed == [max(each) * (1 if N == 1 else 2) + 2 if max(each) else 1 for each in delays]
+    held = pipe.reports("weight_versions_max")
+    assert held == allowed if N == 1 else all(map(int.__le__, held, allowed))
+
+
+def test_stashed_lwp_reaches_its_limit_with_microbatches():
+    assert trained(STASH, 6, 3).reports("weight_versions_max")[0] == 6
+
+
+def bits(summary):
+    return summary["loss_sha256"], summary["weights_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("D", "changes"),
+    [
+        (3, {"train": {"microbatches": 2}}),
+        *(
+            pytest.param(D, changes, marks=pytest.mark.slow)
+            for D, changes in (
+                (4, {}),
+                (4, {"train": {"recompute": True}}),
+                (2, {"partition": {"replicas": [2, 1]}}),
+                (3, {"partition": {"replicas": [2, 2, 2]}, "train": {"microbatches": 2}}),
+            )
+        ),
+    ],
+)
+def test_stashed_lwp_has_equal_bits_in_both_executors_and_resumed(tmp_path, D, changes):
+    changes = {"train": {}, "checkpoint": {"every_epochs": 1}, **changes}
+    changes["train"] = {"epochs": 2, **changes["train"]}
+    whole = simulated(job(tmp_path / "whole", STASH, D, **changes))
+    (other,) = distributed([job(tmp_path / "other", STASH, D, **changes)])
+    half = store.checkpoints(tmp_path / "whole")[0]
+    resumed = simulated(job(tmp_path / "resumed", STASH, D, resume=half, **changes))
+    assert bits(other) == bits(whole) == bits(resumed)

@@ -56,6 +56,18 @@ def test_command_prints_a_table_for_each_method_and_draws(tmp_path, capsys):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_run_without_any_drift_still_has_a_table_and_a_figure(tmp_path, capsys):
+    write_run(tmp_path / "run", "method=pipeoptim")
+    record = {"kind": "staleness", "step": 2, "epoch": 1, "stage0_weight_drift": None, "stage0_gradient_norm": 0.5}
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    assert cli.carry_out(["report", "distances", str(tmp_path), "-o", str(tmp_path / "d.svg")]) is ExitCode.COMPLETED
+    out = capsys.readouterr().out
+    assert "pipeoptim: means of 1 step from 2 to 2" in out
+    assert [line.split() for line in out.splitlines() if line.startswith("    0")] == [["0", "0.5", "-", "-"]]
+    assert "stage 0" in (tmp_path / "d.svg").read_text()
+
+
 @pytest.mark.parametrize("words", [["-o", "figure.txt"], ["-o", "missing/figure.png"], []])
 def test_distances_that_cannot_be_shown_are_refused(tmp_path, capsys, words):
     write_run(tmp_path / "run", "method=gpipe")

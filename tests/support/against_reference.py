@@ -49,11 +49,11 @@ def rate_of(kind):
     return lambda k: scale * half_decay(k)
 
 
-def run_pipeline(rule, D, N, kind="momentum", recompute=None, build=None, **options):
+def run_pipeline(rule, D, N, kind="momentum", recompute=None, build=None, rate=None, **options):
     """(losses, weights); `options` are further ones of `pipeline`."""
     x, y = data()
     build = build or OPTIMIZERS[kind].torch_optimizer
-    pipe = pipeline(model(), CUTS[D], rule, N, build, rate_of(kind), recompute=recompute, **options)
+    pipe = pipeline(model(), CUTS[D], rule, N, build, rate or rate_of(kind), recompute=recompute, **options)
     pipe.train(batches(x, y, BATCH, N), EPOCHS)
     return pipe.losses, pipe.state()
 

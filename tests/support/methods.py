@@ -9,6 +9,7 @@ import pytest
 
 from pipetrain.methods import Method
 from pipetrain.methods.i_timeprest import ITiMePReSt
+from pipetrain.methods.lwp import LinearWeightPrediction
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipedream_2bw import PipeDream2BW
@@ -69,11 +70,12 @@ METHODS = {
     "i_timeprest": MethodCase(ITiMePReSt(staleness_decay=0.05), NF1B()),
     "pipedream_pipemare": MethodCase(PipeDream(), PipeMareSchedule()),
     "pipeoptim_backprop": MethodCase(PipeOptim(), PipelinedBackprop()),
+    "lwp_stash": MethodCase(LinearWeightPrediction(stash=True), OneFOneB()),
     "spectrain_depth": MethodCase(SpecTrain(), OneFOneB(depth=6)),
 }
 """What the tests call a method -> the method and its schedule. `reference.FORMULAS` has the formulas of each."""
 
-VARIANTS = ("pipemare_plain", "pipemare_t1", "pipemare_t2", "pipeoptim_backprop", "spectrain_depth")
+VARIANTS = ("pipemare_plain", "pipemare_t1", "pipemare_t2", "pipeoptim_backprop", "lwp_stash", "spectrain_depth")
 """Methods of the registry under other settings or schedules; tests of processes, which are slow, leave them out."""
 DISTINCT = tuple(name for name in METHODS if name not in VARIANTS)
 SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")

@@ -49,6 +49,23 @@ class Optimizer:
         first, second = 1 - self.beta1 ** state["n"], 1 - self.beta2 ** state["n"]
         return [(m / first) / (torch.sqrt(u / second) + self.eps) for m, u in zip(state["m"], state["u"], strict=True)]
 
+    def decayed(self, weights, state, rates):
+        """The weights after updates with these learning rates and no gradient; SGD's take the first rate alone."""
+        v, m = state["v"], state["m"]
+        for n, lr in enumerate(rates, state["n"] + 1):
+            if state["n"] == 0:
+                break
+            if self.kind == "momentum":
+                v = [self.mu * each for each in v]
+                weights = [w - rates[0] * each for w, each in zip(weights, v, strict=True)]
+                continue
+            decay = self.decay if self.kind == "adam" else 0.0
+            m = [self.beta1 * a + (1 - self.beta1) * decay * w for a, w in zip(m, weights, strict=True)]
+            roots = [torch.sqrt(u) / math.sqrt(1 - self.beta2**n) + self.eps for u in state["u"]]
+            rate = lr / (1 - self.beta1**n)
+            weights = [w - rate * a / root for w, a, root in zip(weights, m, roots, strict=True)]
+        return weights
+
     def torch_optimizer(self, parameters):
         """The like-named one of torch."""
         if self.kind in ("sgd", "momentum"):
@@ -123,6 +140,8 @@ class Formulas:
         stashes: B reads the version that F read.
         shrinkage: λ, where B scales that version by 2 - e^(λ · age).
         predicts: F predicts the weights by as many updates as B will be ahead.
+        prediction: with s times the next rate, `scheduled` with the sum of the next s, or `decaying` without gradients.
+        extrapolates: F moves on by the last change of the weights, as many times as updates come before B.
         half_round: F and B predict r // 2 updates further.
         decay: Dc of T2, where B reads W - τ · δ.
         anneal: K of T1, where the learning rate is divided by τ^(1 - k/K).
@@ -139,6 +158,8 @@ class Formulas:
     stashes: bool = False
     shrinkage: float | None = None
     predicts: bool = False
+    prediction: str = "constant"
+    extrapolates: bool = False
     half_round: bool = False
     decay: float | None = None
     anneal: int | None = None
@@ -179,6 +200,7 @@ FORMULAS = {
     "i_timeprest": Formulas(whole_backward=True, stashes=True, shrinkage=0.05),
     "pipedream_pipemare": Formulas(pipemare, stashes=True),
     "pipeoptim_backprop": Formulas(pipelined_backprop, predicts=True),
+    "lwp_stash": Formulas(extrapolates=True, stashes=True),
     "spectrain_depth": Formulas(one_f_one_b_of_depth_6, predicts=True, half_round=True),
 }
 """The formulas of each method and schedule that the registry of `support.methods` names."""
@@ -257,7 +279,12 @@ class Run:
     def _predicted(self, r, version, steps):
         """W - steps · lr · Δ, lr that of the next update."""
         stage, now = self.stages[r], self.drained + version
+        rates = [self._rate(r, now + i) for i in range(steps)]
+        if self.formulas.prediction == "decaying":
+            return self.optimizers[r].decayed(stage.versions[now], stage.states[now], rates)
         delta, ahead = self.optimizers[r].delta(stage.states[now]), steps * self._rate(r, now)
+        if self.formulas.prediction == "scheduled":
+            ahead = sum(rates)
         return [w - ahead * d for w, d in zip(stage.versions[now], delta, strict=True)]
 
     def _corrected(self, r, version, steps):
@@ -270,6 +297,8 @@ class Run:
 
     def _forward_weights(self, r, t, j):
         read = self._forward_version(r, t, j)
+        if self.formulas.extrapolates:
+            return self._corrected(r, read, read - t)
         if not self.formulas.predicts:
             return self._plain(r, read)
         return self._predicted(r, read, t - read + (r // 2 if self.formulas.half_round else 0))
@@ -283,7 +312,7 @@ class Run:
         if formulas.shrinkage is not None:
             return [(2 - math.exp(formulas.shrinkage * (t - read))) * w for w in self._plain(r, read)]
         if formulas.stashes:
-            return self._plain(r, read)
+            return self._forward_weights(r, t, j)
         if formulas.half_round:
             return self._predicted(r, t, r // 2)
         if formulas.decay is not None:
@@ -295,7 +324,7 @@ class Run:
         steps = lead(self.segments, D, r)
         now = t if formulas.synchronous else max(0, (t * self.N + j - steps) // self.N)
         if formulas.stashes:
-            return self._plain(r, self._forward_version(r, t, j))
+            return self._forward_weights(r, t, j)
         if formulas.half_round:
             return self._predicted(r, now, r // 2)
         if formulas.decay is not None:

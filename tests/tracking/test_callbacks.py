@@ -4,13 +4,14 @@ import json
 import os
 import random
 import signal
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from support import cli
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import distributed, job, on, simulated
 
 from pipetrain import Callback
 from pipetrain.errors import RunError
@@ -18,7 +19,8 @@ from pipetrain.launch.signals import Interruption
 from pipetrain.launch.worker import run_simulated
 from pipetrain.tracking import records
 from pipetrain.tracking.callbacks import CallbackCaller, RunInfo
-from pipetrain.training.checkpoint import store
+from pipetrain.training import session
+from pipetrain.training.checkpoint import store, tensor_file
 
 OWN = "support.own_callbacks"
 HASHES = ("loss_sha256", "weights_sha256")
@@ -187,6 +189,35 @@ def test_exception_at_the_end_is_only_a_warning():
     caller.end({})
     (line,) = warnings
     assert line.startswith("callbacks[0]: on_end raised sys.exit(3) was called")
+
+
+@pytest.mark.parametrize("error", [None, ValueError("another")])
+def test_checkpoint_complete_after_a_failure_is_reported(tmp_path, monkeypatch, error):
+    class Noting(Callback):
+        def on_checkpoint(self, step, folder):
+            seen.append((step, folder.is_dir()))
+            if error:
+                raise error
+
+        def on_end(self, summary):
+            seen.append(summary["status"])
+
+    def write(path, tensors):
+        assert ended.wait(60)
+        written(path, tensors)
+
+    def show(record):
+        if record["kind"] == "interval" and record["step"] == 3:
+            ended.set()
+            raise ValueError("no more")
+
+    seen, ended, written = [], threading.Event(), tensor_file.write
+    monkeypatch.setattr(tensor_file, "write", write)
+    monkeypatch.setattr(session, "build_callbacks", lambda _settings: {"noting": Noting()})
+    made = job(tmp_path, "gpipe", 2, checkpoint={"every_steps": 2}, log={"callback_errors": "stop"})
+    with pytest.raises(ValueError, match="no more"):
+        run_simulated(on("simulated", made), show, Interruption())
+    assert seen == [(2, True), *([] if error else ["failed"])]
 
 
 @pytest.mark.parametrize("executor", ["simulated", pytest.param("distributed", marks=pytest.mark.slow)])

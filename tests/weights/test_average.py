@@ -111,13 +111,3 @@ def test_stage_without_weights_has_no_averages():
     average = WeightAverage(DECAY, {})
     average.follow({})
     assert (average.tensors, average.bytes) == ({}, 0)
-
-
-def test_restored_averages_are_copies():
-    weights = {"w": torch.zeros(3)}
-    average = WeightAverage(DECAY, weights)
-    given = {"w": torch.ones(3), "other": torch.ones(1)}
-    average.load(given)
-    average.follow({"w": torch.zeros(3)})
-    torch.testing.assert_close(average.tensors["w"], torch.full((3,), DECAY))
-    assert (given["w"].tolist(), weights["w"].tolist()) == ([1.0] * 3, [0.0] * 3)

@@ -167,8 +167,9 @@ def _prepare_hydra(made: list[Path]) -> None:
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
+    from pipetrain.config.composition import folder_name
     from pipetrain.config.installed import register_configuration
-    from pipetrain.tracking.files import folder_name, new_folder
+    from pipetrain.tracking.files import new_folder
 
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

@@ -52,7 +52,7 @@ class PlannedPartition(PartitionRule):
 
     Attributes:
         boundaries: the first layer of every stage but the first.
-        seconds: of each stage, forward and backward.
+        seconds: of each stage: forward, backward, and the part of the update that all stages have in common.
     """
 
     boundaries: Sequence[int]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.report.steps_to_loss import LossCurve
 from pipetrain.tracking import strict_json, summary
 from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.records import Record, metrics_of, read_records
@@ -19,7 +20,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
 from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.summary import totals_of_stages
-from pipetrain.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED
 
 TRAIN_LOSS = "train_loss"
 """The curve of the training loss."""
@@ -62,6 +63,7 @@ class Point(NamedTuple):
 
 Curve = list[Point]
 """The points of a run, in their order."""
+_NO_LOSSES = LossCurve((), ())
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class ComparedRun:
         by_stage: measurements of every stage, by their names in the summary.
         curves: metric, throughput or `train_loss` -> its curve.
         lower_is_better: the metrics that fall as a model improves.
+        losses: every training loss that was recorded.
+        per_step: `samples`, `tokens` and `seconds` of a step, as far as known; seconds as those of points.
     """
 
     path: Path
@@ -102,6 +106,8 @@ class ComparedRun:
     by_stage: Mapping[str, Sequence[float]] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
     lower_is_better: Collection[str] = ()
+    losses: LossCurve = _NO_LOSSES
+    per_step: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[tuple[str, str], ...]:
@@ -151,7 +157,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     stages = content.get("per_stage", [])
     lower = lower_is_better(content.get("lower_is_better", ()))
     reached = _first_reaching(target, lower, records) if target else content.get("target") or {}
-    per_step = _predicted_step_s(content)
+    per_step = _step_s(content, PREDICTED)
     numbers = {
         **{name: content.get(name) for name in _NUMBERS},
         **totals_of_stages(stages),
@@ -178,6 +184,8 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         _by_stage(stages),
         _curves(records, content),
         lower,
+        _losses(records),
+        _per_step(content),
     )
 
 
@@ -247,8 +255,7 @@ def _first_reaching(target: Mapping[str, float], lower: Collection[str], records
 
 def _curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, Curve]:
     """Metric, throughput or `train_loss` -> its curve."""
-    per_step = _predicted_step_s(content)
-    simulated = content.get("executor") == "simulated" or content.get(PREDICTED) is not None
+    per_step, simulated = _step_s(content, PREDICTED), _simulated(content)
 
     def seconds(record: Record) -> float | None:
         """Measured, or, in a simulation, that of as many steps at the predicted throughput."""
@@ -278,7 +285,23 @@ def _curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, 
     return found
 
 
-def _predicted_step_s(content: Mapping[str, Any]) -> float | None:
-    """Seconds of a step of the pipeline that is simulated."""
-    samples, steps, speed = (content.get(name) for name in ("samples", "steps", PREDICTED))
-    return samples / steps / speed if samples and steps and speed else None
+def _losses(records: Sequence[Record]) -> LossCurve:
+    known = [record for record in records if record["kind"] == "interval" and record.get("loss") is not None]
+    return LossCurve([float(record["step"]) for record in known], [record["loss"] for record in known])
+
+
+def _per_step(content: Mapping[str, Any]) -> dict[str, float]:
+    steps = content.get("steps")
+    amounts = {name: content[name] / steps for name in ("samples", "tokens") if steps and content.get(name)}
+    seconds = _step_s(content, PREDICTED if _simulated(content) else MEASURED)
+    return amounts if seconds is None else {**amounts, "seconds": seconds}
+
+
+def _simulated(content: Mapping[str, Any]) -> bool:
+    return content.get("executor") == "simulated" or content.get(PREDICTED) is not None
+
+
+def _step_s(content: Mapping[str, Any], speed: str) -> float | None:
+    """Seconds of a step at a throughput: that measured, or that predicted for the pipeline that is simulated."""
+    samples, steps, per_second = (content.get(name) for name in ("samples", "steps", speed))
+    return samples / steps / per_second if samples and steps and per_second else None

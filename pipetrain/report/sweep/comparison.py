@@ -13,6 +13,7 @@ from pipetrain.report.sweep import sweep_tables
 from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup
+from pipetrain.report.sweep.slowdown import as_content
 from pipetrain.report.sweep.sweep_page import page
 from pipetrain.report.sweep.sweep_tables import differences
 from pipetrain.tracking import strict_json
@@ -55,12 +56,13 @@ def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> N
 
 
 def as_json(compared: ComparedGroups) -> str:
-    """Every group with its runs, mean and sample standard deviation of every column, and the difference to the best."""
-    groups, metric, skipped = compared
+    """Every group with its runs, mean and deviation of every column, the difference to the best, and slowdowns."""
+    groups, metric, skipped, slowdowns = compared
     content = {
         "metric": metric,
         "groups": list(map(_group, groups, differences(groups, metric))),
         "skipped": [{"path": str(run.path), "reason": run.reason} for run in skipped],
+        **({"slowdowns": [as_content(each, groups) for each in slowdowns]} if slowdowns else {}),
     }
     return strict_json.dumps(content, indent=1) + "\n"
 
@@ -115,7 +117,7 @@ def write(compared: ComparedGroups, output: Path, title: str | None = None) -> l
     writers: dict[str, Callable[[Path], object]] = {
         "md": lambda path: path.write_text(sweep_tables.markdown(compared), encoding="utf-8"),
         "json": lambda path: path.write_text(as_json(compared), encoding="utf-8"),
-        "png": lambda path: draw(path, compared.metric, compared.groups),
+        "png": lambda path: draw(path, compared.metric, compared.groups, compared.slowdowns),
         "html": lambda path: path.write_text(page(title or output.name, compared), encoding="utf-8"),
     }
     paths = {ending: output.with_name(f"{output.name}.{ending}") for ending in writers}
@@ -156,8 +158,8 @@ def write_page(compared: ComparedGroups, folders: Sequence[Path]) -> list[Path]:
     return [path]
 
 
-def target_of(words: Sequence[str]) -> Mapping[str, float]:
-    """The target of words such as `top1=80`.
+def target_of(words: Sequence[str], *, slowdown: bool = False) -> Mapping[str, float]:
+    """The target of words such as `top1=80`; the training loss may be one for a slowdown alone.
 
     Raises:
         ConfigError: one is not of that form.
@@ -165,6 +167,8 @@ def target_of(words: Sequence[str]) -> Mapping[str, float]:
     target = {}
     for word in words:
         metric, _, value = word.partition("=")
+        if metric == TRAIN_LOSS and not slowdown:
+            raise ConfigError(f"--target {word}: slowdowns alone have it as their target; name a --baseline")
         try:
             target[metric] = float(value)
         except ValueError:

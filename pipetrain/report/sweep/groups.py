@@ -2,15 +2,18 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import EPOCH, ComparedRun, is_seed, read
 from pipetrain.report.text_table import printable, shortened
 from pipetrain.tracking.run_directory import runs_in
+
+if TYPE_CHECKING:
+    from pipetrain.report.sweep.slowdown import Slowdown
 
 LONGEST_NAME = 36
 """Letters of a name beyond which groups are numbered."""
@@ -54,10 +57,13 @@ class SweepGroup:
 
         If none completed, of every seed the newest, as far as it got.
         """
-        newest: dict[object, ComparedRun] = {}
-        for run in sorted(self.completed or self.runs, key=lambda run: run.started_at):
-            newest[run.seeds] = run
+        newest = _newest(self.completed or self.runs)
         return [run for run in self.runs if newest.get(run.seeds) is run]
+
+    @property
+    def ended(self) -> dict[Hashable, ComparedRun]:
+        """By seed, the newest run that completed or else diverged; runs that were stopped otherwise say nothing."""
+        return {**_newest([run for run in self.runs if run.status == "diverged"]), **_newest(self.completed)}
 
     @property
     def statuses(self) -> Counter[str]:
@@ -110,12 +116,17 @@ class SweepGroup:
         return found
 
 
+def _newest(runs: Iterable[ComparedRun]) -> dict[Hashable, ComparedRun]:
+    return {run.seeds: run for run in sorted(runs, key=lambda run: run.started_at)}
+
+
 class ComparedGroups(NamedTuple):
-    """The groups of the runs that can be read, the column that ranks them, and the runs that cannot be read."""
+    """The groups of the runs that can be read, the column that ranks them, runs that cannot be read, and slowdowns."""
 
     groups: Sequence[SweepGroup]
     metric: str | None = None
     skipped: Sequence[ComparedRun] = ()
+    slowdowns: "Sequence[Slowdown]" = ()
 
 
 def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[str]:

@@ -1,6 +1,7 @@
 """The figures of a sweep: courses of metrics and of the loss, where each group ended, and what that took."""
 
 import io
+import math
 import statistics
 import textwrap
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from pipetrain.report.sweep.columns import SPEEDS, column_of, metric_of
 from pipetrain.report.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import End, label_ends, line_styles
+from pipetrain.report.sweep.slowdown import STEPS, Slowdown, ratio_cell
+from pipetrain.report.text_table import shortened
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 if TYPE_CHECKING:
@@ -31,13 +34,14 @@ Panel = tuple[float, Callable[["Axes"], None]]
 """The width of a panel in inches, and what draws it."""
 
 
-def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
-    """Draws courses and, in the order of the table, final values, throughput, time, idle share and memory."""
+def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup], slowdowns: Sequence[Slowdown] = ()) -> None:
+    """Draws courses and, in the order of the table, final values, slowdowns, throughput, times and memory."""
     rows = _Rows(groups)
     groups = rows.groups
     bars: list[Panel] = []
     if metric and any(group.values(metric) for group in groups):
         bars.append((2.6, lambda panel: rows.dots(panel, metric)))
+    bars += [(0.1 * len(f"slowdown to {each.goal}"), partial(rows.slowdown, found=each)) for each in slowdowns]
     # the peak of a simulation is that of a process which may have carried out other runs before
     distributed = all(run.settings.get("executor.name") == "distributed" for group in groups for run in group.runs)
     for name in (*SPEEDS, "target_s", "wall_s", "idle_share", *(["memory_bytes"] if distributed else [])):
@@ -135,6 +139,25 @@ class _Rows:
                 panel.barh(index, scale * mean, height=0.6, color=style.color)
         panel.locator_params(axis="x", nbins=4)
         panel.set(title=column_of(name).head, xlabel=unit)
+
+    def slowdown(self, panel: "Axes", found: Slowdown) -> None:
+        """Slowdowns in steps with their intervals; an infinite one as a pale bar across the panel."""
+        ratios = [row.over_baseline.get(STEPS) if row else None for row in (found.rows[i] for i in self.numbers)]
+        widest = 1.4 * max((each.middle for each in ratios if each and math.isfinite(each.middle)), default=1.0)
+        for index, (ratio, style) in enumerate(zip(ratios, self.styles, strict=True)):
+            text = ratio_cell(ratio)
+            if ratio is None or text == "-":
+                continue
+            finite = not any(ratio.infinite)
+            length, alpha = (ratio.middle, 1.0) if finite else (widest, 0.25)
+            panel.barh(index, length, height=0.6, color=style.color, alpha=alpha)
+            if not finite:
+                panel.text(0.02 * widest, index, text, va="center", fontsize=8)
+            elif math.isfinite(ratio.high):
+                panel.plot([ratio.low, ratio.high], [index, index], color=INK, linewidth=1.2)
+        panel.axvline(1.0, color=GRAY, linewidth=0.9, linestyle=":")
+        panel.set_xlim(0, widest)
+        panel.set(title=f"slowdown to {found.goal}", xlabel=f"steps over {shortened(found.baseline, 18)}")
 
     def memory(self, panel: "Axes") -> None:
         """Weights and, behind them, activations, of all stages together."""

@@ -9,6 +9,7 @@ from pipetrain.report.style import GRAY
 from pipetrain.report.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import line_styles
+from pipetrain.report.sweep.slowdown import Slowdown, table_of
 from pipetrain.report.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
 from pipetrain.report.sweep.sweep_tables import FROM_BEST, difference_cells, differences, not_completed, notes, statuses
 from pipetrain.report.text_table import counted, size_of
@@ -21,9 +22,9 @@ _COSTS = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_by
 
 def page(title: str, compared: ComparedGroups) -> str:
     """The document: a table that can be sorted, the courses of all metrics, and memory and staleness of the stages."""
-    groups, metric, _ = compared
+    groups, metric = compared.groups, compared.metric
     runs = sum(len(group.runs) for group in groups)
-    lines = [*(note.replace("~:", "predicted:") for note in notes(groups, metric)), *not_completed(compared)]
+    lines = [*(note.replace("~:", "predicted:") for note in notes(compared)), *not_completed(compared)]
     parts = {
         "TITLE": escape(title),
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
@@ -32,6 +33,7 @@ def page(title: str, compared: ComparedGroups) -> str:
         "WIDTH": f"{_PIXELS * course_width(groups):.0f}",
         "COURSES": "\n".join(_course(name, axis, groups) for name, axis in courses_of(metric, groups)),
         "SETTINGS": _legend(groups),
+        "SLOWDOWNS": "\n".join(_slowdown(each, groups) for each in compared.slowdowns),
         "STAGES": _stages(groups),
     }
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
@@ -89,13 +91,21 @@ def _sortable(
 
 def _legend(groups: Sequence[SweepGroup]) -> str:
     """The settings that differ, if the rows are numbered."""
-    if not (settings := legend_of(groups)[1:]):
-        return ""
-    columns = [
+    settings = legend_of(groups)[1:]
+    return _section("settings", "Settings that differ", groups, settings) if settings else ""
+
+
+def _slowdown(found: Slowdown, groups: Sequence[SweepGroup]) -> str:
+    return _section(f"slowdown-{found.name}", found.heading, groups, table_of(found, groups)[1:])
+
+
+def _section(identity: str, heading: str, groups: Sequence[SweepGroup], columns: Sequence[Sequence[str]]) -> str:
+    """A heading with a table that cannot be sorted; each column begins with its head."""
+    cells = [
         (f'<th scope="col">{escape(head)}</th>', [f"<td>{escape(value)}</td>" for value in values])
-        for head, *values in settings
+        for head, *values in columns
     ]
-    return f'<h2>Settings that differ</h2>\n<div class="wide">\n{_table("settings", groups, columns)}\n</div>'
+    return f'<h2>{escape(heading)}</h2>\n<div class="wide">\n{_table(identity, groups, cells)}\n</div>'
 
 
 _HEIGHT, _NUMBER = 40.0, 12.0

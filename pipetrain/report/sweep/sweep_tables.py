@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pipetrain.report.seed_statistics import Interval, difference
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
+from pipetrain.report.sweep.slowdown import notes_on, table_of
 from pipetrain.report.text_table import counted, markdown_table, printable, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
@@ -26,27 +27,37 @@ _SIMULATED = (
 
 def text(compared: ComparedGroups) -> str:
     """Tables and notes for the terminal."""
-    groups, metric, _ = compared
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-    tables = [_text_table(part) for columns in _tables(groups, metric) for part in _parts(columns, width)]
-    lines = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(compared)]
+    groups = compared.groups
+    tables = [_text_table(part) for columns in _tables(groups, compared.metric) for part in _parts(columns, width)]
+    for each in compared.slowdowns:
+        parts = [_text_table(part) for part in _parts(table_of(each, groups), width)]
+        tables += [f"{_wrapped('', each.heading, width)}\n{parts[0]}", *parts[1:]]
+    lines = [*(_wrapped("", note, width) for note in notes(compared)), *not_completed(compared)]
     return "\n\n".join(filter(None, [*tables, _legend(groups, width), "\n".join(lines)]))
 
 
 def markdown(compared: ComparedGroups) -> str:
     """The same in Markdown."""
-    groups, metric, _ = compared
-    columns = [*_tables(groups, metric), legend_of(groups)]
-    tables = ["\n".join(markdown_table(*_heads_and_rows(each))) for each in columns if each]
-    lines = [f"{note}  " for note in (*notes(groups, metric), *not_completed(compared))]
+    groups = compared.groups
+    titled = [(each.heading + ":", table_of(each, groups)) for each in compared.slowdowns]
+    columns = [*(("", each) for each in _tables(groups, compared.metric)), *titled, ("", legend_of(groups))]
+    tables = [text for title, each in columns if each for text in (title, _markdown_table(each)) if text]
+    lines = [f"{note}  " for note in (*notes(compared), *not_completed(compared))]
     return "\n\n".join([*tables, *lines]) + "\n"
 
 
-def notes(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
+def _markdown_table(columns: Columns) -> str:
+    return "\n".join(markdown_table(*_heads_and_rows(columns)))
+
+
+def notes(compared: ComparedGroups) -> list[str]:
     """Explanations of the signs in the tables."""
+    groups, metric = compared.groups, compared.metric
     found = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
     found += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
     found += [_FROM_BEST_NOTE] if difference_cells(groups, metric) else []
+    found += notes_on(compared.slowdowns)
     mixed = [label for label, group in zip(labels_of(groups), groups, strict=True) if len(group.commits) > 1]
     return [*found, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
 

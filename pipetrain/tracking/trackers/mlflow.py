@@ -20,8 +20,6 @@ from pipetrain.tracking.trackers import identity
 from pipetrain.tracking.trackers.points import points_of, results
 
 _STATUS = {"completed": "FINISHED", "interrupted": "KILLED"}
-_METRICS, _PARAMS = 1000, 100
-"""Most metrics and most parameters that one request takes."""
 _SECONDS = 5.0
 """Seconds between requests with metrics."""
 _SHOWN = {"interval": "train/loss", "epoch": "train/epoch_loss", "eval": "eval/loss"}
@@ -40,20 +38,18 @@ class MLflow(Callback):
         self._run = RunDirectory(run.directory)
         self._metrics: list[Metric] = []
         self._sent_at = time.monotonic()
-        known = self._continued(identity.stored_ids(self._run).get("mlflow"))
-        self._id, present = known or (self._created(run), {})
-        self._last = {kind: self._last_step(metric) if known else -1 for kind, metric in _SHOWN.items()}
+        self._id = self._continued(identity.stored_ids(self._run).get("mlflow")) or self._created(run)
+        self._last = {kind: self._last_step(metric) for kind, metric in _SHOWN.items()}
         tags = {**identity.tags_of(run.choices), "directory": str(run.directory)}
+        present = self._client.get_run(self._id).data.params  # they cannot be changed
         values = values_set(run.settings, run.choices).items()
-        params = [Param(name, str(value)) for name, value in values if name not in present]  # they cannot be changed
-        self._client.log_batch(self._id, tags=[RunTag(name, value) for name, value in tags.items()])
-        for first in range(0, len(params), _PARAMS):
-            self._client.log_batch(self._id, params=params[first : first + _PARAMS])
+        params = [Param(name, str(value)) for name, value in values if name not in present]
+        self._client.log_batch(self._id, params=params, tags=[RunTag(name, value) for name, value in tags.items()])
         for record in read_records(self._run):  # of earlier parts of the run, perhaps not sent before they ended
             self.on_record(record)
 
-    def _continued(self, known: str | None) -> tuple[str, dict[str, str]] | None:
-        """Id and parameters of an earlier part of the run, running again; None if this store has none."""
+    def _continued(self, known: str | None) -> str | None:
+        """Id of an earlier part of the run, running again; None if this store has none."""
         if known is None:
             return None
         try:
@@ -62,7 +58,7 @@ class MLflow(Callback):
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return None
-        return known, self._client.get_run(known).data.params
+        return known
 
     def _created(self, run: RunInfo) -> str:
         """Id of a new run, within that of the sweep if there is one."""
@@ -112,8 +108,7 @@ class MLflow(Callback):
 
     def _send(self) -> None:
         metrics, self._metrics = self._metrics, []
-        for first in range(0, len(metrics), _METRICS):
-            self._client.log_batch(self._id, metrics=metrics[first : first + _METRICS])
+        self._client.log_batch(self._id, metrics=metrics)
         self._sent_at = time.monotonic()
 
     @override

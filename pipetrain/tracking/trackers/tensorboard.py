@@ -31,13 +31,10 @@ class TensorBoard(Callback):
     @override
     def on_start(self, run: RunInfo) -> None:
         directory = RunDirectory(run.directory)
-        continued = run.step or directory.tensorboard.exists()  # of an attempt that failed
-        self._writer = SummaryWriter(str(directory.tensorboard), purge_step=run.step if continued else None)
+        self._writer = SummaryWriter(str(directory.tensorboard), purge_step=run.step)
         self._hyperparameters = values_set(run.settings, run.choices)
-        self._uncharted = {RATE}
-        if run.settings.get("log", {}).get("staleness_every_steps") is None:
-            self._uncharted |= {*QUANTITIES}
-        self._charted = False
+        measures = run.settings.get("log", {}).get("staleness_every_steps") is not None
+        self._to_chart = [name for name in CHARTS if measures or name not in QUANTITIES]
         text = OmegaConf.to_yaml(OmegaConf.create(dict(run.settings)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
         for record in read_records(directory) if run.step else ():
@@ -46,19 +43,14 @@ class TensorBoard(Callback):
 
     @override
     def on_record(self, record: Record) -> None:
-        if record["kind"] == "interval" and not self._charted:
-            if f"stage0_{RATE}" in record:  # the rates differ by stage
-                self._uncharted.discard(RATE)
-            self._add_charts()
+        if record["kind"] == "interval" and self._to_chart:
+            by_stage = f"stage0_{RATE}" in record  # the rates differ
+            names = [CHARTS[name][0] for name in self._to_chart if by_stage or name != RATE]
+            self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})
+            self._to_chart = []
         self._add(record["step"], points_of(record))
         if record["kind"] != "interval":
             self._writer.flush()
-
-    def _add_charts(self) -> None:
-        """Adds a chart of each quantity that the run records, with the lines of all stages."""
-        names = [name for field, (name, _) in CHARTS.items() if field not in self._uncharted]
-        self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})
-        self._charted = True
 
     def _add(self, step: int, points: Mapping[str, float]) -> None:
         for tag, value in points.items():

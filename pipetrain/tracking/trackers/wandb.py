@@ -18,22 +18,17 @@ from pipetrain.tracking.trackers.points import points_of, results
 class WandB(Callback):
     """Logs numbers of records over their `step`, with the settings as config and the results as summary.
 
-    A resumed run continues the run whose id is in its directory.
+    A resumed run continues the run whose id is in its directory, after the rows that it has.
     """
 
     @override
     def on_start(self, run: RunInfo) -> None:
         self._directory = RunDirectory(run.directory)
-        defaults = {"WANDB_PROJECT": identity.PROJECT, "WANDB_NAME": identity.name_of(run.directory)}
-        if run.sweep is not None:
-            defaults["WANDB_RUN_GROUP"] = identity.name_of(run.sweep)
-        given = {name: value for name, value in defaults.items() if name not in os.environ}
-        known = identity.stored_ids(self._directory).get("wandb")
-        self._run = wandb.init(
-            project=given.get("WANDB_PROJECT"),
-            name=given.get("WANDB_NAME"),
-            group=given.get("WANDB_RUN_GROUP"),
-            id=known,
+        self._run = wandb.init(  # what is given here has precedence over the environment
+            project=os.environ.get("WANDB_PROJECT", identity.PROJECT),
+            name=os.environ.get("WANDB_NAME", identity.name_of(run.directory)),
+            group=os.environ.get("WANDB_RUN_GROUP", None if run.sweep is None else identity.name_of(run.sweep)),
+            id=identity.stored_ids(self._directory).get("wandb"),
             resume="allow",
             reinit="create_new",
             config=values_set(run.settings, run.choices),
@@ -42,13 +37,17 @@ class WandB(Callback):
         )
         identity.store_ids(self._directory, wandb=self._run.id)
         self._run.define_metric("*", step_metric="step")  # W&B's own steps count calls
-        for record in () if known else read_records(self._directory):  # of the run that this one resumes
+        self._rows_left_out = self._run.starting_step
+        for record in read_records(self._directory):  # of earlier parts of the run
             self.on_record(record)
 
     @override
     def on_record(self, record: Record) -> None:
         if points := points_of(record):
-            self._run.log({"step": record["step"], **points})
+            if self._rows_left_out:
+                self._rows_left_out -= 1
+            else:
+                self._run.log({"step": record["step"], **points})
 
     @override
     def on_end(self, summary: Mapping[str, Any]) -> None:

@@ -9,13 +9,16 @@ from torch.optim import Optimizer
 from pipetrain.config.settings import Settings
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.optim.prediction import known_rule
-from pipetrain.planner.profile.estimate import WeightPasses
+from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND, WeightPasses
+from pipetrain.planner.profile.profile import Profile
 from pipetrain.program.planned_operations import Activations
 from pipetrain.schedules import Kind, ListSchedule
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 from pipetrain.training.builders.pipeline import build_phases
 from pipetrain.training.timetable import Timetable
+from pipetrain.weights.average import PASSES
 
+_GIGA = 1e9
 _COPY = 2
 _MICROBATCH = 6
 """Passes of one more microbatch: forward and backward read the weight again, and its gradient is added to."""
@@ -35,6 +38,20 @@ def weight_memory_traffic(settings: Settings, timetable: Timetable) -> WeightPas
         return [sum(map(operator.mul, passes, steps)) / max(1, sum(steps)) for passes in by_stage]
 
     return passes
+
+
+def update_seconds_per_byte(settings: Settings, profile: Profile) -> float:
+    """Seconds of a pass over a byte of the weights on the device of a profile; 0 if the device's speed is unknown."""
+    if (given := settings.topology.update_gigabytes_per_s) is not None:
+        return 1 / (given * _GIGA)
+    return 1 / WEIGHT_BYTES_PER_SECOND if profile.provenance.get("device") == "cpu" else 0.0
+
+
+def passes_of_run(settings: Settings, rules: PipelineRules) -> list[int]:
+    """The passes of each stage's update under a phase's rules, with those of the method and of `train.ema`."""
+    optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
+    averaging = PASSES if settings.train.ema is not None else 0
+    return [averaging + each for each in passes_of_updates(rules, optimizer)]
 
 
 def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
@@ -83,6 +100,6 @@ def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
     for each in planned:
         # a backward with kept activations reads what its forward has transformed
         shared = each.operation.kind is Kind.BACKWARD and each.activations is Activations.KEPT
-        if each.read.transform is not None and not shared:
+        if each.read.held(each.operation.kind).transform is None and each.read.transform is not None and not shared:
             passes += each.read.transform.passes + delta
     return passes

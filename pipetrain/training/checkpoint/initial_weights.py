@@ -3,9 +3,8 @@
 import re
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -74,70 +73,55 @@ def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeight
         raise ConfigError(f"{setting}: {error}") from error
     except OSError as error:
         raise ConfigError(f"{setting}: {error.strerror or one_line(error)}") from error
-    match = _Match.of(tensors, chain)
-    expected = len(match.sources) + len(match.missing) + len(match.misshapen)
-    loaded, listed = f"{len(match.sources)} of the model's {expected} tensors", match.problems()
-    if not match.sources:
+    expected = chain.module.state_dict()
+    sources, faults = _matched(setting, tensors, expected, chain)
+    kept = len(faults["missing"]) + len(faults["different"])
+    loaded = f"{len(sources)} of the model's {len(sources) + kept} tensors"
+    listed = "; ".join(f"{fault}: {_some(names)}" for fault, names in faults.items() if names)
+    if not sources:
         raise ConfigError(f"{setting}: no tensor of it fits this model: {listed}")
-    if match.ambiguous:
-        raise ConfigError(f"{setting}: {match.ambiguous} in it, and one weight here; model.untie=true separates them")
     if listed and settings.strict:
         raise ConfigError(f"{setting}: {listed}; model.strict=false loads {loaded}")
-    notes = [", ".join([f"{setting}: {loaded} are loaded", *match.conversions])]
+    dtypes = {(tensors[source].dtype, expected[name].dtype) for name, source in sources.items()}
+    converted = sorted(f"{_plain(one)} converted to {_plain(other)}" for one, other in dtypes if one != other)
+    notes = [", ".join([f"{setting}: {loaded} are loaded", *converted])]
     if listed:
-        notes.append(
-            f"model.strict=false: {expected - len(match.sources)} keep the values drawn from the seed; {listed}"
-        )
-    return InitialWeights(path, sha256, match.sources, notes)
+        notes.append(f"model.strict=false: {kept} keep the values drawn from the seed; {listed}")
+    return InitialWeights(path, sha256, sources, notes)
 
 
-@dataclass
-class _Match:
-    """Which tensors of a file are those of a model.
+def _matched(
+    setting: str, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], chain: LayerChain
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The `sources` of a model's `expected` tensors among those of a file, and the names of those that do not fit.
 
-    Attributes:
-        sources: as in `InitialWeights`.
-        missing, misshapen: weights and buffers of the model that the file lacks, or has in another shape or kind.
-        unexpected: tensors that only the file has.
-        conversions: dtypes that change.
-        ambiguous: two names of a tied weight that have different values in the file; empty if there are none.
+    Raises:
+        ConfigError: two names of a tied weight have different values in the file.
     """
-
-    sources: dict[str, str] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    misshapen: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    conversions: list[str] = field(default_factory=list)
-    ambiguous: str = ""
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], chain: LayerChain) -> Self:
-        """The match of a file's tensors with a model."""
-        expected, aliases, match = chain.module.state_dict(), chain.aliases(), cls()
-        conversions = set()
-        for name, target in expected.items():
-            if name in aliases:
-                continue  # its first name stands for it
-            source = next((each for each in _names_of_value(name, aliases, chain.untied) if each in tensors), None)
-            if source is None:
-                match.missing.append(name)
-            elif not _fits(tensors[source], target):
-                match.misshapen.append(f"{name} {_form(tensors[source])} instead of {_form(target)}")
-            else:
-                match.sources[name] = source
-                if tensors[source].dtype != target.dtype:
-                    conversions.add(f"{_plain(tensors[source].dtype)} converted to {_plain(target.dtype)}")
-        match.unexpected = [name for name in tensors if name not in expected]
-        match.conversions = sorted(conversions)
-        for name, first in aliases.items():
-            if name in tensors and first in tensors and not torch.equal(tensors[name], tensors[first]):
-                match.ambiguous = f"{first} and {name} are two weights"
-        return match
-
-    def problems(self) -> str:
-        """What does not match, with some names; empty if all does."""
-        lists = {"missing": self.missing, "unexpected": self.unexpected, "different": self.misshapen}
-        return "; ".join(f"{problem}: {_some(names)}" for problem, names in lists.items() if names)
+    aliases = chain.aliases()
+    sources: dict[str, str] = {}
+    faults: dict[str, list[str]] = {
+        "missing": [],
+        "unexpected": [name for name in tensors if name not in expected],
+        "different": [],
+    }
+    for name, target in expected.items():
+        if name in aliases:
+            continue  # its first name stands for it
+        source = next((each for each in _names_of_value(name, aliases, chain.untied) if each in tensors), None)
+        if source is None:
+            faults["missing"].append(name)
+        elif not _fits(tensors[source], target):
+            faults["different"].append(f"{name} {_form(tensors[source])} instead of {_form(target)}")
+        else:
+            sources[name] = source
+    for name, first in aliases.items():
+        if name in tensors and first in tensors and not torch.equal(tensors[name], tensors[first]):
+            raise ConfigError(
+                f"{setting}: {first} and {name} are two weights in it, and one weight here; model.untie=true "
+                "separates them"
+            )
+    return sources, faults
 
 
 def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from torch import nn
 
+from pipetrain.config.instantiate import annotation_problem
 from pipetrain.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import did_you_mean
@@ -68,15 +69,20 @@ def check_options_of_stages(settings: Settings, components: Components) -> Itera
 def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:
     optimizer, target = build_torch_optimizer(settings, parameters), settings.target
     known = [*CONDITIONS, "lr_scale", *(name for name in optimizer.defaults if name not in _OF_ALL)]
+    taken = target.parameters()
     for group in settings.groups:
         for name, value in group.options.items():
+            given = f"{group.setting}.{name}={as_configured(value)}"
             if name not in known:
                 meant = did_you_mean(name, known, _ELSEWHERE) or f"; it takes {', '.join(known)}"
-                given = f"{group.setting}.{name}={as_configured(value)}"
                 raise ConfigError(f"{given}: a group of {type(optimizer).__name__} takes no {name}{meant}")
-        # torch checks options only in the constructor
-        options = {name: value for name, value in group.options.items() if name in target.parameters()}
-        replace(target, section=group.setting, options={**target.options, **options}).build(parameters)
+            if name in taken and (wrong := annotation_problem(taken[name], value)):
+                raise ConfigError(f"{given}: {wrong}")
+        options = {name: value for name, value in group.options.items() if name in taken}
+        try:  # torch checks options only in the constructor
+            replace(target, options={**target.options, **options}).build(parameters)
+        except ConfigError as error:
+            raise ConfigError(f"{_conditions(group)}: {error}") from error
 
 
 def _conditions(group: ParameterGroup) -> str:

@@ -20,6 +20,8 @@ from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import HOW_TO_REFRESH, Profile
 from pipetrain.tracking import strict_json
 from pipetrain.training.builders.data import Data
+from pipetrain.training.builders.pipeline import build_pipeline_rules
+from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
 from pipetrain.training.checkpoint.store import run_of
 from pipetrain.training.profiling.profile import profile_of_chain
 from pipetrain.training.settings_diff import changes_since
@@ -64,7 +66,8 @@ def plan_cuts(
     parts = merge_layers(profile, starts)
     best = _fastest(parts, settings, counts, straight=not wanted.replicated)
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
-    seconds = [sum(parts.layers[i].compute_s for i in stage.layers) for stage in best.stages]
+    timed = with_updates(parts, settings, best.num_devices)
+    seconds = [sum(timed.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
     notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
     return PlannedPartition(cuts, seconds, replicas), notes
@@ -78,6 +81,28 @@ def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> Pipe
     """
     counts = _numbers_of_devices(settings, wanted, len(profile.layers))
     return _fastest(profile, settings, counts, straight=not wanted.replicated)
+
+
+def with_updates(profile: Profile, settings: Settings, devices: int) -> Profile:
+    """The profile with each layer's share of the update in its backward, in the phase with the longest update.
+
+    All stages count alike, by the passes that each of them makes: copies and predictions of some alone are left out.
+    Each device has a stage, unless `partition.replicas` says otherwise.
+
+    Raises:
+        ConfigError: a schedule or a method cannot run on so many stages.
+    """
+    if not (pass_s := update_seconds_per_byte(settings, profile)):
+        return profile
+    stages = devices if settings.replicas.counts is None else len(settings.replicas.counts)
+    rules = (build_pipeline_rules(phase, stages, settings.train.microbatches, None) for phase in settings.phases)
+    update_s = pass_s * max(min(passes_of_run(settings, each)) for each in rules)
+    return replace(
+        profile,
+        layers=tuple(
+            replace(layer, backward_s=layer.backward_s + update_s * layer.weight_bytes) for layer in profile.layers
+        ),
+    )
 
 
 def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
@@ -151,7 +176,7 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
             search = replace(settings.planner, straight=straight or settings.planner.straight)
             planned_for = replace(settings, topology=section, planner=search)
         try:
-            plans.append(Planner.of(profile, planned_for).best())
+            plans.append(Planner.of(with_updates(profile, settings, devices), planned_for).best())
         except ConfigError as error:
             problem = error
     if not plans:

@@ -4,9 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import nn
-
 from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
@@ -18,26 +15,22 @@ from pipetrain.planner.costs.topology import Topology, core_notes, topology_of
 from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
-from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.training import components
-from pipetrain.training.builders.optimizer import build_torch_optimizer
 from pipetrain.training.builders.pipeline import (
     Rule,
     build_partition_rule,
     build_pipeline_rules,
     build_recompute_segments,
 )
-from pipetrain.training.builders.weight_traffic import passes_of_updates
+from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
 from pipetrain.training.checks.pipeline import unfilled
 from pipetrain.training.profiling.auto_partition import plan_by
 from pipetrain.training.profiling.profile import profile_of_chain
-from pipetrain.weights.average import PASSES
 
-_GIGA = 1e9
 _NO_LAYERS = (
     "partition=finegrained cuts layers apart, and a profile is of whole layers: nothing can be predicted; "
     "partition=even works"
@@ -124,15 +117,9 @@ class ProfiledRun:
         return rules
 
     def _pipeline(self, rules: PipelineRules) -> SteadyPipeline:
-        optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
-        averaging = PASSES if self.settings.train.ema is not None else 0
-        moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
-        given, speed = self.settings.topology.update_gigabytes_per_s, 0.0  # 0: unknown, and updates take no time
-        if given is not None:
-            speed = given * _GIGA
-        elif self.cut.profile.provenance.get("device") == "cpu":
-            speed = WEIGHT_BYTES_PER_SECOND
-        update_s = [(passes + averaging) * size / speed if speed else 0.0 for passes, size in moved]
+        moved = zip(passes_of_run(self.settings, rules), self.cut.weight_bytes, strict=True)
+        pass_s = update_seconds_per_byte(self.settings, self.cut.profile)
+        update_s = [passes * size * pass_s for passes, size in moved]
         times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)
         cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
         return SteadyPipeline(cycles, times, self.cut.replicas, self.cut.averaging_s, overlap, self.segments)

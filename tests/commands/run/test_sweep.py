@@ -10,8 +10,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from pipetrain import cli
 from pipetrain.commands.run import one_run, sweep
 from pipetrain.commands.run.sweep import constant, number_of_runs
+from pipetrain.config.composition import folder_name
 from pipetrain.errors import ExitCode
-from pipetrain.tracking.files import folder_name
 
 WORDS = ["run", "--multirun", "hydra.sweep.dir=sweep", "train.epochs=0,-1"]
 

@@ -1,14 +1,17 @@
 """The figure of a sweep."""
 
+import math
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
+from pipetrain.report.seed_statistics import Interval
 from pipetrain.report.sweep import sweep_figure
 from pipetrain.report.sweep.compared_run import ComparedRun, Point
 from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.slowdown import STEPS, RowSlowdown, Slowdown
 
 
 @pytest.fixture
@@ -53,6 +56,22 @@ def test_measured_values_have_panels_in_table_order(panels, tmp_path):
     ]  # fmt: skip
     assert [label.get_text() for label in panels[1].get_yticklabels()] == ["gpipe", "lwp"]
     assert panels[1].get_ylim() == (1.6, -0.6)
+
+
+def test_slowdowns_are_bars_with_intervals_and_infinite_ones_pale(panels, tmp_path):
+    groups = [group(name, (), samples_per_second=3.0) for name in ("gpipe", "lwp", "stale")]
+    ratios = [
+        Interval(1.0, 1.0, 1.0),
+        Interval(2.0, 1.5, 2.5, seeds=3),
+        Interval(math.inf, 1.2, math.inf, infinite=(1, 0)),
+    ]
+    rows = [RowSlowdown({}, {STEPS: ratio}) for ratio in ratios]
+    found = Slowdown("gpipe", "train_loss", 2.5, asked=False, width=5.0, rows=rows)
+    sweep_figure.draw(tmp_path / "sweep.png", None, groups, [found])
+    assert panels[0].get_title() == "slowdown to training loss 2.5"
+    assert [(bar.get_width(), bar.get_alpha()) for bar in panels[0].patches] == [(1.0, 1.0), (2.0, 1.0), (2.8, 0.25)]
+    assert [list(line.get_xdata()) for line in panels[0].lines] == [[1.0, 1.0], [1.5, 2.5], [1.0, 1.0]]
+    assert [text.get_text() for text in panels[0].texts] == ["infinite"]
 
 
 def test_runs_without_evaluation_are_drawn_without_curves(panels, tmp_path):

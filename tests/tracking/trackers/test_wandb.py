@@ -1,12 +1,21 @@
 """Runs in Weights & Biases, offline; the files that it leaves are those that `wandb sync` sends."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from support import cli
 
+from pipetrain.tracking.callbacks import RunInfo
+from pipetrain.tracking.records import MetricsFile
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.trackers import identity
+
 pytest.importorskip("wandb", reason="Weights & Biases is not installed")
+import wandb
 from wandb.proto.wandb_internal_pb2 import Record
+
+from pipetrain.tracking.trackers.wandb import WandB
 
 WORDS = (
     "model=lenet5", "dataset.limit=160", "train.batch_size=32", "threads=1", "partition.stages=2", "log.to=[wandb]",
@@ -76,6 +85,24 @@ def test_resumed_run_keeps_its_id_and_an_end_other_than_completion_its_exit_code
     codes = [record.exit.exit_code for found in files for kind, record in found if kind == "exit"]
     by_id = {each: [code for own, code in zip(ids, codes, strict=True) if own == each] for each in ids}
     assert sorted(by_id.values()) == [[0, 0], [1]]
+
+
+@pytest.mark.parametrize("known", [0, 3])
+def test_resumed_run_logs_only_rows_that_its_server_lacks(tmp_path, monkeypatch, known):
+    logged = []
+    server = SimpleNamespace(id="a", starting_step=known, log=logged.append, define_metric=lambda *_, **_more: None)
+    monkeypatch.setattr(wandb, "init", lambda **_: server)
+    directory = RunDirectory(tmp_path)
+    identity.store_ids(directory, wandb="a")
+    records = [{"kind": "interval", "step": step, "loss": 0.5, "lr": 0.1} for step in (1, 2, 3, 4)]
+    file, tracker = MetricsFile(directory, 0), WandB()
+    file.write({"kind": "start", "step": 0})
+    for record in records[:2]:
+        file.write(record)
+    tracker.on_start(RunInfo(tmp_path, {}, {}, 2))
+    for record in records[2:]:
+        tracker.on_record(record)
+    assert [row["step"] for row in logged] == [1, 2, 3, 4][known:]
 
 
 @pytest.mark.slow

@@ -50,7 +50,8 @@ def test_group_without_options_exempts_from_later_ones(tmp_path):
         ([{"max_dims": 1, "lr": 0.1}], "optimizer.groups[0].lr=0.1: a group of SGD takes no lr; did you mean lr_scale"),
         ([{"max_dims": 1, "betas": [0.5, 0.9]}], "it takes match, max_dims, lr_scale, momentum, dampening"),
         ([{"max_dims": 1, "fused": False}], "optimizer.groups[0].fused=false: a group of SGD takes no fused"),
-        ([{"max_dims": 1, "nesterov": True, "momentum": 0}], "optimizer.groups[0]._target_=torch.optim.SGD: "),
+        ([{"max_dims": 1, "nesterov": True, "momentum": 0}],
+         "optimizer.groups[0] (max_dims=1): optimizer._target_=torch.optim.SGD: ValueError: Nesterov"),
     ],
 )  # fmt: skip
 def test_groups_that_cannot_work_are_refused(tmp_path, groups, message):
