@@ -69,9 +69,9 @@ def smoothing_of(baseline: Sequence[LossCurve]) -> float:
     return SMOOTHED * statistics.fmean(curve.steps[-1] for curve in baseline)
 
 
-def target_of(baseline: Sequence[LossCurve]) -> float:
-    """The loss to reach: the mean of the baseline's runs, each after 70 % of its steps."""
-    return statistics.fmean(loss_at(curve, SHARE * curve.steps[-1]) for curve in baseline)
+def target_of(baseline: Sequence[LossCurve], share: float = SHARE) -> float:
+    """The loss to reach: the mean of the baseline's runs, each after a share of its steps."""
+    return statistics.fmean(loss_at(curve, share * curve.steps[-1]) for curve in baseline)
 
 
 def slowdown(ours: Values, baseline: Values) -> Interval:
