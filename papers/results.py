@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -204,10 +205,11 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)])
         for group in compared.groups
     ]
-    if baseline := remarks.get("slowdown"):
-        slowdown = slowdowns(compared.groups, baseline_of(compared.groups, baseline), {})[0]
-        groups = [_with_steps(*each) for each in zip(groups, slowdown.rows, strict=True)]
-        compared = compared._replace(slowdowns=[slowdown])
+    with suppress(ConfigError):  # a sweep that was interrupted may have no baseline yet
+        if baseline := remarks.get("slowdown"):
+            slowdown = slowdowns(compared.groups, baseline_of(compared.groups, baseline), {})[0]
+            groups = [_with_steps(*each) for each in zip(groups, slowdown.rows, strict=True)]
+            compared = compared._replace(slowdowns=[slowdown])
     compared = compared._replace(groups=groups)
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
