@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -206,12 +207,13 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)])
         for group in compared.groups
     ]
-    if baseline := remarks.get("slowdown"):
-        at = baseline_of(compared.groups, baseline)
-        found_steps = {column: slowdowns(compared.groups, at, {}, share)[0] for column, share in STEPS_TO_LOSS.items()}
-        for column, slowdown in found_steps.items():
-            groups = [_with_steps(*each, column) for each in zip(groups, slowdown.rows, strict=True)]
-        compared = compared._replace(slowdowns=[*found_steps.values()])
+    with suppress(ConfigError):  # a sweep that was interrupted may have no baseline yet
+        if baseline := remarks.get("slowdown"):
+            at = baseline_of(compared.groups, baseline)
+            found_steps = {name: slowdowns(compared.groups, at, {}, share)[0] for name, share in STEPS_TO_LOSS.items()}
+            for column, slowdown in found_steps.items():
+                groups = [_with_steps(*each, column) for each in zip(groups, slowdown.rows, strict=True)]
+            compared = compared._replace(slowdowns=[*found_steps.values()])
     compared = compared._replace(groups=groups)
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):

@@ -41,9 +41,9 @@ PAPER = Paper(
     citation="Jung, Shin, Lee: Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation, ICML 2026 "
     "(arXiv 2602.03515)",
     provenance="The optimizer and its settings are from the authors' code, the claims from the abstract, and the other "
-    "numbers from a summary, because the paper itself was not available. It reports, as slowdowns with 32 stages, 5.81 for "
-    "PipeDream, 4.24 for PipeDream-LR, and for bases of first or second moments, of one side or both, 2.55 (first, one), "
-    "1.77 (first, both), 1.66 (second, one) and 1.27 (second, both). Steps to a loss are those to the smoothed training "
-    "loss that one stage has after 70 % of its steps.",
+    "numbers from a summary, because the paper itself was not available. It reports, with 32 stages, slowdowns of 5.81 "
+    "for PipeDream and 4.24 for PipeDream-LR; of 1.27 for bases of second moments on both sides and 1.66 on one; and "
+    "of 1.77 and 2.55 for bases of first moments. The steps below are those to the smoothed training loss that one "
+    "stage (of `source=second`) has after 70 % of its steps.",
     rules=_RULES,
 )
