@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.seed_statistics import Interval, Values, ratio
-from pipetrain.report.steps_to_loss import SHARE, SMOOTHED, LossCurve, loss_at, steps_to_loss, trailing_mean
+from pipetrain.report.seed_statistics import Interval, Values
+from pipetrain.report.steps_to_loss import (
+    SHARE,
+    LossCurve,
+    slowdown,
+    smoothing_of,
+    steps_to_loss,
+    target_of,
+    trailing_mean,
+)
 from pipetrain.report.sweep.columns import column_of
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, labels_of
@@ -118,15 +126,15 @@ def slowdowns(groups: Sequence[SweepGroup], baseline: int, target: Mapping[str, 
 def _slowdown(name: str, groups: Sequence[SweepGroup], baseline: int, target: float | None) -> Slowdown | None:
     """None if the baseline has no such values."""
     own = [run for run in groups[baseline].ended.values() if run.status == "completed"]
-    width = SMOOTHED * statistics.fmean(run.values["steps"] for run in own) if name == TRAIN_LOSS else None
+    recorded = [run.losses for run in own if run.losses.steps] if name == TRAIN_LOSS else []
+    width = smoothing_of(recorded) if recorded else None
     sign = -1.0 if column_of(name, groups).higher else 1.0
-    curves = [_curve(run, name, sign, width) for run in own]
-    known = [(run, curve) for run, curve in zip(own, curves, strict=True) if curve.steps]
+    known = [curve for run in own if (curve := _curve(run, name, sign, width)).steps]
     if not known:
         return None
     asked = target is not None
     if target is None:
-        target = sign * statistics.fmean(loss_at(curve, SHARE * run.values["steps"]) for run, curve in known)
+        target = sign * target_of(known)
     taken = [_amounts(group, name, sign, width, sign * target) for group in groups]
     rows = [_over(amounts, taken[baseline]) if amounts else None for amounts in taken]
     return Slowdown(groups[baseline].name, name, target, asked, width, rows)
@@ -159,10 +167,7 @@ def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, tar
 
 def _over(amounts: Mapping[str, Values], baseline: Mapping[str, Values]) -> RowSlowdown:
     known = {amount: values for amount, values in amounts.items() if amount in baseline}
-    # a row with a part of the baseline's seeds is compared with that part, in pairs
-    shared = amounts[STEPS].keys() if amounts[STEPS].keys() <= baseline[STEPS].keys() else baseline[STEPS].keys()
-    theirs = {amount: {seed: values[seed] for seed in shared} for amount, values in baseline.items()}
-    return RowSlowdown(known, {amount: ratio(values, theirs[amount]) for amount, values in known.items()})
+    return RowSlowdown(known, {amount: slowdown(values, baseline[amount]) for amount, values in known.items()})
 
 
 def table_of(found: Slowdown, groups: Sequence[SweepGroup]) -> list[tuple[str, ...]]:
@@ -213,7 +218,7 @@ def notes_on(found: Sequence[Slowdown]) -> list[str]:
     smoothed = [f"; training losses are means over {each.width:.3g} steps" for each in found if each.width]
     return [
         f"slowdown: over {found[0].baseline}, the geometric mean over seeds, with its 95 % confidence interval (t and "
-        "bootstrap, seed by seed where both rows have the same); infinite: a run diverged, or ended above the target"
+        "bootstrap, seed by seed where both rows have the same); infinite: a run diverged, or ended before it got there"
         f"{''.join(smoothed)}"
     ]
 
