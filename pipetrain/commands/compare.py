@@ -36,7 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "third to three times the configured value and further while that helps; may be given several times",
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="number of reported seeds; default 5")
-    parser.add_argument("--tuning-seeds", type=int, default=1, metavar="N", help="seeds of each trial; default 1")
+    parser.add_argument("--tuning-seeds", type=int, default=2, metavar="N", help="seeds of each trial; default 2")
     parser.add_argument(
         "--minutes", type=float, metavar="M", help="start no run after so many minutes; default: no limit"
     )

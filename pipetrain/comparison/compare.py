@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Never
 
@@ -45,7 +45,7 @@ class Request:
     baseline: str | None = None
     tune: Sequence[str] = ()
     seeds: int = 5
-    tuning_seeds: int = 1
+    tuning_seeds: int = 2
     minutes: float | None = None
     jobs: int | None = None
 
@@ -72,9 +72,9 @@ def compare(
     if request.target is not None and request.target[0] != TRAIN_LOSS:
         words = [*words, f"checkpoint.metric={request.target[0]}"]
     with kept():
-        named = contenders_of(words, request.tune, config_dir)
+        named = contenders_of(words, request.tune, request.tuning_seeds, config_dir)
         earlier = [each for each in earlier if each.key not in {new.key for new in named}]
-        every = distinguished([*named, *(replace(each, metric=named[0].metric) for each in earlier)])
+        every = distinguished([*named, *earlier])
         baseline = request.baseline or named[0].method
         if baseline not in (methods := list(dict.fromkeys(each.method for each in every))):
             raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}")
@@ -144,9 +144,9 @@ class _Work:
             tuning, rungs = self.search(contender), self._rungs(contender)
             if tuning.trials:
                 current, rivals = tuning.trials[0][1], len(tuning.rivals)
-                left += self.request.tuning_seeds * len(tuning.trials) * current
+                left += contender.tuning_seeds * len(tuning.trials) * current
                 for number, steps in enumerate((each for each in rungs if each > current), 1):
-                    left += self.request.tuning_seeds * steps * math.ceil(rivals / 2**number)
+                    left += contender.tuning_seeds * steps * math.ceil(rivals / 2**number)
             ended = self._ended_of(self._reported(contender, tuning, range(self.request.seeds)))
             left += (self.request.seeds - len(ended)) * contender.steps
         return left
@@ -161,13 +161,13 @@ class _Work:
         def loss_of(trial: Trial) -> float | None:
             runs = self._ended_of(self._of_trial(contender, trial))
             losses = [contender.loss_of(run) for _, run in runs]
-            return sum(losses) / len(losses) if len(losses) == self.request.tuning_seeds else None
+            return sum(losses) / len(losses) if len(losses) == contender.tuning_seeds else None
 
         return search(contender.axes, self._rungs(contender), loss_of)
 
     def _of_trial(self, contender: Contender, trial: Trial) -> list[PlannedRun]:
         first = max(_FIRST_TUNING_SEED, self.request.seeds)  # none is reported
-        seeds = range(first, first + self.request.tuning_seeds)
+        seeds = range(first, first + contender.tuning_seeds)
         return [PlannedRun(contender, trial[0], seed, trial[1], tunes=True) for seed in seeds]
 
     def _reported(self, contender: Contender, tuning: Search, seeds: Iterable[int]) -> list[PlannedRun]:

@@ -64,6 +64,7 @@ class Contender:
         words: all its settings.
         key: equal for configurations whose runs have the same results.
         axes: what is tuned.
+        tuning_seeds: number of seeds of each trial.
         steps: length of its runs.
         phases: number of its phases.
         cores: number of cores that a run keeps busy.
@@ -76,6 +77,7 @@ class Contender:
     key: str
     method: str
     axes: tuple[Axis, ...]
+    tuning_seeds: int
     steps: int
     phases: int
     cores: int
@@ -100,12 +102,15 @@ class Contender:
         return value if self.metric in self.lower else -value
 
 
-def contenders_of(words: Sequence[str], tune: Sequence[str] = (), config_dir: Path | None = None) -> list[Contender]:
+def contenders_of(
+    words: Sequence[str], tune: Sequence[str] = (), tuning_seeds: int = 1, config_dir: Path | None = None
+) -> list[Contender]:
     """The configurations that the words make, checked as runs are before they begin. Their pipelines are measured.
 
     Args:
         words: settings and choices, some with several values.
         tune: settings to tune with their values, such as `optimizer.lr=0.01,0.03`.
+        tuning_seeds: number of seeds of each trial.
         config_dir: folder of choices of the user's own.
 
     Raises:
@@ -128,7 +133,7 @@ def contenders_of(words: Sequence[str], tune: Sequence[str] = (), config_dir: Pa
         with announce(f"checking and predicting configuration {number} of {len(every)}"):
             for word in [f"{axis.setting}={value}" for axis in axes for value in axis.values] if number == 1 else ():
                 composed([*chosen, word])  # a setting may not exist, or not have such a value
-            contenders.append(_contender(chosen, axes))
+            contenders.append(_contender(chosen, axes, tuning_seeds))
     return contenders
 
 
@@ -142,7 +147,7 @@ def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     return [replace(c, differing={name: member[name] for name in differing if name in member}) for c, member in pairs]
 
 
-def _contender(words: Sequence[str], axes: Sequence[Axis]) -> Contender:
+def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int) -> Contender:
     settings = composed(words)
     if not any(axis.setting == RATE for axis in axes):
         if settings.optimizer.lr is None:
@@ -156,6 +161,7 @@ def _contender(words: Sequence[str], axes: Sequence[Axis]) -> Contender:
         key=_key(settings),
         method=settings.choices["method"],
         axes=tuple(axes),
+        tuning_seeds=tuning_seeds,
         steps=job.timetable.total_steps,
         phases=len(settings.phases),
         # processes of the stages, or runs on one GPU, would get in each other's way

@@ -123,14 +123,16 @@ class Comparison:
         """One sentence: the fastest contender, its margin over the next, and whether the runs support it."""
         if self.slowdown is None:
             return f"No run of {self.baseline}, which the others are compared with, has completed."
-        best, *others = self.ranked
-        efforts = self.efforts(best)
+        efforts = self.efforts(self.ranked[0])
+        best = [each.contender.name for each in self.ranked if self.efforts(each) == efforts]
+        others = self.ranked[len(best) :]
         known = [value for value in efforts.values() if math.isfinite(value)]
         if not known:
             return f"No configuration has reached {self.goal}."
         mean = statistics.geometric_mean(known)
         amount = f"{duration(mean)}, predicted," if self.timed else f"{mean:,.0f} steps"
-        first = f"{best.contender.name} is the fastest: {amount} to {self.goal}{_of_all(efforts)}"
+        first = f"{' and '.join(best)} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}"
+        first += _of_all(efforts)
         margin = _ratio(self.efforts(others[0]), efforts) if others else None
         if margin is None or margin.infinite[0] == margin.seeds:
             return f"{first}; no other configuration has reached it."

@@ -39,7 +39,7 @@ def test_wrong_words_fail_before_anything_is_written(tmp_path, monkeypatch, caps
 
 @pytest.mark.slow
 def test_comparison_is_made_and_continued_with_another_method(tmp_path):
-    shared = (*SMALL[2:], "--tune", "optimizer.lr=0.05,1e+30", "--seeds", "2", "-o", "out")
+    shared = (*SMALL[2:], "--tune", "optimizer.lr=0.05,1e+30", "--seeds", "2", "--tuning-seeds", "1", "-o", "out")
     done = command.pipetrain("compare", *SMALL[:2], *shared, cwd=tmp_path, timeout=280)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -26,8 +26,9 @@ def result_of(planned):
     return falling(slope * (1 + 0.01 * (planned.seed % 7)), planned.steps)
 
 
-def work(runs, *methods, every=None, **request):
+def work(runs, *methods, every=None, tuning_seeds=1, **request):
     every = every or contenders(*(methods or ("gpipe", "pipedream")))
+    every = [replace(each, tuning_seeds=tuning_seeds) for each in every]
     return _Work(every, every, runs, Request(**{"seeds": 3, **request}), every[0].method)
 
 

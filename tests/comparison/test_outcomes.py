@@ -144,3 +144,10 @@ def test_numbers_of_json_and_csv_agree(tmp_path):
     assert [row["configuration"] for row in rows] == [each.contender.name for each in found.ranked]
     lines = (tmp_path / "comparison.csv").read_text().splitlines()
     assert lines[1].split(",")[: len(rows[0])] == [str("" if v is None else v) for v in rows[0].values()]
+
+
+def test_contenders_with_the_same_results_are_the_fastest_together():
+    found = compared(pipedream=steady(0.0083), stale=steady(0.0083), gpipe=steady(0.0065))
+    assert found.head.startswith(
+        "pipedream and stale are the fastest: 0.622 s, predicted, to training loss 0.5; gpipe takes"
+    )

@@ -17,6 +17,7 @@ def contender(method, *words, step_s=0.01, memory=1000, **others):
         "key": f"{method} {words}",
         "method": method,
         "axes": (Axis.around("optimizer.lr", 0.1),),
+        "tuning_seeds": 1,
         "steps": STEPS,
         "phases": 1,
         "cores": 1,
