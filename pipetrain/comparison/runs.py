@@ -103,7 +103,8 @@ class Runs:
             every: in the order in which they start.
             ended: called after each.
         """
-        waiting = deque(planned for planned in every if self.result(planned) is None)
+        # contenders that differ only in their predicted costs share their runs
+        waiting = deque({planned.name: planned for planned in every if self.result(planned) is None}.values())
         running: dict[Any, tuple[ForkServerProcess, PlannedRun]] = {}  # by the sentinel of the process
         try:
             while waiting or running:

@@ -1,5 +1,7 @@
 """Runs of a comparison in processes of their own."""
 
+import math
+import os
 import time
 
 import pytest
@@ -39,6 +41,43 @@ def test_no_run_starts_once_the_time_is_over(tmp_path):
     assert not runs.carry_out([planned()], lambda _: pytest.fail("it ran"))
     assert runs.started == 0
     assert not (tmp_path / "runs").exists()
+
+
+class Ended:
+    """A process that has ended without a result."""
+
+    exitcode = 1
+
+    def __init__(self):
+        self.sentinel, other = os.pipe()
+        os.close(other)
+
+    def join(self, *_):
+        os.close(self.sentinel)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The runs that are started, in place of their processes."""
+    found = []
+    monkeypatch.setattr(Runs, "_start", lambda _, run: found.append(run) or Ended())
+    return found
+
+
+def test_contenders_with_the_same_results_share_a_run(tmp_path, started):
+    runs = Runs(tmp_path, 2, math.inf)
+    every = [planned(of=contender("pipedream", step_s=seconds)) for seconds in (1.0, 2.0)]
+    assert runs.carry_out(every, repr)
+    assert len(started) == 1
+    assert [runs.result(each).status for each in every] == ["failed", "failed"]
+    assert runs.result(every[0]).reason.startswith("its process ended with exit code 1")
+
+
+def test_run_that_would_end_too_late_is_not_started(tmp_path, started):
+    runs = Runs(tmp_path, 1, time.monotonic() + 100)
+    runs._step_s[planned().contender.key] = 2.0
+    assert not runs.carry_out([planned(steps=20), planned(steps=60)], repr)
+    assert [run.steps for run in started] == [20]
 
 
 @pytest.mark.slow
