@@ -87,7 +87,7 @@ def text(found: Comparison) -> str:
 def notes(found: Comparison) -> list[str]:
     """What the table means, what is missing, and what diverged or failed."""
     lines = [_INTERVALS]
-    if found.slowdown is not None and not found.slowdown.asked:
+    if found.slowdown is not None and found.slowdown.share is not None:
         whose = f"the mean of {found.slowdown.baseline} after {SHARE:.0%} of its steps"
         lines.append(f"the target is {found.goal}, {whose}; --target sets another")
     if found.slowdown is not None and found.slowdown.width:
