@@ -70,9 +70,9 @@ def lines_of(results: Path) -> tuple[str, list[Line]]:
     for scale in (FULL, SMALL):
         rows = {preset: _rows(results / NAME / preset / scale / "runs.csv") for preset, _ in LINES}
         found = [
-            Line(name, _steps([row for row in rows[preset] if row["method"] == method]))
+            Line(name, _steps(own))
             for (preset, method), name in LINES.items()
-            if rows[preset]
+            if (own := [row for row in rows[preset] if row["method"] == method])
         ]
         if found:
             return scale, found
@@ -176,7 +176,7 @@ def _sentences(lines: Sequence[Line]) -> Iterator[str]:
         said: dict[str, list[str]] = {"less": [], "more": [], "undecided": []}
         for line in lines:
             if line is not control and own and (found := line.slowdown(column, stages)):
-                said[_compared(line, control, column, stages)].append(f"{line.name} ({ratio_cell(found)})")
+                said[_compared(line, control, column, stages)].append(f"{line.name} {ratio_cell(found)}")
         texts = [f"{_MEANINGS[kind]}: {', '.join(names)}" for kind, names in said.items() if names]
         yield f"D = {stages}, to the earlier loss: AdamW {ratio_cell(own)}. {'; '.join(texts)}."
 
