@@ -17,7 +17,7 @@ from pipetrain.config.choices import choice_of
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
 from pipetrain.report.sweep.columns import TIMINGS
-from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.sweep.slowdown import STEPS, RowSlowdown, baseline_of, slowdowns
 from pipetrain.tracking import strict_json
@@ -207,7 +207,8 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     ]
     with suppress(ConfigError):  # a sweep that was interrupted may have no baseline yet
         if baseline := remarks.get("slowdown"):
-            slowdown = slowdowns(compared.groups, baseline_of(compared.groups, baseline), {})[0]
+            loss = {TRAIN_LOSS: float(remarks["small_loss"])} if target.scale == SMALL else {}
+            slowdown = slowdowns(compared.groups, baseline_of(compared.groups, baseline), loss)[0]
             groups = [_with_steps(*each) for each in zip(groups, slowdown.rows, strict=True)]
             compared = compared._replace(slowdowns=[slowdown])
     compared = compared._replace(groups=groups)
