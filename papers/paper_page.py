@@ -75,6 +75,8 @@ def _spread(values: Sequence[float], noun: str) -> str:
     if not values:
         return ""
     least, most = min(values), max(values)
+    if round(least) == round(most) == 1:
+        return f", 1 {noun.removesuffix('s')}"
     return f", {least:,.0f} {noun}" if round(least) == round(most) else f", {least:,.0f} to {most:,.0f} {noun}"
 
 

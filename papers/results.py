@@ -17,7 +17,7 @@ from pipetrain.config.choices import choice_of
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
 from pipetrain.report.sweep.columns import TIMINGS
-from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.sweep.slowdown import STEPS, RowSlowdown, baseline_of, slowdowns
 from pipetrain.tracking import strict_json
@@ -209,11 +209,14 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     ]
     with suppress(ConfigError):  # a sweep that was interrupted may have no baseline yet
         if baseline := remarks.get("slowdown"):
-            at = baseline_of(compared.groups, baseline)
-            found_steps = {name: slowdowns(compared.groups, at, {}, share)[0] for name, share in STEPS_TO_LOSS.items()}
+            at, given = baseline_of(compared.groups, baseline), remarks.get("small_loss")
+            target_loss = {TRAIN_LOSS: float(given)} if given and target.scale == SMALL else {}
+            found_steps = {
+                column: slowdowns(compared.groups, at, target_loss, share)[0] for column, share in STEPS_TO_LOSS.items()
+            }
             for column, slowdown in found_steps.items():
                 groups = [_with_steps(*each, column) for each in zip(groups, slowdown.rows, strict=True)]
-            compared = compared._replace(slowdowns=[*found_steps.values()])
+            compared = compared._replace(slowdowns=[found_steps["loss_steps"]])
     compared = compared._replace(groups=groups)
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):

@@ -8,7 +8,7 @@ from papers.paper import Paper, Tables
 from pipetrain.report.closed_forms import CLOSED, Position
 
 _OPTIMIZERS = ("adamw", "muon", "soap")
-_SYNC, _DELAYED, _CORRECTED = "pipedream_flush", "error_feedback=none", "error_feedback=1.0"
+_SYNC, _DELAYED, _CORRECTED = "pipedream_flush", "pipedream_2bw", "error_feedback=1.0"
 
 
 def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:

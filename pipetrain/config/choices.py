@@ -15,7 +15,7 @@ from pipetrain.config.schema import TARGET, config_dir
 _BRINGS = re.compile(r"override /(\w+)")
 _NAMED_BY_CLASS = ("schedule", "method", "lr_schedule")
 """Groups of which a class of the user's own is recorded under its own name."""
-_REMARK = re.compile(r"# (task|family|paper|cost|small|minutes|rounds|metric|slowdown): (.+)")
+_REMARK = re.compile(r"# (task|family|paper|cost|small|minutes|rounds|metric|slowdown|small_loss): (.+)")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ MEASUREMENTS = {
     "target_s": Column("to target, s"),
     "predicted_target_s": Column("to target, s, predicted"),
     "target_epochs": Column("to target, epochs"),
+    "loss_steps": Column("steps to the loss"),
     MEASURED: Column("samples/s", higher=True),
     PREDICTED: Column("samples/s, predicted", higher=True),
     SIMULATOR: Column("samples/s of the simulator", higher=True),
