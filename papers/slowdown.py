@@ -165,8 +165,8 @@ _ABOUT = (
     "slowdowns above 1.43 and 10 cannot be measured: such a run does not reach the target, and counts as infinite. The "
     "earlier target is still above the entropy of pairs of characters, so it compares the first part of training; the "
     "final losses compare all of it. Targets differ between optimizers, so compare slowdowns, not steps.",
-    "The learning rate of each optimizer is the best for one stage with seed 0, of rates about three times apart with the "
-    "best one inside: 0.03 for AdamW and SOAP, 0.01 for NAdam, 0.06 for Muon. The reported seeds are others, 1 to 3. All "
+    "The learning rate of each optimizer is the best for one stage with seed 0, of rates about three times apart with "
+    "the best one inside: 0.03 for AdamW and SOAP, 0.01 for NAdam, 0.06 for Muon. The reported seeds are 1 to 3. All "
     "rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error feedback has c = 1, NAdam a "
     "first β of 0.99, and rates by delay reach their full values after 140 updates.",
     "`make slowdown` runs what is missing, depths of 1, 8 and 32 first. `python -m papers pages slowdown` writes this "
