@@ -119,7 +119,7 @@ class SimulatedExecutor(OneProcess):
     def _run(
         self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int, gradients: NewestGradients
     ) -> None:
-        """Runs all lists: each stage as far as its inputs allow, then the next one, forth and back over the stages."""
+        """Runs all lists, each as far as its inputs allow: through the stages with the data, then against it."""
         gate, opened = self.hooks.gate, 0
         down = list(zip(runners, boxes, strict=True))
         while any(runner.next for runner in runners):
