@@ -19,7 +19,7 @@ LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-exhaustive test-lower test-cuda lint format docs site bench bench-planner drill reproduce clean map $(PAPERS)
+.PHONY: help setup demo test test-slow test-exhaustive test-lower test-cuda lint format docs site bench bench-planner drill reproduce clean map slowdown $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -89,11 +89,11 @@ drill: setup  ## Have 300 short runs fail in random ways, and check what becomes
 reproduce: setup  ## Run all experiments of the papers at SCALE=small or full, the cheapest first, and write their pages
 	$(BIN)/python -m papers reproduce papers --scale $(SCALE); code=$$?; $(BIN)/python -m papers pages && exit $$code
 
-# A paper or the map of the field; and a table, a figure or a preset of it: make zhang, make zhang-table2
-$(PAPERS) map: setup
+# A paper, the map of the field or the slowdowns; and a table, a figure or a preset of it: make zhang, make zhang-table2
+$(PAPERS) map slowdown: setup
 	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
 
-$(PAPERS:%=%-%) map-%: setup
+$(PAPERS:%=%-%) map-% slowdown-%: setup
 	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
 
 clean:  ## Remove what the other targets created, except results

@@ -55,7 +55,7 @@ def _add_reproduce(subparsers: Subparsers) -> None:
     parser.add_argument(
         "name",
         metavar="NAME",
-        help="for example pipeoptim, pipeoptim/table4, zhang/table2_lenet5, map, or papers for all of them",
+        help="for example pipeoptim, pipeoptim/table4, zhang/table2_lenet5, map, slowdown, or papers for all of them",
     )
     parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's")
     parser.add_argument(
@@ -80,7 +80,9 @@ def _add_pages(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "pages", help=text, description=text, epilog="For example: python -m papers pages pipemare -o pages"
     )
-    parser.add_argument("names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., or map; default all")
+    parser.add_argument(
+        "names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., map, or slowdown; default all"
+    )
     parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="FOLDER", help="with published/; default results"
     )

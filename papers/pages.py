@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from papers import measured_section
+from papers import measured_section, slowdown
 from papers.field_map.figure import draw
 from papers.field_map.losses import NAME, maps_of
 from papers.field_map.page import figure_of as figure_of_map
@@ -21,23 +21,26 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
     """Writes the pages and figures of these papers, or of all, and yields the files.
 
     Args:
-        names: of papers, or `map`; none: all.
+        names: of papers, `map` or `slowdown`; none: all.
         results: the folder with `published/`, and with what experiments measured.
         output: where the pages go; figures go to `images/` in it.
 
     Raises:
         ConfigError: there is no such paper or no file of its numbers, or results are damaged.
     """
+    every = (*PAPERS, NAME, slowdown.NAME)
     for name in names:
-        if name not in (*PAPERS, NAME):
-            raise ConfigError(f"pages {name}: no paper of that name; there are {', '.join((*PAPERS, NAME))}")
-    papers = [PAPERS[name] for name in names or PAPERS if name != NAME]
+        if name not in every:
+            raise ConfigError(f"pages {name}: no paper of that name; there are {', '.join(every)}")
+    papers = [PAPERS[name] for name in names or PAPERS if name in PAPERS]
     tables = {paper.name: read_tables(results, paper.name) for paper in papers}
     found = {paper.name: read_results(results, paper.name) for paper in papers}
     images = output / "images"
     images.mkdir(parents=True, exist_ok=True)
     if not names or NAME in names:
         yield from _write_map(results, output)
+    if not names or slowdown.NAME in names:
+        yield from _write_slowdown(results, output)
     for paper in papers:
         for figure in paper.figures:
             figure.draw(images / figure.name)
@@ -59,3 +62,12 @@ def _write_map(results: Path, output: Path) -> Iterator[Path]:
         yield path
     write_whole(output / f"{NAME}.md", map_page(maps))
     yield output / f"{NAME}.md"
+
+
+def _write_slowdown(results: Path, output: Path) -> Iterator[Path]:
+    scale, lines = slowdown.lines_of(results)
+    if lines:
+        slowdown.draw(output / "images" / slowdown.FIGURE, lines)
+        yield output / "images" / slowdown.FIGURE
+    write_whole(output / f"{slowdown.NAME}.md", slowdown.page(scale, lines))
+    yield output / f"{slowdown.NAME}.md"

@@ -26,6 +26,8 @@ from pipetrain.tracking.files import write_whole
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
 """Largest ratio of the evaluation loss to the first training loss that counts as learning."""
+STEPS_TO_LOSS = {"loss_steps": 0.7, "early_loss_steps": 0.3}
+"""Column of the steps to the smoothed training loss of a baseline -> the share of its steps after which it has that."""
 
 
 @dataclass(frozen=True)
@@ -207,10 +209,14 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     ]
     with suppress(ConfigError):  # a sweep that was interrupted may have no baseline yet
         if baseline := remarks.get("slowdown"):
-            loss = {TRAIN_LOSS: float(remarks["small_loss"])} if target.scale == SMALL else {}
-            slowdown = slowdowns(compared.groups, baseline_of(compared.groups, baseline), loss)[0]
-            groups = [_with_steps(*each) for each in zip(groups, slowdown.rows, strict=True)]
-            compared = compared._replace(slowdowns=[slowdown])
+            at, given = baseline_of(compared.groups, baseline), remarks.get("small_loss")
+            target_loss = {TRAIN_LOSS: float(given)} if given and target.scale == SMALL else {}
+            found_steps = {
+                column: slowdowns(compared.groups, at, target_loss, share)[0] for column, share in STEPS_TO_LOSS.items()
+            }
+            for column, slowdown in found_steps.items():
+                groups = [_with_steps(*each, column) for each in zip(groups, slowdown.rows, strict=True)]
+            compared = compared._replace(slowdowns=[found_steps["loss_steps"]])
     compared = compared._replace(groups=groups)
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
@@ -231,11 +237,11 @@ def without_repeats(group: SweepGroup) -> list[ComparedRun]:
     return [run for run in group.runs if run.status != "completed" or id(run) in counted]
 
 
-def _with_steps(group: SweepGroup, row: RowSlowdown | None) -> SweepGroup:
-    """The group, of which the runs that reach the baseline's loss have their number of steps to it."""
+def _with_steps(group: SweepGroup, row: RowSlowdown | None, column: str) -> SweepGroup:
+    """The group, of which the runs that reach the baseline's loss have their number of steps to it in a column."""
     taken = {seed: steps for seed, steps in row.amounts[STEPS].items() if math.isfinite(steps)} if row else {}
     runs = [
-        replace(run, numbers={**run.numbers, "loss_steps": taken[run.seeds]}) if run.seeds in taken else run
+        replace(run, numbers={**run.numbers, column: taken[run.seeds]}) if run.seeds in taken else run
         for run in group.runs
     ]
     return replace(group, runs=runs)

@@ -119,8 +119,8 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
     Those of one experiment, which differ in a last word such as `_baseline`, stay together.
 
     Args:
-        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map. A table
-            or figure that no preset is named for stands for those that belong to it.
+        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map and the
+            slowdowns. A table or figure that no preset is named for stands for those that belong to it.
         scale: `full` or `small`.
 
     Raises:
@@ -164,7 +164,7 @@ def _shows(experiment: str, wanted: str) -> bool:
 
 def _is_of(experiment: str, wanted: str) -> bool:
     if wanted == EVERY_PAPER:
-        return not experiment.startswith("map/")
+        return not experiment.startswith(("map/", "slowdown/"))
     return experiment == wanted or experiment.startswith((f"{wanted}_", f"{wanted}/"))
 
 
@@ -184,5 +184,5 @@ def _first_of(target: ReproductionTarget, targets: Sequence[ReproductionTarget])
 
 
 def presets() -> Sequence[str]:
-    """The presets of the papers' experiments and of the map of the field."""
+    """The presets of the papers' experiments, of the map of the field and of the slowdowns."""
     return [name for name in names_of("experiment") if "/" in name]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-import torch
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -11,6 +10,8 @@ Tensors = tuple[Tensor, ...]
 
 def is_dense(tensor: Tensor) -> bool:
     """True if the tensor fills its stretch of memory exactly, in whatever order of dimensions."""
+    if tensor.is_contiguous():  # as most are: torch knows at once
+        return True
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
         if stride != expected:
@@ -41,6 +42,4 @@ def new_leaves_sharing_memory(tensors: Mapping[str, Tensor], requires_grad: Mapp
 
 def dense_copy(tensor: Tensor) -> Tensor:
     """Copy as the other side of a cut would receive it: same values, same strides, separate memory."""
-    source = dense(tensor)
-    copy = torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device=source.device)
-    return copy.copy_(source)
+    return dense(tensor).clone()  # which keeps the strides of a dense tensor

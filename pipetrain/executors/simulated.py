@@ -100,7 +100,7 @@ class SimulatedExecutor(OneProcess):
                 stage.take_buffers(firsts[stage.index].buffers)
         if not minibatches:
             return IntervalTimes([None] * len(self.stages))
-        played = self._played(rules, minibatches)
+        played = self._played(rules, runners)
         self._trace(interval.ended_after(minibatches), runners, played)
         at_once = rules.method.independent_replicas
         return IntervalTimes(idle_shares(played), [seconds / at_once for seconds in step_times(played)])
@@ -147,9 +147,9 @@ class SimulatedExecutor(OneProcess):
             return runner.ready_to_update()
         return all((operation.kind, message) in box.messages for message in runner.awaited(operation))
 
-    def _played(self, rules: PipelineRules, minibatches: int) -> list[list[Slice]]:
+    def _played(self, rules: PipelineRules, runners: Sequence[StageRunner]) -> list[list[Slice]]:
         """Start and end of each operation if every stage had its own device, from the measured durations."""
-        lists = rules.lists(minibatches)
+        lists = [[planned.operation for planned in runner.cursor.planned] for runner in runners]
         durations: dict[tuple[int, Operation], float] = {}
         for r, (stage, operations) in enumerate(zip(self.stages, lists, strict=True)):
             spans = stage.clock.take()

@@ -61,6 +61,20 @@ class MatrixOptimizer(Optimizer):
         for part in parts:
             part.state = self.state
 
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for copies and pickles, with the parts, which share its state and its groups."""
+        return {**super().__getstate__(), "_parts": self._parts}
+
+    @override
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores it; a state dict that is loaded comes here as well, and replaces the state and the groups."""
+        super().__setstate__(state)
+        groups = iter(self.param_groups)
+        for part in self._parts:
+            part.state = self.state
+            part.param_groups = [next(groups) for _ in part.param_groups]
+
     def _part_of(
         self, group: dict[str, Any], kind: type[Optimizer], own: dict[str, Any], scale: float
     ) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -87,7 +88,7 @@ class StageOptimizer:
         if self.optimizer is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.next_learning_rate * _lr_scale(group)
-            last_gradients = self._last_gradients(self.optimizer, gradients)
+            last_gradients = self._last_gradients(gradients)
             before = {}
             if self._error_feedback is not None:
                 before = {name: self.parameters[name].detach().clone() for name in gradients}
@@ -124,7 +125,7 @@ class StageOptimizer:
 
     def _together(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> list[list[str]]:
         """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""
-        if not optimizer.defaults.get("fused"):
+        if not (optimizer.defaults.get("fused") and optimizer.defaults.get("momentum")):
             return [list(gradients)]
         first = {name for name in gradients if "momentum_buffer" not in optimizer.state[self.parameters[name]]}
         parts = ([name for name in gradients if (name in first) is new] for new in (True, False))
@@ -137,11 +138,15 @@ class StageOptimizer:
             for state in self.optimizer.state.values():
                 state.pop(LAST_GRADIENT, None)
 
-    def _last_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    @cached_property
+    def _rule(self) -> DeltaRule | None:
+        return known_rule(self.optimizer) if self.optimizer is not None else None
+
+    def _last_gradients(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The part of these gradients that the prediction rule needs, as they are before the update."""
         if not self._keeps_last_gradients:
             return {}
-        rule, kept = known_rule(optimizer), dict[str, Tensor]()
+        rule, kept = self._rule, dict[str, Tensor]()
         for settings, members in self._groups:
             if rule is None or LAST_GRADIENT not in rule.states(settings):
                 continue
@@ -180,7 +185,7 @@ class StageOptimizer:
         """Result of a part of the prediction rule for every parameter that was ever updated."""
         if self.optimizer is None:
             return {}
-        rule, results = delta_rule(self.optimizer), dict[str, Tensor]()
+        rule, results = self._rule or delta_rule(self.optimizer), dict[str, Tensor]()
         for settings, members in self._groups:
             states = {name: self.optimizer.state[self.parameters[name]] for name in members}
             for names in self._equally_often(rule.states(settings), states):

@@ -44,7 +44,7 @@ class Interval:
     Attributes:
         middle: the estimate; infinite if runs diverged; NaN if runs of both sides did.
         low, high: the ends; equal if the values do not scatter, infinite if there are too few, or where runs diverged.
-        how: from how many values, such as `paired, 8 seeds`; empty if they do not scatter.
+        how: from how many values, such as `paired, 8 seeds`; empty if there is one, or unpaired ones do not scatter.
         seeds: number of seeds, of the side that has fewer.
         spread: standard deviation of the difference between two single runs, of logarithms in a ratio; None if unknown.
         infinite: number of infinite values on each side.

@@ -1,14 +1,17 @@
-"""How many steps a loss takes to fall to a target, from its curve: plain functions on steps and losses.
+"""Slowdowns from loss curves: how many steps a loss takes to fall to a target, over a baseline's.
 
-The slowdown of a run is that number over a baseline's; Jung et al. (2026, arXiv 2602.03515) take one stage as the
-baseline. With tokens in place of steps it is the token overhead to equal loss.
+Jung et al. (2026, arXiv 2602.03515) take one stage as the baseline. With tokens in place of steps, a slowdown is the
+token overhead to equal loss.
 """
 
 import math
+import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+from pipetrain.report.seed_statistics import Interval, Values, ratio
 
 SHARE = 0.7
 """Share of the baseline's steps after which its loss is the target."""
@@ -59,6 +62,24 @@ def steps_to_loss(curve: LossCurve, target: float) -> float:
     if at == 0:
         return curve.steps[0]
     return _between(target, curve.losses[at - 1 : at + 1], curve.steps[at - 1 : at + 1])
+
+
+def smoothing_of(baseline: Sequence[LossCurve]) -> float:
+    """Number of steps that training losses are averaged over, in the baseline's runs and those compared with it."""
+    return SMOOTHED * statistics.fmean(curve.steps[-1] for curve in baseline)
+
+
+def target_of(baseline: Sequence[LossCurve], share: float = SHARE) -> float:
+    """The loss to reach: the mean of the baseline's runs, each after a share of its steps."""
+    return statistics.fmean(loss_at(curve, share * curve.steps[-1]) for curve in baseline)
+
+
+def slowdown(ours: Values, baseline: Values) -> Interval:
+    """Our steps to the target over the baseline's, both by seed; or samples, tokens or seconds.
+
+    If the baseline has all of our seeds and others, only ours are compared, in pairs.
+    """
+    return ratio(ours, {seed: baseline[seed] for seed in ours} if ours.keys() <= baseline.keys() else baseline)
 
 
 def _between(x: float, places: Sequence[float], values: Sequence[float]) -> float:

@@ -91,6 +91,7 @@ class Stage(BaseStage):
         self.scaler = LossScaler() if training.arithmetic.scales_loss else None
         super().__init__(index, dict(self.module.named_parameters()), training)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
+        self._bytes_in_flight = 0
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
@@ -124,7 +125,7 @@ class Stage(BaseStage):
         record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
         self.measurements.forward[microbatch[0]].append(read.version)
-        self._measure()
+        self._hold(record.bytes)
         return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
 
     def recompute(
@@ -139,8 +140,9 @@ class Stage(BaseStage):
             graph = self._compute(
                 microbatch, record.inputs if inputs is None else inputs, record.targets, read, activations
             )
+        stored = record.bytes
         record.graph = graph
-        self._measure()
+        self._hold(record.bytes - stored)
         return tuple(output.detach() for output in graph.outputs)
 
     def _compute(
@@ -232,9 +234,11 @@ class Stage(BaseStage):
     def _differentiable(self, inputs: Tensors) -> list[Tensor]:
         return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
 
-    def _measure(self) -> None:
-        held = sum(record.bytes for record in self._in_flight.values())
-        self.measurements.activation_bytes_peak = max(self.measurements.activation_bytes_peak, held)
+    def _hold(self, more: int) -> None:
+        """Counts so many bytes more of activations in flight."""
+        self._bytes_in_flight += more
+        peak = self.measurements.activation_bytes_peak
+        self.measurements.activation_bytes_peak = max(peak, self._bytes_in_flight)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -256,6 +260,7 @@ class Stage(BaseStage):
         input_gradients: list[Tensor] = []
         for microbatch in microbatches:
             record = self._in_flight.pop(microbatch)
+            self._bytes_in_flight -= record.bytes
             graph = record.graph
             assert graph is not None
             outputs = graph.floating_outputs

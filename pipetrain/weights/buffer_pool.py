@@ -1,6 +1,7 @@
 """Memory of weights that are no longer read, used again for the weights that are made next."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,26 @@ def _use_count(tensor: Tensor) -> int:
 
 
 _UNSHARED = _use_count(torch.empty(1))
+
+
+class _Buffer(NamedTuple):
+    """A tensor over the whole of a storage.
+
+    Attributes:
+        storage: its identity, by which torch counts its readers.
+    """
+
+    tensor: Tensor
+    storage: int
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Buffer":
+        return cls(tensor, tensor.untyped_storage()._cdata)
+
+    @property
+    def free(self) -> bool:
+        """True if no other tensor shares the memory."""
+        return torch._C._storage_Use_Count(self.storage) == _UNSHARED
 
 
 def check_use_count() -> None:
@@ -99,7 +120,7 @@ class _Buffers:
     """
 
     def __init__(self) -> None:
-        self._memory: list[Tensor] = []
+        self._memory: list[_Buffer] = []
         self._added = 0
 
     def __len__(self) -> int:
@@ -110,14 +131,14 @@ class _Buffers:
 
         The buffer is put first, to be lent first again: a donated one in use next to an idle one would be one too many.
         """
-        free = next((i for i in self._ends() if _is_free(self._memory[i])), None)
-        self._memory.insert(0, torch.empty_like(weight) if free is None else self._memory.pop(free))
+        free = next((i for i in self._ends() if self._memory[i].free), None)
+        self._memory.insert(0, _Buffer.of(torch.empty_like(weight)) if free is None else self._memory.pop(free))
         self._added += 1
-        return self._memory[0].data
+        return self._memory[0].tensor.data
 
     def add(self, memory: Tensor) -> None:
         """Adds a buffer at the end."""
-        self._memory.append(memory)
+        self._memory.append(_Buffer.of(memory))
         self._added += 1
 
     def trim(self) -> None:
@@ -125,22 +146,18 @@ class _Buffers:
         if 2 * self._added >= len(self._memory):
             self.free()
             return
-        for i in [i for i in reversed(self._ends()) if _is_free(self._memory[i])]:
+        for i in [i for i in reversed(self._ends()) if self._memory[i].free]:
             del self._memory[i]
 
     def free(self) -> None:
         """Frees all free buffers."""
-        self._memory = [memory for memory in self._memory if not _is_free(memory)]
+        self._memory = [buffer for buffer in self._memory if not buffer.free]
         self._added = 0
 
     def _ends(self) -> Sequence[int]:
         """Indices of the first and last buffers; of all if there are few."""
         length = len(self._memory)
         return range(length) if length <= _FIRST + _LAST else (*range(_FIRST), *range(length - _LAST, length))
-
-
-def _is_free(memory: Tensor) -> bool:
-    return _use_count(memory) == _UNSHARED
 
 
 def _fits(tensor: Tensor, weight: Tensor) -> bool:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from pipetrain.device_queue import queues
+
 _LOOKS, _MOMENT = 5, 0.002
 
 
@@ -39,6 +41,7 @@ class StorageMeter:
     _seen: dict[int, _Seen] = field(default_factory=dict)
     _sets: Counter[int] = field(default_factory=Counter)
     _bytes: int = 0
+    _queued: bool = False
 
     def watch(self, tensors: Mapping[str, Tensor]) -> None:
         """Adds the storages of one version or prediction, and takes a reading."""
@@ -50,6 +53,7 @@ class StorageMeter:
             self._seen[ref.cdata] = _Seen(ref, storage.nbytes(), self._watched)
             self._sets[self._watched] += 1
             self._bytes += storage.nbytes()
+            self._queued = queues(tensor.device)
         self.read()
 
     def _forget(self, address: int) -> None:
@@ -70,11 +74,11 @@ class StorageMeter:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
 
         Freed storages are searched only until it is certain that no maximum is exceeded, in the oldest sets first: of
-        hundreds of sets nearly all are alive. A maximum counts only after a moment, as autograd's thread of a device
-        lets go of a graph just after the backward has returned.
+        hundreds of sets nearly all are alive. On a device that queues, a maximum counts only after a moment, as
+        autograd's thread of the device lets go of a graph just after the backward has returned.
         """
         self._forget_gone()
-        for _ in range(_LOOKS):
+        for _ in range(_LOOKS if self._queued else 0):
             if not self._may_exceed:
                 break
             time.sleep(_MOMENT)

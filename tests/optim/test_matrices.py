@@ -1,6 +1,7 @@
 """Optimizers of matrices: against torch's own, and against their formulas written out."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -63,6 +64,52 @@ def test_group_of_adamw_updates_its_matrices_by_adamw():
     assert torch.equal(found[0], expected)
     assert set(optimizer.state[ours[0]]) == {"step", "exp_avg", "exp_avg_sq"}
     assert set(optimizer.state[ours[2]]) == {"momentum_buffer"}
+
+
+def copied(optimizer, weights):
+    return copy.deepcopy((optimizer, weights))
+
+
+def pickled(optimizer, weights):
+    return pickle.loads(pickle.dumps((optimizer, weights)))
+
+
+def loaded(optimizer, weights):
+    """A new optimizer of copies of the weights, given the state dict of the other."""
+    weights = [nn.Parameter(weight.detach().clone()) for weight in weights]
+    other = type(optimizer)(weights)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    return other, weights
+
+
+@pytest.mark.parametrize("again", [copied, pickled, loaded])
+@pytest.mark.parametrize("kind", [Muon, Soap])
+def test_copied_or_loaded_optimizer_continues_like_the_first(kind, again):
+    ours = parameters()
+    optimizer, gradients = kind(ours), gradients_of(ours)
+    stepped(optimizer, ours, gradients[:12])
+    other, theirs = again(optimizer, ours)
+    for group in (*optimizer.param_groups, *other.param_groups):
+        group["lr"] /= 2
+    found = stepped(other, theirs, gradients[12:])
+    assert all(torch.equal(a, b) for a, b in zip(stepped(optimizer, ours, gradients[12:]), found, strict=True))
+    assert all(
+        torch.equal(x, other.state[b][key])
+        for a, b in zip(ours, theirs, strict=True)
+        for key, x in optimizer.state[a].items()
+    )
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_soap_keeps_the_documented_number_of_values(source, geometry):
+    ours = parameters()
+    optimizer = Soap(ours, source=source, geometry=geometry)
+    stepped(optimizer, ours, gradients_of(ours)[:2])
+    m, n = ours[0].shape
+    sides = m**2 + n**2 if geometry == "bilateral" else min(m, n) ** 2
+    values = sum(each.numel() for each in optimizer.state[ours[0]].values()) - 1  # the number of steps
+    assert values == 2 * m * n + (2 if source == "second" else 1) * sides
 
 
 def soap_by_hand(weight, gradients, *, lr, decay, betas, eps, source, geometry, frequency):

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.report.steps_to_loss import LossCurve, loss_at, steps_to_loss, trailing_mean
+from pipetrain.report.steps_to_loss import (
+    LossCurve,
+    loss_at,
+    slowdown,
+    smoothing_of,
+    steps_to_loss,
+    target_of,
+    trailing_mean,
+)
 
 CURVE = LossCurve([10.0, 20.0, 30.0, 50.0], [4.0, 3.0, 3.5, 1.5])
 CURVES = st.lists(st.tuples(st.integers(1, 50), st.floats(0.01, 100.0)), min_size=1, max_size=30).map(
@@ -73,3 +81,26 @@ def test_trailing_mean_stays_within_the_losses_and_keeps_a_constant(curve, width
     assert all(min(curve.losses) - 1e-9 <= each <= max(curve.losses) + 1e-9 for each in means)
     constant = LossCurve(curve.steps, [2.5] * len(curve.steps))
     assert trailing_mean(constant, width).losses == pytest.approx(constant.losses)
+
+
+def test_target_and_smoothing_are_means_over_the_runs_of_the_baseline():
+    baseline = [CURVE, LossCurve([0.0, 100.0], [10.0, 0.0])]
+    assert target_of(baseline) == pytest.approx((3.0 + 3.0) / 2)  # at steps 35 and 70
+    assert smoothing_of(baseline) == pytest.approx(0.05 * 75)
+
+
+def test_slowdown_is_paired_with_the_seeds_that_both_have():
+    baseline = {0: 10.0, 1: 20.0, 2: 90.0}
+    assert slowdown({0: 20.0, 1: 40.0}, baseline).middle == pytest.approx(2.0)
+    assert slowdown({0: 20.0, 1: 44.0}, baseline).how == "paired, 2 seeds"
+    assert slowdown({0: 20.0, 3: 40.0}, baseline).how == "unpaired, 2 and 3 runs"
+    assert slowdown({0: 20.0, 1: math.inf}, baseline).middle == math.inf
+
+
+@given(st.lists(CURVES, min_size=2, max_size=4), st.integers(1, 9))
+def test_runs_stretched_by_a_factor_have_it_as_their_slowdown(curves, factor):
+    target = max(curve.losses[-1] for curve in curves)  # which all reach
+    stretched = [LossCurve([factor * step for step in curve.steps], curve.losses) for curve in curves]
+    baseline, ours = ({seed: steps_to_loss(c, target) for seed, c in enumerate(each)} for each in (curves, stretched))
+    found = slowdown(ours, baseline)
+    assert (found.middle, found.low, found.high) == pytest.approx((factor, factor, factor))

@@ -127,7 +127,9 @@ class MemoryModel:
         optimizer = settings.optimizer.target
         name = optimizer.path.rpartition(".")[2]
         states = 0 if name == "SGD" else _STATES.get(name, _UNKNOWN)
-        states += (settings.train.ema is not None) + (settings.optimizer.error_feedback is not None)
+        states += settings.train.ema is not None
+        # the last update, and during an update the weights before it
+        states += 2 * (settings.optimizer.error_feedback is not None)
         states += sum(bool(optimizer.options.get(option)) for option in _MORE_STATES)
         return cls(tuple(_rules(phase, states, settings) for phase in settings.phases))
 

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.seed_statistics import Interval, Values, ratio
-from pipetrain.report.steps_to_loss import SHARE, SMOOTHED, LossCurve, loss_at, steps_to_loss, trailing_mean
+from pipetrain.report.seed_statistics import Interval, Values
+from pipetrain.report.steps_to_loss import (
+    SHARE,
+    LossCurve,
+    slowdown,
+    smoothing_of,
+    steps_to_loss,
+    target_of,
+    trailing_mean,
+)
 from pipetrain.report.sweep.columns import column_of
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, labels_of
@@ -46,7 +54,7 @@ class Slowdown:
         baseline: name of its row.
         name: `train_loss` or a metric of evaluations.
         target: the value to reach.
-        asked: True if the user gave it; else it is the mean of the baseline after 70 % of its steps.
+        share: of the baseline's steps, after which its mean is the target; None if the user gave the target.
         width: number of steps that training losses are averaged over; None for evaluations.
         rows: of every group; None for groups without a run that ended, or without such values.
     """
@@ -54,7 +62,7 @@ class Slowdown:
     baseline: str
     name: str
     target: float
-    asked: bool
+    share: float | None
     width: float | None
     rows: Sequence[RowSlowdown | None]
 
@@ -67,7 +75,7 @@ class Slowdown:
     @property
     def heading(self) -> str:
         """What is to be reached, and whose value that is."""
-        whose = "" if self.asked else f", that of {self.baseline} after {SHARE:.0%} of its steps"
+        whose = "" if self.share is None else f", that of {self.baseline} after {self.share:.0%} of its steps"
         return f"Slowdown to {self.goal}{whose}"
 
 
@@ -94,13 +102,16 @@ def _has(group: SweepGroup, word: str) -> bool:
     return value.lower() in texts if setting else value == group.method
 
 
-def slowdowns(groups: Sequence[SweepGroup], baseline: int, target: Mapping[str, float]) -> list[Slowdown]:
+def slowdowns(
+    groups: Sequence[SweepGroup], baseline: int, target: Mapping[str, float], share: float = SHARE
+) -> list[Slowdown]:
     """The slowdowns to the training loss, and to the evaluation loss or the metrics of the target.
 
     Args:
         groups: the rows.
         baseline: number of the baseline's row.
         target: values to reach by name; of the others that of the baseline is.
+        share: of the baseline's steps, after which its value is the target.
 
     Raises:
         ConfigError: no run of the baseline has completed, or it has neither training losses nor such evaluations.
@@ -109,27 +120,29 @@ def slowdowns(groups: Sequence[SweepGroup], baseline: int, target: Mapping[str, 
     if not own.completed:
         raise ConfigError(f"--baseline {own.name}: none of its runs has completed")
     evaluated = [name for name in target if name != TRAIN_LOSS] or [_EVAL_LOSS]
-    found = [_slowdown(name, groups, baseline, target.get(name)) for name in (TRAIN_LOSS, *evaluated)]
+    found = [_slowdown(name, groups, baseline, target.get(name), share) for name in (TRAIN_LOSS, *evaluated)]
     if not any(found):
         raise ConfigError(f"--baseline {own.name}: it recorded no loss; log.every_steps and eval say when runs do")
     return [each for each in found if each]
 
 
-def _slowdown(name: str, groups: Sequence[SweepGroup], baseline: int, target: float | None) -> Slowdown | None:
+def _slowdown(
+    name: str, groups: Sequence[SweepGroup], baseline: int, target: float | None, share: float
+) -> Slowdown | None:
     """None if the baseline has no such values."""
     own = [run for run in groups[baseline].ended.values() if run.status == "completed"]
-    width = SMOOTHED * statistics.fmean(run.values["steps"] for run in own) if name == TRAIN_LOSS else None
+    recorded = [run.losses for run in own if run.losses.steps] if name == TRAIN_LOSS else []
+    width = smoothing_of(recorded) if recorded else None
     sign = -1.0 if column_of(name, groups).higher else 1.0
-    curves = [_curve(run, name, sign, width) for run in own]
-    known = [(run, curve) for run, curve in zip(own, curves, strict=True) if curve.steps]
+    known = [curve for run in own if (curve := _curve(run, name, sign, width)).steps]
     if not known:
         return None
-    asked = target is not None
+    given = target is not None
     if target is None:
-        target = sign * statistics.fmean(loss_at(curve, SHARE * run.values["steps"]) for run, curve in known)
+        target = sign * target_of(known, share)
     taken = [_amounts(group, name, sign, width, sign * target) for group in groups]
     rows = [_over(amounts, taken[baseline]) if amounts else None for amounts in taken]
-    return Slowdown(groups[baseline].name, name, target, asked, width, rows)
+    return Slowdown(groups[baseline].name, name, target, None if given else share, width, rows)
 
 
 def _curve(run: ComparedRun, name: str, sign: float, width: float | None) -> LossCurve:
@@ -159,10 +172,7 @@ def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, tar
 
 def _over(amounts: Mapping[str, Values], baseline: Mapping[str, Values]) -> RowSlowdown:
     known = {amount: values for amount, values in amounts.items() if amount in baseline}
-    # a row with a part of the baseline's seeds is compared with that part, in pairs
-    shared = amounts[STEPS].keys() if amounts[STEPS].keys() <= baseline[STEPS].keys() else baseline[STEPS].keys()
-    theirs = {amount: {seed: values[seed] for seed in shared} for amount, values in baseline.items()}
-    return RowSlowdown(known, {amount: ratio(values, theirs[amount]) for amount, values in known.items()})
+    return RowSlowdown(known, {amount: slowdown(values, baseline[amount]) for amount, values in known.items()})
 
 
 def table_of(found: Slowdown, groups: Sequence[SweepGroup]) -> list[tuple[str, ...]]:
@@ -213,7 +223,7 @@ def notes_on(found: Sequence[Slowdown]) -> list[str]:
     smoothed = [f"; training losses are means over {each.width:.3g} steps" for each in found if each.width]
     return [
         f"slowdown: over {found[0].baseline}, the geometric mean over seeds, with its 95 % confidence interval (t and "
-        "bootstrap, seed by seed where both rows have the same); infinite: a run diverged, or ended above the target"
+        "bootstrap, seed by seed where both rows have the same); infinite: a run diverged, or ended before it got there"
         f"{''.join(smoothed)}"
     ]
 

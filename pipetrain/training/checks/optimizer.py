@@ -4,6 +4,7 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from torch import nn
 
@@ -59,11 +60,13 @@ def check_options_of_stages(settings: Settings, components: Components) -> Itera
         yield f"optimizer.lr_by_delay={optimizer.lr_by_delay}: {divided if max(delays) > 1 else 'no delay above 1'}"
     if optimizer.momentum_by_stage is not None:
         first, last = (optimizer.options_of_stage(r, num_stages) for r in (0, num_stages - 1))
-        shown = ", ".join(
-            f"{name} from {as_configured(value)} on stage 0 to {as_configured(last[name])} on the last"
-            for name, value in first.items()
-        )
-        yield f"optimizer.momentum_by_stage={list(optimizer.momentum_by_stage)}: {shown}"
+        shown = [f"{name} from {_momentum(first[name])} on stage 0 to {_momentum(last[name])}" for name in first]
+        given = list(optimizer.momentum_by_stage)
+        yield f"optimizer.momentum_by_stage={given}: {', '.join(shown)} on stage {num_stages - 1}"
+
+
+def _momentum(option: Any) -> str:
+    return f"{option if isinstance(option, float) else option[0]:.4g}"
 
 
 def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:

@@ -105,3 +105,17 @@ def test_run_without_a_summary_is_running_or_was_killed(tmp_path):
     assert read(RunDirectory(tmp_path / "a"), {}).status == "unfinished"
     with locked(tmp_path / "a"):
         assert read(RunDirectory(tmp_path / "a"), {}).status == "running"
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"),
+    [
+        ({"executor": "distributed", "samples_per_second": 8.0}, 0.5),
+        ({"executor": "simulated", "predicted_samples_per_second": 2.0, "samples_per_second": None}, 2.0),
+        ({"executor": "simulated", "samples_per_second": 8.0}, None),
+    ],
+)
+def test_seconds_of_a_step_are_measured_or_else_predicted(tmp_path, more, seconds):
+    write_run(tmp_path / "a", samples=40, tokens=80, **more)
+    amounts = {"samples": 4.0, "tokens": 8.0}
+    assert read(RunDirectory(tmp_path / "a"), {}).per_step == (amounts | {"seconds": seconds} if seconds else amounts)

@@ -93,6 +93,13 @@ def test_runs_that_diverged_or_ended_before_count_as_infinite():
     assert table[1] == ("steps", "70 ± 0", "77.8 (1 of 2)", "70 (1 of 2)")
 
 
+def test_seed_that_diverged_once_and_completed_once_has_completed():
+    again = group("again", run(0, status="diverged"), run(0), run(1, status="diverged"))
+    assert {seed: each.status for seed, each in again.ended.items()} == {
+        (("seed", "0"),): "completed", (("seed", "1"),): "diverged",
+    }  # fmt: skip
+
+
 def test_given_target_replaces_that_of_the_baseline():
     groups = group("base", run(0, top1=0.5)), group("slow", run(0, top1=0.4))
     both = found(*groups, target={"train_loss": 52.0, "top1": 20.0})

@@ -77,3 +77,16 @@ def test_method_that_cannot_have_the_groups_is_named(tmp_path):
         prepared(tmp_path, {"max_dims": 1, "momentum": 0}, method="spectrain")
     with pytest.raises(ConfigError, match=r"optimizer\.groups: maximize=true has no prediction rule"):
         prepared(tmp_path, {"max_dims": 1, "maximize": True}, method="pipeoptim")
+
+
+def test_momentum_and_delays_of_stages_are_noted(tmp_path):
+    optimizer = {"lr_by_delay": 9, "momentum_by_stage": [0.5, 0.9]}
+    assert prepared(tmp_path, method="pipedream", optimizer=optimizer).notes[:2] == [
+        "optimizer.lr_by_delay=9: no delay above 1",
+        "optimizer.momentum_by_stage=[0.5, 0.9]: momentum from 0.7 on stage 0 to 0.5 on stage 1",
+    ]
+
+
+def test_momentum_of_stages_without_a_momentum_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"momentum_by_stage=.*torch\.optim\.SGD with momentum=0 has no momentum"):
+        prepared(tmp_path, optimizer={"momentum": 0.0, "momentum_by_stage": [0.5, 0.9]})

@@ -1,0 +1,208 @@
+"""The page of slowdowns: how many more steps a deeper pipeline needs to a loss, by method and optimizer."""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from papers.results import STEPS_TO_LOSS
+from papers.targets import FULL, SMALL
+from pipetrain.report.seed_statistics import Interval, Values, ratio, verdict
+from pipetrain.report.steps_to_loss import slowdown
+from pipetrain.report.style import figure
+from pipetrain.report.sweep.lines import End, label_ends, line_styles
+from pipetrain.report.sweep.slowdown import ratio_cell
+from pipetrain.report.text_table import markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "slowdown"
+FIGURE = f"{NAME}.png"
+LINES = {
+    ("adamw", "pipedream"): "AdamW",
+    ("lr_by_delay", "pipedream"): "AdamW, rates by delay",
+    ("error_feedback", "pipedream"): "AdamW, error feedback",
+    ("adamw", "pipeoptim"): "AdamW, pipeoptim",
+    ("adamw", "lwp"): "AdamW, lwp",
+    ("paci", "naive_async"): "AdamW, PACI",
+    ("nadam", "pipedream"): "NAdam",
+    ("muon", "pipedream"): "Muon",
+    ("soap", "pipedream"): "SOAP",
+}
+"""(preset, method) -> name of the line."""
+_CONTROL = "AdamW"
+"""The line that others are compared with: stashed weights and nothing else."""
+_TALLEST = 1 / min(STEPS_TO_LOSS.values())
+_MADE = "<!-- made by `python -m papers pages slowdown`; edits are lost -->"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method with an optimizer.
+
+    Attributes:
+        name: of it.
+        steps: column of `STEPS_TO_LOSS` -> number of stages -> steps to the loss by seed; infinite if a run diverged,
+            or ended before.
+    """
+
+    name: str
+    steps: Mapping[str, Mapping[int, Values]]
+
+    def slowdown(self, column: str, stages: int) -> Interval | None:
+        """Steps with so many stages over those with one, which has the same optimizer; None if not measured."""
+        found = self.steps[column]
+        if not found.keys() >= {1, stages} or found[1].keys() != found[stages].keys():
+            return None
+        return slowdown(found[stages], found[1])
+
+    @property
+    def depths(self) -> list[int]:
+        """Numbers of stages that were measured, ascending."""
+        return sorted({stages for found in self.steps.values() for stages in found})
+
+
+def lines_of(results: Path) -> tuple[str, list[Line]]:
+    """The scale of the stored results, and their lines."""
+    for scale in (FULL, SMALL):
+        rows = {preset: _rows(results / NAME / preset / scale / "runs.csv") for preset, _ in LINES}
+        found = [
+            Line(name, _steps(own))
+            for (preset, method), name in LINES.items()
+            if (own := [row for row in rows[preset] if row["method"] == method])
+        ]
+        if found:
+            return scale, found
+    return SMALL, []
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["status"] in ("completed", "diverged")]
+
+
+def _steps(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[int, Values]]:
+    found: dict[str, dict[int, dict[str, float]]] = {column: {} for column in STEPS_TO_LOSS}
+    for row in rows:
+        for column, by_stages in found.items():
+            steps = row.get(column)
+            by_stages.setdefault(int(row["partition.stages"]), {})[row["seed"]] = float(steps) if steps else math.inf
+    return {column: dict(by_stages) for column, by_stages in found.items()}
+
+
+def draw(path: Path, lines: Sequence[Line]) -> None:
+    """Draws the slowdowns to both losses against the number of stages; infinite ones at the upper edge."""
+    depths = sorted({stages for line in lines for stages in line.depths})
+    with figure(path, (4.6, 5.6), 4.2) as panels:
+        for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=True):
+            ends = _draw_lines(panel, lines, column, 1 / share)
+            panel.set_title(f"to the loss after {share:.0%} of the steps")
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(depths, [str(stages) for stages in depths])
+            panel.minorticks_off()
+            panel.set_xlabel("stages D")
+        panels[0].set_ylabel("steps over those of D = 1 (▲: not reached)")
+        label_ends(panels[-1], ends)
+
+
+def _draw_lines(panel: "Axes", lines: Sequence[Line], column: str, top: float) -> list[End]:
+    ends = []
+    looks = line_styles([NAME] * len(lines))
+    for line, look in zip(lines, looks, strict=True):
+        found = {stages: interval for stages in line.depths if (interval := line.slowdown(column, stages))}
+        middles = {stages: min(interval.middle, top) for stages, interval in found.items()}
+        lost = [stages for stages, interval in found.items() if math.isinf(interval.middle)]
+        panel.plot([*middles], [*middles.values()], color=look.color, linestyle=look.dashes, marker="o", markersize=3)
+        panel.plot(lost, [top] * len(lost), color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
+        for stages, interval in found.items():
+            if 0 < interval.low < interval.high < math.inf:
+                panel.vlines(stages, interval.low, min(interval.high, top), color=look.color, linewidth=0.8, alpha=0.5)
+        if middles:
+            ends.append(End(max(middles), middles[max(middles)], line.name, look.color))
+    panel.set_ylim(min(panel.get_ylim()[0], 0.95), 1.02 * top)
+    return ends
+
+
+def page(scale: str, lines: Sequence[Line]) -> str:
+    """Text of the page."""
+    tables = (block for column in STEPS_TO_LOSS for block in _table(column, lines))
+    return "\n\n".join([*_head(scale, lines), *tables]) + "\n"
+
+
+def _head(scale: str, lines: Sequence[Line]) -> Iterator[str]:
+    yield "# Slowdown by depth"
+    yield _MADE
+    yield "\n\n".join(_ABOUT)
+    if not lines:
+        yield "Nothing has been measured yet."
+        return
+    yield f"Measured at {'the small scale' if scale == SMALL else 'full scale'}:"
+    yield "\n".join(f"- {text}" for text in _sentences(lines))
+    yield f"![Steps to a loss over those of one stage, against the number of stages](images/{FIGURE})"
+
+
+_ABOUT = (
+    "How many more steps does an asynchronous pipeline need to the same loss, the deeper it is? This page trains a "
+    "`gpt` of 16 blocks in simulated pipelines with fine-grained stages, all of which hold weights. The recipe is that "
+    "of recent papers: linear warm-up, cosine decay to a tenth, gradients clipped at 1, weight decay 0.1. At the small "
+    "scale the blocks have a width of 32, and 1,000 minibatches have 8 sequences of 64 characters of Austen's novels.",
+    "The *slowdown* is the number of steps to a training loss, over the number that one stage takes with the same "
+    "optimizer, as a geometric mean over seeds with its 95 % interval, paired by seed. The target is the loss of one "
+    "stage after 70 % or 30 % of its steps; losses are means over the last 5 % of the steps. As all runs are equally "
+    "long, slowdowns above 1.43 and 3.33 cannot be measured: such a run does not reach the target, and counts as "
+    "infinite. One stage reaches another target with each optimizer, so compare slowdowns, not steps.",
+    "The learning rate of each optimizer is the best of 0.003, 0.01 and 0.03 (Muon: 0.006, 0.02 and 0.06) for one "
+    "stage with seed 0, which is not among the reported seeds 1 to 3. All rows but PACI stash weights or predict them; "
+    "PACI updates after 4 microbatches. Error feedback has c = 1, NAdam a first β of 0.99, and rates by delay reach "
+    "their full values after 140 updates.",
+    "`make slowdown` runs what is missing, depths of 1, 8 and 32 first. `python -m papers pages slowdown` writes this "
+    "page from the stored results.",
+)
+
+
+def _sentences(lines: Sequence[Line]) -> Iterator[str]:
+    """What the intervals say of the deepest pipelines, against AdamW with stashed weights."""
+    column = min(STEPS_TO_LOSS, key=lambda name: STEPS_TO_LOSS[name])
+    control = next((line for line in lines if line.name == _CONTROL), None)
+    if control is None:
+        return
+    for stages in control.depths[1:]:
+        own = control.slowdown(column, stages)
+        said: dict[str, list[str]] = {"less": [], "more": [], "undecided": []}
+        for line in lines:
+            if line is not control and own and (found := line.slowdown(column, stages)):
+                said[_compared(line, control, column, stages)].append(f"{line.name} {ratio_cell(found)}")
+        texts = [f"{_MEANINGS[kind]}: {', '.join(names)}" for kind, names in said.items() if names]
+        yield f"D = {stages}, to the earlier loss: AdamW {ratio_cell(own)}. {'; '.join(texts)}."
+
+
+_MEANINGS = {"less": "Slowed down less", "more": "slowed down more", "undecided": "undecided"}
+
+
+def _compared(line: Line, control: Line, column: str, stages: int) -> str:
+    """Whether a line is slowed down less than the control, by the interval of the ratio of both slowdowns."""
+    ours, theirs = (
+        {seed: each.steps[column][stages][seed] / each.steps[column][1][seed] for seed in each.steps[column][stages]}
+        for each in (line, control)
+    )
+    if all(map(math.isinf, theirs.values())) and all(map(math.isfinite, ours.values())):
+        return "less"
+    held = verdict(ratio(ours, theirs), high=math.nextafter(1.0, 0.0)).holds
+    return "undecided" if held is None else "less" if held else "more"
+
+
+def _table(column: str, lines: Sequence[Line]) -> Iterator[str]:
+    if not lines:
+        return
+    depths = sorted({stages for line in lines for stages in line.depths} - {1})
+    yield f"## To the loss after {STEPS_TO_LOSS[column]:.0%} of the steps"
+    rows = [
+        (line.name, *(ratio_cell(line.slowdown(column, stages)) if stages in line.depths else "" for stages in depths))
+        for line in lines
+    ]
+    yield "\n".join(markdown_table(("", *(f"D = {stages}" for stages in depths)), rows))

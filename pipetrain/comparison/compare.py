@@ -1,0 +1,189 @@
+"""`pipetrain compare`: tunes every contender, runs the seeds round by round, and writes what is known so far."""
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Never
+
+from tqdm import tqdm
+
+from pipetrain.api.surroundings import kept
+from pipetrain.comparison.contenders import Contender, contenders_of, distinguished
+from pipetrain.comparison.halving import Search, Trial, rungs_of, search
+from pipetrain.comparison.outcomes import Comparison, Outcome
+from pipetrain.comparison.page import stored_contenders, write
+from pipetrain.comparison.runs import PlannedRun, Runs
+from pipetrain.errors import ConfigError
+from pipetrain.libraries.processes import usable_cores
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
+from pipetrain.report.text_table import counted
+from pipetrain.tracking.files import new_folder
+from pipetrain.tracking.progress import counting
+from pipetrain.tracking.run_lock import locked
+
+_FIRST_TUNING_SEED = 1000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a comparison.
+
+    Attributes:
+        target: the metric, or `train_loss`, and its value whose steps are compared; None: the training loss that the
+            baseline has after 70 % of its steps.
+        baseline: the method that the others are compared with; None: the first one.
+        tune: settings to tune and their values, such as `optimizer.lr=0.01,0.03`; the learning rate always is.
+        seeds: number of reported seeds, from 0 on.
+        tuning_seeds: number of seeds of each trial, from 1000 on.
+        minutes: after which no run is started; None: no limit.
+        jobs: runs at a time; None: as many as there are cores.
+    """
+
+    target: tuple[str, float] | None = None
+    baseline: str | None = None
+    tune: Sequence[str] = ()
+    seeds: int = 5
+    tuning_seeds: int = 2
+    minutes: float | None = None
+    jobs: int | None = None
+
+
+def compare(
+    words: Sequence[str], request: Request = Request(), output: Path | None = None, config_dir: Path | None = None
+) -> Comparison:
+    """Compares the combinations of settings, and writes tables, figure and page.
+
+    Args:
+        words: settings of runs, some with several values, such as `method=gpipe,pipedream partition.stages=2,4`.
+        request: what is asked.
+        output: folder of the runs and results; finished runs that it has are not run again, and configurations that
+            it has from earlier calls are compared, too. By default a new folder.
+        config_dir: folder of choices of the user's own.
+
+    Raises:
+        ConfigError: a run cannot work, or the baseline is not compared; nothing was run or written.
+        DataError: the data set's own code failed.
+        KeyboardInterrupt: a signal; the results up to then are written.
+    """
+    began = time.monotonic()
+    earlier = [] if output is None else stored_contenders(output)
+    if request.target is not None and request.target[0] != TRAIN_LOSS:
+        words = [*words, f"checkpoint.metric={request.target[0]}"]
+    with kept():
+        named = contenders_of(words, request.tune, request.tuning_seeds, config_dir)
+        earlier = [each for each in earlier if each.key not in {new.key for new in named}]
+        every = distinguished([*named, *earlier])
+        baseline = request.baseline or named[0].method
+        if baseline not in (methods := list(dict.fromkeys(each.method for each in every))):
+            raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}")
+        jobs = request.jobs or max(1, usable_cores() // max(each.cores for each in named))
+    end_s = math.inf if request.minutes is None else began + 60 * request.minutes
+    folder = new_folder(Path("comparison")) if output is None else output
+    with locked(folder):
+        work = _Work(every, every[: len(named)], Runs(folder / "runs", jobs, end_s), request, baseline)
+        try:
+            work.carry_out(folder)
+        except KeyboardInterrupt:
+            tqdm.write(f"the runs that have ended are in {folder}; the same command with -o {folder} goes on")
+            raise
+        finally:
+            found = work.comparison(folder)
+            write(found)
+    return found
+
+
+@dataclass
+class _Work:
+    """The runs of a comparison that is going on, of which only the `named` contenders are run."""
+
+    contenders: Sequence[Contender]
+    named: Sequence[Contender]
+    runs: Runs
+    request: Request
+    baseline: str
+
+    def carry_out(self, output: Path) -> None:
+        """Tunes, then runs one seed of every contender after the other, and writes the results after each."""
+        with counting("comparing", 0) as bar:
+            while trials := [each for contender in self.named for each in self._trials(contender)]:
+                if not self._round(bar, "tuning", sorted(trials, key=lambda each: each.steps)):
+                    return
+            tuned = {contender.name: self.search(contender) for contender in self.named}
+            for seed in range(self.request.seeds):
+                before = self.runs.started
+                runs = [run for each in self.named for run in self._reported(each, tuned[each.name], [seed])]
+                if not self._round(bar, f"seed {seed}", runs):
+                    return
+                if self.runs.started > before and seed + 1 < self.request.seeds:
+                    write(found := self.comparison(output))
+                    tqdm.write(found.head)
+
+    def _trials(self, contender: Contender) -> list[PlannedRun]:
+        return [run for trial in self.search(contender).trials for run in self._of_trial(contender, trial)]
+
+    def _round(self, bar: "tqdm[Never]", what: str, planned: Sequence[PlannedRun]) -> bool:
+        """Carries out runs; returns False if the time was over before."""
+        missing = [each for each in planned if self.runs.result(each) is None]
+        if not missing:
+            return True
+        bar.set_description(f"{what}, {counted(len(missing), 'run', 'runs')}")
+        bar.total = bar.n + self._steps_left()
+        bar.refresh()
+        done = self.runs.carry_out(missing, lambda run: bar.update(run.steps))
+        statuses = [result.status for each in missing if (result := self.runs.result(each))]
+        lost = [f"{n} {status}" for status in ("diverged", "failed") if (n := statuses.count(status))]
+        tqdm.write(", ".join([f"{what}: {counted(len(statuses), 'run', 'runs')}", *lost]))
+        return done
+
+    def _steps_left(self) -> int:
+        """Steps of all runs to come; further values of a grid that is extended are not foreseen."""
+        left = 0
+        for contender in self.named:
+            tuning, rungs = self.search(contender), self._rungs(contender)
+            if tuning.trials:
+                current, rivals = tuning.trials[0][1], len(tuning.rivals)
+                left += contender.tuning_seeds * len(tuning.trials) * current
+                for number, steps in enumerate((each for each in rungs if each > current), 1):
+                    left += contender.tuning_seeds * steps * math.ceil(rivals / 2**number)
+            ended = self._ended_of(self._reported(contender, tuning, range(self.request.seeds)))
+            left += (self.request.seeds - len(ended)) * contender.steps
+        return left
+
+    def _rungs(self, contender: Contender) -> list[int]:
+        # phases have lengths of their own, which a shorter run may not have room for
+        return [contender.steps] if contender.phases > 1 else rungs_of(contender.axes, contender.steps)
+
+    def search(self, contender: Contender) -> Search:
+        """The state of a contender's tuning."""
+
+        def loss_of(trial: Trial) -> float | None:
+            runs = self._ended_of(self._of_trial(contender, trial))
+            losses = [contender.loss_of(run) for _, run in runs]
+            return sum(losses) / len(losses) if len(losses) == contender.tuning_seeds else None
+
+        return search(contender.axes, self._rungs(contender), loss_of)
+
+    def _of_trial(self, contender: Contender, trial: Trial) -> list[PlannedRun]:
+        first = max(_FIRST_TUNING_SEED, self.request.seeds)  # none is reported
+        seeds = range(first, first + contender.tuning_seeds)
+        return [PlannedRun(contender, trial[0], seed, trial[1], tunes=True) for seed in seeds]
+
+    def _reported(self, contender: Contender, tuning: Search, seeds: Iterable[int]) -> list[PlannedRun]:
+        if tuning.best is None:
+            return []
+        return [PlannedRun(contender, tuning.best, seed, contender.steps, tunes=False) for seed in seeds]
+
+    def _ended_of(self, every: Iterable[PlannedRun]) -> list[tuple[PlannedRun, ComparedRun]]:
+        return [(planned, run) for planned in every if (run := self.runs.result(planned)) is not None]
+
+    def comparison(self, folder: Path) -> Comparison:
+        """The results so far."""
+        outcomes = []
+        for contender in self.contenders:
+            tuning = self.search(contender)
+            trials = [run for trial in tuning.losses for run in self._of_trial(contender, trial)]
+            reported = self._reported(contender, tuning, range(self.request.seeds))
+            outcomes.append(Outcome(contender, tuning, self._ended_of(trials), self._ended_of(reported)))
+        return Comparison(folder, outcomes, self.baseline, self.request.target, self.request.seeds)

@@ -1,0 +1,160 @@
+"""Successive halving (Jamieson & Talwalkar 2016, algorithm 1): which settings to try next, by the losses so far."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Candidate = tuple[str, ...]
+"""Tuned settings as words of the command line, such as `("optimizer.lr=0.01",)`: a value of each axis."""
+Trial = tuple[Candidate, int]
+"""A candidate, and the steps that it is trained for."""
+
+FACTOR = 3.0
+"""Ratio of neighboring learning rates of a grid that was not given."""
+_MOST_MORE = 6
+"""Values at most by which an axis is extended."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting that is tuned.
+
+    Attributes:
+        values: as the command line takes them.
+        extends: True to try further values while the best one is the lowest or highest; they are then numbers.
+    """
+
+    setting: str
+    values: tuple[str, ...]
+    extends: bool = False
+
+    @classmethod
+    def around(cls, setting: str, value: float) -> "Axis":
+        """Three values around one that is configured, and more if the best lies at the end."""
+        return cls(setting, tuple(_text(value * FACTOR**power) for power in (-1, 0, 1)), extends=True)
+
+
+@dataclass(frozen=True)
+class Search:
+    """State of a search.
+
+    Attributes:
+        trials: to run next; empty if the search has ended.
+        best: the chosen candidate of a search that has ended; None if all diverged.
+        rivals: the candidates that are left.
+        losses: of the trials that have led here.
+    """
+
+    trials: Sequence[Trial] = ()
+    best: Candidate | None = None
+    rivals: Sequence[Candidate] = ()
+    losses: Mapping[Trial, float] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """True if there is nothing left to try."""
+        return not self.trials
+
+    @property
+    def at_end(self) -> list[str]:
+        """The words of the best candidate whose numbers are the lowest or highest of three or more that were tried."""
+        found = []
+        for index, word in enumerate(self.best or ()):
+            values = {value for each, _ in self.losses if (value := _number(each[index])) is not None}
+            if len(values) > 2 and _number(word) in (min(values), max(values)):
+                found.append(word)
+        return found
+
+
+def rungs_of(axes: Sequence[Axis], steps: int) -> list[int]:
+    """Steps of each round: the last one has all `steps`, and each earlier one half of the next."""
+    count = math.prod(len(axis.values) for axis in axes)
+    rounds = max(1, math.ceil(math.log2(count)))
+    return sorted({max(1, steps >> number) for number in range(rounds)})
+
+
+def search(axes: Sequence[Axis], rungs: Sequence[int], loss_of: Callable[[Trial], float | None]) -> Search:
+    """What the trials so far lead to: the same losses lead to the same trials, so that a search can be continued.
+
+    Of each round the better half goes on to the next, which trains longer; if all of them diverge there, the others
+    follow. While the best candidate of a round lies at the end of an axis that extends, the next value is tried, too.
+
+    Args:
+        axes: the settings, and the values to begin with.
+        rungs: steps of each round, ascending.
+        loss_of: the loss of a trial, infinite if it diverged; None if it has not run.
+    """
+    rivals = list(itertools.product(*([f"{axis.setting}={value}" for value in axis.values] for axis in axes)))
+    if len(rivals) == 1 and not any(axis.extends for axis in axes):
+        return Search(best=rivals[0], rivals=rivals)
+    losses: dict[Trial, float] = {}
+
+    def missing(steps: int) -> list[Trial]:
+        for rival in rivals:
+            if (loss := loss_of((rival, steps))) is not None:
+                losses[rival, steps] = loss
+        return [(rival, steps) for rival in rivals if (rival, steps) not in losses]
+
+    others: list[Candidate] = []
+    for steps in rungs:
+        if trials := missing(steps):
+            return Search(trials, rivals=rivals, losses=losses)
+        while (further := _further(axes, rivals, others, losses, steps)) is not None:
+            rivals.append(further)
+            if trials := missing(steps):
+                return Search(trials, rivals=rivals, losses=losses)
+        ranked = sorted(rivals, key=lambda rival: losses[rival, steps])  # equal ones in their order
+        ranked = [rival for rival in ranked if losses[rival, steps] < math.inf]
+        half = math.ceil(len(rivals) / 2)
+        rivals, others = ranked[:half], ranked[half:]
+        if len(rivals) < 2 and not others:
+            break
+    return Search(best=rivals[0] if rivals else None, rivals=rivals, losses=losses)
+
+
+def _further(
+    axes: Sequence[Axis],
+    rivals: Sequence[Candidate],
+    others: Sequence[Candidate],
+    losses: Mapping[Trial, float],
+    steps: int,
+) -> Candidate | None:
+    """Another candidate for a round that all of its own have run.
+
+    If all of these diverged, it is the best of `others`, which the last round had left out; else the one beyond the
+    best candidate, if that one has the last value that was tried of an axis.
+    """
+    if diverged := all(losses[rival, steps] == math.inf for rival in rivals):
+        if left := [other for other in others if other not in rivals]:
+            return left[0]
+        best = min(rivals, key=lambda rival: [_number(word) or 0.0 for word in rival])
+    else:
+        best = min(rivals, key=lambda rival: losses[rival, steps])
+    for index, axis in enumerate(axes):
+        values = {_number(each[index]) or 0.0 for each, _ in losses}
+        value = _number(best[index])
+        if not axis.extends or value is None or len(values) >= len(axis.values) + _MOST_MORE:
+            continue
+        ends = [(min(values), value / FACTOR)] if diverged else []
+        for end, further in ends or [(max(values), value * FACTOR), (min(values), value / FACTOR)]:
+            if value == end:
+                return (*best[:index], f"{axis.setting}={_text(further)}", *best[index + 1 :])
+    return None
+
+
+def short(word: str) -> str:
+    """`lr=0.01` of `optimizer.lr=0.01`."""
+    setting, _, value = word.partition("=")
+    return f"{setting.rpartition('.')[2]}={value}"
+
+
+def _text(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word.partition("=")[2])
+    except ValueError:
+        return None

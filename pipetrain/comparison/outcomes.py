@@ -1,0 +1,223 @@
+"""The results of a comparison: steps and predicted time to a target over seeds, slowdowns, and which contender wins."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pipetrain.comparison.contenders import Contender
+from pipetrain.comparison.halving import Search
+from pipetrain.comparison.runs import PlannedRun
+from pipetrain.report.seed_statistics import Interval, Values, difference, ratio, verdict
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
+from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.slowdown import STEPS, Slowdown, ratio_cell, slowdowns
+from pipetrain.report.text_table import counted
+
+_MORE_THAN_1 = math.nextafter(1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a contender.
+
+    Attributes:
+        tuning: the state of its search.
+        trials: the runs that tuned it and have ended.
+        reported: those of the reported seeds.
+    """
+
+    contender: Contender
+    tuning: Search
+    trials: Sequence[tuple[PlannedRun, ComparedRun]]
+    reported: Sequence[tuple[PlannedRun, ComparedRun]]
+
+    @property
+    def group(self) -> SweepGroup:
+        """The reported runs."""
+        return SweepGroup(self.contender.name, [run for _, run in self.reported])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The contenders and what became of them.
+
+    Attributes:
+        folder: of its runs and files.
+        baseline: the method that others are compared with.
+        target: metric and value that were asked for, if any.
+        seeds: number of seeds that were asked for.
+    """
+
+    folder: Path
+    outcomes: Sequence[Outcome]
+    baseline: str
+    target: tuple[str, float] | None
+    seeds: int
+
+    @property
+    def metric(self) -> str:
+        """The metric of evaluations that is shown, and by which settings were chosen."""
+        return self.outcomes[0].contender.metric
+
+    @cached_property
+    def slowdown(self) -> Slowdown | None:
+        """Steps to the target, and their ratios to the baseline's; None until a run can say what the target is."""
+        groups = [each.group for each in self.outcomes]
+        completed = [number for number, group in enumerate(groups) if group.completed]
+        own = [number for number in completed if self.outcomes[number].contender.method == self.baseline]
+        if not (own or (self.target and completed)):
+            return None
+        name, asked = (self.target[0], dict([self.target])) if self.target else (TRAIN_LOSS, {})
+        found = slowdowns(groups, (own or completed)[0], asked)
+        return next((each for each in found if each.name == name), None)
+
+    @property
+    def goal(self) -> str:
+        """The target in words."""
+        return "the target" if self.slowdown is None else self.slowdown.goal
+
+    def steps(self, outcome: Outcome) -> Values:
+        """Steps to the target by seed; infinite where a run did not reach it."""
+        row = self.slowdown.rows[self.outcomes.index(outcome)] if self.slowdown else None
+        return row.amounts[STEPS] if row else {}
+
+    def seconds(self, outcome: Outcome) -> Values:
+        """The predicted time of these steps; empty if the pipeline cannot be predicted."""
+        predicted = {seed: outcome.contender.costs.seconds(steps) for seed, steps in self.steps(outcome).items()}
+        return {seed: seconds for seed, seconds in predicted.items() if seconds is not None}
+
+    def over_baseline(self, outcome: Outcome) -> Interval | None:
+        """The ratio of steps to the baseline's; None of the baseline itself, or if it has no completed run."""
+        found = self.slowdown
+        own = next((each for each in self.outcomes if found and each.contender.name == found.baseline), None)
+        if found is None or own is None or own is outcome or own.contender.method != self.baseline:
+            return None
+        row = found.rows[self.outcomes.index(outcome)]
+        return row.over_baseline.get(STEPS) if row else None
+
+    @property
+    def timed(self) -> bool:
+        """True if the time of every pipeline is predicted."""
+        return all(each.contender.costs.step_s for each in self.outcomes)
+
+    def efforts(self, outcome: Outcome) -> Values:
+        """By seed, the time to the target, or the steps if the time of some pipeline is not predicted."""
+        return self.seconds(outcome) if self.timed else self.steps(outcome)
+
+    @cached_property
+    def ranked(self) -> list[Outcome]:
+        """The fastest first; those that reach the target with more of their seeds before the others."""
+
+        def rank(outcome: Outcome) -> tuple[float, float]:
+            values = list(self.efforts(outcome).values())
+            known = [value for value in values if math.isfinite(value)]
+            return (-len(known) / len(values), statistics.geometric_mean(known)) if known else (0.0, math.inf)
+
+        return sorted(self.outcomes, key=rank)
+
+    @cached_property
+    def head(self) -> str:
+        """One sentence: the fastest contender, its margin over the next, and whether the runs support it."""
+        if self.slowdown is None:
+            return f"No run of {self.baseline}, which the others are compared with, has completed."
+        efforts = self.efforts(self.ranked[0])
+        best = [each.contender.name for each in self.ranked if self.efforts(each) == efforts]
+        others = self.ranked[len(best) :]
+        known = [value for value in efforts.values() if math.isfinite(value)]
+        if not known:
+            return f"No configuration has reached {self.goal}."
+        mean = statistics.geometric_mean(known)
+        amount = f"{duration(mean)}, predicted," if self.timed else f"{mean:,.0f} steps"
+        first = f"{' and '.join(best)} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}"
+        first += _of_all(efforts)
+        margin = _ratio(self.efforts(others[0]), efforts) if others else None
+        if margin is None or margin.infinite[0] == margin.seeds:
+            return f"{first}; no other configuration has reached it."
+        longer = f"takes {ratio_cell(margin)} times as long"
+        if margin.infinite[0]:
+            longer = f"has reached it{_of_all(self.efforts(others[0]))}"
+        return f"{first}; {others[0].contender.name} {longer}: {_support(margin)}."
+
+    @property
+    def missing(self) -> list[str]:
+        """Lines on what has not run, or came to nothing."""
+        lines = []
+        for outcome in self.outcomes:
+            name, runs = outcome.contender.name, len(outcome.reported)
+            if not outcome.tuning.ended:
+                lines.append(f"{name}: tuning is not finished")
+            elif outcome.tuning.best is None:
+                lines.append(f"{name}: every setting that was tried diverged or failed")
+            elif runs < self.seeds:
+                lines.append(f"{name}: {self.seeds - runs} of {self.seeds} seeds have not run")
+        return lines
+
+    @property
+    def lost(self) -> list[str]:
+        """A line for each reported run that diverged or failed, and for each contender on those that tuned it."""
+        lines = []
+        for outcome in self.outcomes:
+            name = outcome.contender.name
+            for status in ("diverged", "failed"):
+                found = [(each, run) for each, run in outcome.trials if run.status == status]
+                if found:
+                    of_all = f"{len(found)} of {len(outcome.trials)} trials {status}"
+                    settings = dict.fromkeys(" ".join(each.candidate) for each, _ in found)
+                    why = f": {found[0][1].reason}" if status == "failed" else ""
+                    lines.append(f"{name}: {of_all}, with {', '.join(settings)}{why}")
+            for planned, run in outcome.reported:
+                if run.status != "completed":
+                    lines.append(f"{name}, seed {planned.seed}: {run.reason or run.status}")
+        return lines
+
+
+def _ratio(ours: Values, theirs: Values) -> Interval | None:
+    """The ratio over the seeds that both have; None if there are none."""
+    common = sorted(ours.keys() & theirs.keys(), key=str)
+    if not common:
+        return None
+    return ratio({seed: ours[seed] for seed in common}, {seed: theirs[seed] for seed in common})
+
+
+def _of_all(efforts: Values) -> str:
+    """With how many seeds the goal was reached, if not with all."""
+    reached = sum(map(math.isfinite, efforts.values()))
+    return "" if reached == len(efforts) else f" with {reached} of {len(efforts)} seeds"
+
+
+def _support(margin: Interval) -> str:
+    """Whether the runs support that the second takes longer."""
+    judged, seeds = verdict(margin, low=_MORE_THAN_1), counted(margin.seeds, "seed", "seeds")
+    if judged.holds:
+        return f"the ranking holds over {seeds}"
+    more = f", about {judged.seeds - margin.seeds:,} more would decide" if judged.seeds else ""
+    return f"undecided after {seeds}{more}"
+
+
+def mean_of(values: Values) -> Interval | None:
+    """The mean with its interval; None of no values."""
+    return difference(values, dict.fromkeys(values, 0.0)) if values else None
+
+
+def geometric_mean_of(values: Values) -> Interval | None:
+    """The same of values above 0, as that of ratios is; infinite if one is infinite."""
+    return ratio(values, dict.fromkeys(values, 1.0)) if values else None
+
+
+def shown(mean: Interval | None, text: Callable[[float], str]) -> str:
+    """A mean with its interval if it has one; if some values are infinite, how many are not."""
+    if mean is None:
+        return "-"
+    if mean.infinite[0]:
+        return f"reached by {mean.seeds - mean.infinite[0]} of {mean.seeds}"
+    return text(mean.middle) + (f" ({text(mean.low)} to {text(mean.high)})" if mean.seeds > 1 else "")
+
+
+def duration(seconds: float) -> str:
+    """A time as text."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

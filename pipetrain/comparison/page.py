@@ -1,0 +1,267 @@
+"""A comparison as text, CSV, JSON, a figure and a page: written after every round of seeds, each file whole."""
+
+import csv
+import io
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from pipetrain.comparison.contenders import Contender
+from pipetrain.comparison.halving import short
+from pipetrain.comparison.outcomes import Comparison, Outcome, duration, geometric_mean_of, mean_of, shown
+from pipetrain.comparison.runs import PlannedRun
+from pipetrain.errors import ConfigError, one_line
+from pipetrain.planner.json_reader import from_json
+from pipetrain.report.seed_statistics import Interval, Values
+from pipetrain.report.steps_to_loss import SHARE
+from pipetrain.report.style import GRAY, figure
+from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.lines import End, label_ends, line_styles
+from pipetrain.report.sweep.slowdown import ratio_cell
+from pipetrain.report.sweep.sweep_tables import WIDTH
+from pipetrain.report.text_table import counted, size_of, text_table, unit_of
+from pipetrain.tracking import strict_json
+from pipetrain.tracking.files import write_whole
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+_JSON = "comparison.json"
+FILES = ("comparison.txt", "comparison.html", _JSON, "comparison.csv", "runs.csv", "pareto.png", "pareto.svg")
+_MEASURED, _PREDICTED = (0, 1, 2, 3, 4, 5), (0, 6, 7, 8)
+"""Columns of the two tables for the terminal."""
+_INTERVALS = (
+    "means over seeds, of steps and times the geometric ones, in parentheses their 95 % intervals (t and bootstrap, "
+    "paired by seed in ratios); the predicted time of a step has none"
+)
+
+
+def write(found: Comparison) -> None:
+    """Writes the files of a comparison into its folder."""
+    drawn = io.StringIO()
+    draw(drawn, found)
+    texts = {
+        "pareto.svg": drawn.getvalue(),
+        "comparison.txt": text(found) + "\n",
+        "comparison.html": page(found, drawn.getvalue()),
+        _JSON: strict_json.dumps(as_json(found), indent=1) + "\n",
+        "comparison.csv": _csv(list(_rows(found))),
+        "runs.csv": _csv([_run_row(*each) for each in _every_run(found)]),
+    }
+    for name, content in texts.items():
+        write_whole(found.folder / name, content)
+    draw(found.folder / "pareto.png", found)
+
+
+def stored_contenders(folder: Path) -> list[Contender]:
+    """The contenders of a comparison that was written into a folder earlier; none if there is none.
+
+    Raises:
+        ConfigError: its file is damaged.
+    """
+    file = folder / _JSON
+    if not file.is_file():
+        return []
+    try:
+        content = strict_json.loads(file.read_text(encoding="utf-8"))
+        found: tuple[Contender, ...] = from_json(tuple[Contender, ...], content["contenders"], "contenders")
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        raise ConfigError(f"{file}: damaged: {one_line(error)}; move it away, or name another folder") from error
+    return list(found)
+
+
+def text(found: Comparison) -> str:
+    """The sentence, the tables and the notes for the terminal."""
+    heads, rows = _table(found)
+    parts = []
+    for columns in (_MEASURED, _PREDICTED):
+        part = [[row[column] for column in columns] for row in (heads, *rows)]
+        parts += ["", *text_table(part[0], part[1:], "<" + ">" * (len(columns) - 1))]
+    wrapped = (line for note in notes(found) for line in textwrap.wrap(note, WIDTH, subsequent_indent="  "))
+    return "\n".join([found.head, *parts, "", *wrapped])
+
+
+def notes(found: Comparison) -> list[str]:
+    """What the table means, what is missing, and what diverged or failed."""
+    lines = [_INTERVALS]
+    if found.slowdown is not None and found.slowdown.share is not None:
+        whose = f"the mean of {found.slowdown.baseline} after {SHARE:.0%} of its steps"
+        lines.append(f"the target is {found.goal}, {whose}; --target sets another")
+    if found.slowdown is not None and found.slowdown.width:
+        lines.append(f"training losses are means over {found.slowdown.width:.3g} steps")
+    ends = [f"{' '.join(each.tuning.at_end)} of {each.contender.name}" for each in found.outcomes if each.tuning.at_end]
+    if ends:
+        lines.append(f"the last value of those tried, beyond which there may be a better one: {'; '.join(ends)}")
+    costs = dict.fromkeys(note for each in found.outcomes for note in each.contender.costs.notes)
+    missing = [f"missing: {line}" for line in found.missing]
+    return [*lines, *(f"prediction: {note}" for note in costs), *missing, *found.lost]
+
+
+def _table(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The heads of the columns, and a row for each contender, the fastest first."""
+    heads = ["", "tuned", f"steps to {found.goal}", f"over {found.baseline}", f"final {found.metric}", "seeds"]
+    heads += [f"time to {found.goal}", "ms/step", "largest stage"]
+    return heads, [_cells(found, outcome) for outcome in found.ranked]
+
+
+def _cells(found: Comparison, outcome: Outcome) -> list[str]:
+    costs, best = outcome.contender.costs, outcome.tuning.best
+    step_s = costs.seconds(outcome.contender.steps)
+    lost = len(outcome.reported) - len(outcome.group.completed)
+    return [
+        outcome.contender.name,
+        " ".join(map(short, best or ())) or "-",
+        shown(geometric_mean_of(found.steps(outcome)), "{:,.0f}".format),
+        ratio_cell(found.over_baseline(outcome)),
+        shown(mean_of(outcome.group.by_seed(found.metric)), "{:.4g}".format),
+        f"{len(outcome.reported)}" + (f", {lost} lost" if lost else ""),
+        shown(geometric_mean_of(found.seconds(outcome)), duration),
+        "-" if step_s is None else f"{1000 * step_s / outcome.contender.steps:.3g}",
+        "-" if costs.memory_bytes is None else size_of(costs.memory_bytes),
+    ]
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """All numbers."""
+    return {
+        "head": found.head,
+        "target": {found.slowdown.name: found.slowdown.target} if found.slowdown else None,
+        "baseline": found.baseline,
+        "configurations": list(_rows(found)),
+        "missing": found.missing,
+        "lost": found.lost,
+        "contenders": [asdict(each.contender) for each in found.outcomes],
+        "runs": [_run_row(*each) for each in _every_run(found)],
+    }
+
+
+def _rows(found: Comparison) -> Iterator[dict[str, Any]]:
+    """The numbers of each contender; those of means and ratios with the ends of their intervals."""
+    for outcome in found.ranked:
+        contender, steps = outcome.contender, found.steps(outcome)
+        seconds_all = contender.costs.seconds(contender.steps)
+        yield {
+            "configuration": contender.name,
+            "method": contender.method,
+            **contender.differing,
+            "tuned": " ".join(outcome.tuning.best or ()),
+            "seeds": len(outcome.reported),
+            "reached": sum(map(math.isfinite, steps.values())),
+            **_numbers("steps_to_target", geometric_mean_of(steps)),
+            **_numbers("slowdown", found.over_baseline(outcome)),
+            "seconds_per_step": None if seconds_all is None else seconds_all / contender.steps,
+            **_numbers("seconds_to_target", geometric_mean_of(found.seconds(outcome))),
+            "memory_bytes": contender.costs.memory_bytes,
+            **_numbers(f"final_{found.metric}", mean_of(outcome.group.by_seed(found.metric))),
+        }
+
+
+def _numbers(name: str, interval: Interval | None) -> dict[str, float | None]:
+    values = (None,) * 3 if interval is None else (interval.middle, interval.low, interval.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
+
+
+def _every_run(found: Comparison) -> Iterator[tuple[PlannedRun, ComparedRun]]:
+    for outcome in found.outcomes:
+        yield from outcome.trials
+        yield from outcome.reported
+
+
+def _run_row(planned: PlannedRun, run: ComparedRun) -> dict[str, Any]:
+    finals = {f"final_{name}": value for name, value in run.final.items()}
+    return {
+        "configuration": planned.contender.name,
+        **planned.contender.differing,
+        "purpose": "tuning" if planned.tunes else "reported",
+        "tuned": " ".join(planned.candidate),
+        "seed": planned.seed,
+        "steps": planned.steps,
+        "status": run.status,
+        "reason": run.reason,
+        "wall_s": run.numbers.get("wall_s"),
+        "folder": run.path.name,
+        **finals,
+    }
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def page(found: Comparison, figure: str) -> str:
+    """The document: the sentence, the table, the figure as an SVG element, and the settings that were tried."""
+    parts = {
+        "TITLE": escape(found.folder.resolve().name),
+        "HEAD": escape(found.head),
+        "TABLE": _html_table(*_table(found)),
+        "NOTES": "\n".join(f"<p>{escape(line)}</p>" for line in notes(found)),
+        "FIGURE": figure,
+        "TRIALS": _html_table(*_trials(found)),
+    }
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
+
+
+def _trials(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """A row for each candidate, a column for each length of its runs; the chosen one is marked."""
+    lengths = sorted({steps for each in found.outcomes for _, steps in each.tuning.losses})
+    rows = []
+    for outcome in found.outcomes:
+        contender, losses = outcome.contender, outcome.tuning.losses
+        sign = 1 if contender.metric in contender.lower else -1
+        for candidate in dict.fromkeys(each for each, _ in losses):
+            cells = ["" if (loss := losses.get((candidate, n))) is None else _loss(sign * loss) for n in lengths]
+            mark = "chosen" if candidate == outcome.tuning.best else ""
+            rows.append([contender.name, " ".join(candidate), *cells, mark])
+    return ["", "tried", *(f"{found.metric}, {counted(n, 'step', 'steps')}" for n in lengths), ""], rows
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "diverged"
+
+
+def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
+    body = ("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return "\n".join([f"<table><thead><tr>{head}</tr></thead>", "<tbody>", *body, "</tbody></table>"])
+
+
+def draw(file: Path | io.StringIO, found: Comparison) -> None:
+    """Draws the time to the goal against the memory of the largest stage, and a line through the Pareto front."""
+    known = [(each, values) for each in found.ranked if (values := _finite(found.efforts(each)))]
+    known = [(each, values) for each, values in known if each.contender.costs.memory_bytes is not None]
+    unit, size = unit_of(max((each.contender.costs.memory_bytes or 0 for each, _ in known), default=0))
+    styles = line_styles([each.contender.method for each, _ in known])
+    points, ends = [], []
+    with figure(file, (8.4,), height=4.4) as (panel,):
+        for (each, values), style in zip(known, styles, strict=True):
+            interval, x = geometric_mean_of(values), (each.contender.costs.memory_bytes or 0) / size
+            assert interval is not None
+            y, whole = interval.middle, len(values) == len(each.reported)
+            if interval.seeds > 1:
+                panel.plot([x, x], [interval.low, interval.high], color=style.color, lw=1.2, alpha=0.6)
+            panel.plot(x, y, "o", color=style.color, markersize=6, markerfacecolor=style.color if whole else "white")
+            ends.append(End(x, y, each.contender.name, style.color))
+            points += [(x, y)] if whole else []
+        front = sorted(point for point in points if not any(_dominates(other, point) for other in points))
+        panel.plot([x for x, _ in front], [y for _, y in front], color=GRAY, lw=1.0, ls="--", zorder=0)
+        what = f"seconds to {found.goal}, predicted" if found.timed else f"steps to {found.goal}"
+        panel.set(xlabel=f"{unit} on the device of the largest stage, predicted", ylabel=what)
+        panel.set_title("hollow: not reached with every seed; dashed: the Pareto front")
+        panel.set_xlim(left=0)
+        panel.set_ylim(bottom=0)
+        label_ends(panel, ends)
+
+
+def _finite(values: Values) -> Values:
+    return {seed: value for seed, value in values.items() if math.isfinite(value)}
+
+
+def _dominates(other: tuple[float, float], point: tuple[float, float]) -> bool:
+    return other != point and other[0] <= point[0] and other[1] <= point[1]

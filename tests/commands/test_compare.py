@@ -1,0 +1,66 @@
+"""`pipetrain compare` as a user runs it."""
+
+import csv
+import json
+
+import pytest
+from support import cli as command
+
+from pipetrain import cli
+
+SMALL = (
+    "model=lenet5", "method=gpipe,pipedream", "dataset.limit=96", "train.batch_size=32", "train.epochs=2",
+    "train.microbatches=2", "device=cpu", "planner.bandwidth=false", "topology.gigabytes_per_s=[1.25]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0"], "--seeds=0: a whole number of at least 1 is needed"),
+        (["--minutes", "0"], "--minutes 0: a number above 0 is needed"),
+        (["--target", "top1"], "--target top1: a metric and a number"),
+        (["--target", "bleu=3"], "checkpoint.metric=bleu"),
+        (["--baseline", "stale"], "--baseline stale: is not compared; choose from gpipe, pipedream"),
+        (["--tune", "optimizer.lr=none,1"], "optimizer.lr=none"),
+        (["partition.stages=99"], "partition.stages=99"),
+    ],
+)
+def test_wrong_words_fail_before_anything_is_written(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "comparison.txt").write_text("kept")
+    assert cli.carry_out(["compare", *SMALL, *words, "-o", "there"]) == 2
+    assert message in capsys.readouterr().err
+    assert [each.name for each in (tmp_path / "there").iterdir()] == ["comparison.txt"]
+    assert cli.carry_out(["compare", *SMALL, *words]) == 2
+    assert [each.name for each in tmp_path.iterdir()] == ["there"]
+
+
+@pytest.mark.slow
+def test_comparison_is_made_and_continued_with_another_method(tmp_path):
+    shared = (*SMALL[2:], "--tune", "optimizer.lr=0.05,1e+30", "--seeds", "2", "--tuning-seeds", "1", "-o", "out")
+    done = command.pipetrain("compare", *SMALL[:2], *shared, cwd=tmp_path, timeout=280)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "tuning: 4 runs, 2 diverged"
+    assert [line for line in lines if line.startswith("seed ")] == ["seed 0: 2 runs", "seed 1: 2 runs"]
+    assert "pipedream: 1 of 2 trials diverged, with optimizer.lr=1e+30" in lines
+
+    out = tmp_path / "out"
+    found = json.loads((out / "comparison.json").read_text())
+    assert {row["configuration"] for row in found["configurations"]} == {"gpipe", "pipedream"}
+    assert all(row["tuned"] == "optimizer.lr=0.05" for row in found["configurations"])
+    runs = list(csv.DictReader((out / "runs.csv").open()))
+    assert [run["purpose"] for run in runs].count("reported") == 4
+
+    times = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
+    assert len(times) == 8
+    more = command.pipetrain(
+        "compare", SMALL[0], "method=naive_async", "--baseline", "gpipe", *shared, cwd=tmp_path, timeout=280
+    )
+    assert more.returncode == 0, more.stderr
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    found = json.loads((out / "comparison.json").read_text())
+    assert {row["configuration"] for row in found["configurations"]} == {"gpipe", "pipedream", "naive_async"}
+    assert found["missing"] == []

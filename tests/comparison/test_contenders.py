@@ -1,0 +1,70 @@
+"""The configurations of a comparison, checked before any of them runs."""
+
+import pytest
+from support.made_up_runs import contender
+
+from pipetrain.comparison.contenders import contenders_of, distinguished
+
+SMALL = (
+    "model=lenet5", "dataset.limit=64", "train.batch_size=32", "train.epochs=2", "partition.stages=2",
+    "planner.bandwidth=false", "topology.gigabytes_per_s=[1.25]", "topology.cores=2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "tune", "message"),
+    [
+        (["seed=3"], [], "seed: the comparison has seeds of its own; --seeds N"),
+        (["resume=auto"], [], "resume: finished runs"),
+        (["train.target.top1=80"], [], "train.target.top1: it would end runs early; --target"),
+        (["hydra.run.dir=here"], [], "hydra.run.dir: the comparison does not use"),
+        (["optimizer.lr=0.1"], ["optimizer.lr=0.1,0.2"], "--tune optimizer.lr: is also among the settings"),
+        ([], ["optimizer.lr"], "--tune optimizer.lr: a setting and its values"),
+        ([], ["optimizer.lr=0.1,0.1"], "--tune optimizer.lr=0.1,0.1: a value is given twice"),
+        ([], ["optimizer.lr=0.1,-1"], "optimizer.lr=-1: "),
+        ([], ["optimizer.rate=0.1,1"], "optimizer.rate"),
+        (["eval.every_epochs=0"], [], "eval.every_epochs=0: no run would be evaluated"),
+        (["method=gpipe,pipedream_2bw"], [], "train.microbatches=1"),
+    ],
+)
+def test_words_that_cannot_be_compared_are_refused(words, tune, message):
+    with pytest.raises(Exception) as error:  # of Hydra, for a setting that does not exist
+        contenders_of([*SMALL, *words], tune)
+    assert message in str(error.value)
+
+
+def test_contenders_have_their_length_grid_and_costs():
+    first, second = contenders_of([*SMALL, "method=gpipe,hogwild", "train.microbatches=2"])
+    assert (first.method, second.method) == ("gpipe", "hogwild")
+    assert [axis.values for axis in first.axes] == [("0.0167", "0.05", "0.15")]
+    assert (first.steps, first.phases, first.metric) == (4, 1, "loss")
+    assert first.costs.step_s[0][0] == 4
+    assert first.costs.memory_bytes > 4 * 60_000
+    assert first.key != second.key
+
+
+def test_pipeline_that_cannot_be_predicted_says_why():
+    (only,) = contenders_of([*SMALL, "method=pipedream", "partition=finegrained"], ["optimizer.lr=0.1"])
+    assert only.costs.step_s == ()
+    assert only.costs.notes[0].startswith("not predicted: partition=finegrained")
+
+
+def test_settings_without_effect_on_results_share_their_runs():
+    words = [*SMALL[:-2], "method=pipedream", "topology.devices=2", "topology.gigabytes_per_s=[1e-4],[10]"]
+    slow, fast = contenders_of(words, ["optimizer.lr=0.1"])
+    assert slow.key == fast.key
+    assert slow.costs.step_s[0][1] > fast.costs.step_s[0][1]
+
+
+def test_names_have_the_settings_that_differ_the_method_first():
+    every = [contender(m, f"partition.stages={n}", "model=lenet5") for n in (2, 4) for m in ("gpipe", "stale")]
+    names = [each.name for each in distinguished(every)]
+    assert names == ["gpipe stages=2", "stale stages=2", "gpipe stages=4", "stale stages=4"]
+    assert [each.name for each in distinguished(every[:1])] == ["gpipe"]
+
+
+def test_names_are_whole_where_their_last_parts_are_the_same():
+    every = [contender("gpipe", "model.width=1"), contender("gpipe", "dataset.width=2")]
+    assert [each.name for each in distinguished(every)] == ["width=1", "width=2"]
+    every = [contender("gpipe", "model.width=1", "dataset.width=2"), contender("gpipe", "model.width=2")]
+    assert [each.name for each in distinguished(every)] == ["model.width=1 dataset.width=2", "width=2"]

@@ -1,0 +1,153 @@
+"""The sentence and the numbers of a comparison, by hand."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from support.made_up_runs import DIVERGED, contenders, falling
+
+from pipetrain.comparison import page
+from pipetrain.comparison.contenders import Costs
+from pipetrain.comparison.halving import Search
+from pipetrain.comparison.outcomes import Comparison, Outcome, duration
+from pipetrain.comparison.runs import PlannedRun
+from pipetrain.errors import ConfigError
+from pipetrain.report.sweep.compared_run import ComparedRun
+
+LR = "optimizer.lr=0.1"
+
+
+def outcome(contender, *runs):
+    """Of a contender, with a run of each seed."""
+    reported = []
+    for seed, facts in enumerate(runs):
+        planned = PlannedRun(contender, (LR,), seed, contender.steps, tunes=False)
+        reported.append(
+            (planned, ComparedRun(Path(planned.name), settings={"seed": seed}, numbers={"steps": 100}, **facts))
+        )
+    return Outcome(contender, Search(best=(LR,)), [], reported)
+
+
+def compared(tmp_path=Path(), target=("train_loss", 0.5), **runs):
+    every = contenders(*runs)
+    return Comparison(tmp_path, [outcome(c, *runs[c.method]) for c in every], every[0].method, target, 3)
+
+
+def steady(*slopes):
+    return [falling(slope) for slope in slopes]
+
+
+def test_ranking_that_no_seed_contradicts_holds():
+    found = compared(gpipe=steady(0.0065, 0.0066, 0.0067), pipedream=steady(0.0081, 0.0083, 0.0085))
+    assert [each.contender.method for each in found.ranked] == ["pipedream", "gpipe"]
+    assert found.head.startswith("pipedream is the fastest: 0.6")
+    assert "gpipe takes 1.2" in found.head
+    assert found.head.endswith("times as long: the ranking holds over 3 seeds.")
+
+
+def test_ranking_that_seeds_contradict_is_undecided_and_says_how_many_more():
+    found = compared(gpipe=steady(0.0070, 0.0080, 0.0075), pipedream=steady(0.0081, 0.0076, 0.0078))
+    assert "undecided after 3 seeds, about " in found.head
+    assert found.head.endswith(" more would decide.")
+
+
+def test_contender_that_reaches_the_target_with_fewer_seeds_is_ranked_behind():
+    found = compared(gpipe=steady(0.0065, 0.0066, 0.0067), pipedream=[*steady(0.02, 0.02), DIVERGED])
+    assert found.ranked[0].contender.method == "gpipe"
+    assert "pipedream has reached it with 2 of 3 seeds: undecided after 3 seeds" in found.head
+    assert found.lost == ["pipedream, seed 2: diverged: the loss of step 7 is nan"]
+
+
+def test_target_that_none_reaches_is_said():
+    assert compared(gpipe=steady(0.001)).head == "No configuration has reached training loss 0.5."
+
+
+def test_without_a_target_it_is_the_baselines_loss_after_most_of_its_steps():
+    found = compared(target=None, gpipe=steady(0.005, 0.005), pipedream=steady(0.0025, 0.0025))
+    assert found.slowdown.target == pytest.approx(1 - 0.005 * (70 - 2), abs=1e-9)  # the mean of 5 steps
+    assert "pipedream" not in found.head.partition(";")[0]
+    assert found.over_baseline(found.outcomes[0]) is None
+
+
+def test_slowdown_is_the_ratio_of_steps_to_the_baseline():
+    found = compared(gpipe=steady(0.016, 0.018, 0.02), pipedream=steady(0.008, 0.009, 0.01))
+    slow = found.over_baseline(found.outcomes[1])
+    steps = [found.steps(each) for each in found.outcomes]
+    assert slow.middle == pytest.approx(math.prod(steps[1][s] / steps[0][s] for s in steps[0]) ** (1 / 3))
+    assert 1.9 < slow.low <= slow.middle <= slow.high < 2.1
+
+
+def test_slowdown_needs_a_completed_run_of_the_baseline_the_steps_do_not():
+    found = compared(gpipe=[DIVERGED], pipedream=steady(0.01))
+    assert found.over_baseline(found.outcomes[1]) is None
+    assert list(found.steps(found.outcomes[1]).values()) == [pytest.approx(52)]
+
+
+def test_time_to_the_target_sums_over_phases():
+    costs = Costs(((10, 1.0), (30, 2.0)))
+    assert [costs.seconds(steps) for steps in (4, 10, 15, 30, math.inf)] == [4, 10, 20, 50, math.inf]
+    assert Costs().seconds(3) is None
+
+
+def test_contenders_are_ranked_by_steps_if_a_time_is_unknown():
+    found = compared(gpipe=steady(0.01), pipedream=steady(0.02))
+    unknown = [
+        Outcome(c, each.tuning, [], each.reported)
+        for each, c in zip(found.outcomes, [found.outcomes[0].contender, contenders("pipedream")[0]], strict=True)
+    ]
+    object.__setattr__(unknown[1].contender, "costs", Costs(notes=("not predicted: for a reason",)))
+    found = Comparison(Path(), unknown, "gpipe", ("train_loss", 0.5), 1)
+    assert not found.timed
+    assert found.head.startswith("pipedream is the fastest: 27 steps to training loss 0.5; gpipe takes 1.9")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.1234, "0.123 s"), (99.9, "99.9 s"), (600, "10.0 min"), (7200, "2.0 h")]
+)
+def test_duration_is_in_a_suitable_unit(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_files_hold_the_sentence_the_table_and_the_figure(tmp_path):
+    found = compared(tmp_path, gpipe=steady(0.0065, 0.0066), pipedream=[*steady(0.0083), DIVERGED])
+    page.write(found)
+    assert {each.name for each in tmp_path.iterdir()} == set(page.FILES)
+    text = (tmp_path / "comparison.txt").read_text()
+    assert text.startswith(found.head)
+    (row,) = [line for line in text.splitlines() if line.startswith("pipedream") and "lr=0.1" in line]
+    assert "reached by 1 of 2" in row
+    assert row.endswith("2, 1 lost")
+    html = (tmp_path / "comparison.html").read_text()
+    assert html.count("<svg") == 1
+    assert found.head in html
+    assert (tmp_path / "pareto.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_stored_contenders_are_read_back(tmp_path):
+    found = compared(tmp_path, gpipe=steady(0.0065), pipedream=steady(0.0083))
+    assert page.stored_contenders(tmp_path) == []
+    page.write(found)
+    assert page.stored_contenders(tmp_path) == [each.contender for each in found.outcomes]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"contenders": [{"words": 3}]}'])
+def test_damaged_file_of_contenders_is_refused(tmp_path, content):
+    (tmp_path / "comparison.json").write_text(content)
+    with pytest.raises(ConfigError, match="damaged"):
+        page.stored_contenders(tmp_path)
+
+
+def test_numbers_of_json_and_csv_agree(tmp_path):
+    page.write(found := compared(tmp_path, gpipe=steady(0.0065, 0.0066), pipedream=steady(0.0083, 0.0084)))
+    rows = json.loads((tmp_path / "comparison.json").read_text())["configurations"]
+    assert [row["configuration"] for row in rows] == [each.contender.name for each in found.ranked]
+    lines = (tmp_path / "comparison.csv").read_text().splitlines()
+    assert lines[1].split(",")[: len(rows[0])] == [str("" if v is None else v) for v in rows[0].values()]
+
+
+def test_contenders_with_the_same_results_are_the_fastest_together():
+    found = compared(pipedream=steady(0.0083), stale=steady(0.0083), gpipe=steady(0.0065))
+    assert found.head.startswith(
+        "pipedream and stale are the fastest: 0.622 s, predicted, to training loss 0.5; gpipe takes"
+    )

@@ -1,0 +1,60 @@
+"""The page of slowdowns: which runs count, what is compared, and where the data decide."""
+
+import csv
+import math
+
+import pytest
+
+from papers.slowdown import draw, lines_of, page
+
+COLUMNS = ("method", "partition.stages", "seed", "status", "loss_steps", "early_loss_steps")
+
+
+def stored(folder, preset, rows):
+    path = folder / "slowdown" / preset / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+
+
+@pytest.fixture
+def results(tmp_path):
+    control, better = [], []
+    for seed in (1, 2, 3):
+        control += [("pipedream", 1, seed, "completed", 700 + seed, 300), ("pipedream", 8, seed, "diverged", "", "")]
+        control += [("pipedream", 2, seed, "completed", 900, 600 + seed)]
+        better += [("pipedream", 1, seed, "completed", 700, 300), ("pipedream", 8, seed, "completed", "", 450 + seed)]
+        better += [("pipedream", 2, seed, "completed", 777, 303)]
+    control.append(("pipedream", 2, 4, "unfinished", "", ""))
+    stored(tmp_path, "adamw", control)
+    stored(tmp_path, "soap", better)
+    return tmp_path
+
+
+def test_slowdown_is_over_one_stage_and_infinite_without_the_loss(results):
+    scale, (control, better) = lines_of(results)
+    assert (scale, control.name, better.name, better.depths) == ("small", "AdamW", "SOAP", [1, 2, 8])
+    assert better.slowdown("loss_steps", 2).middle == pytest.approx(777 / 700)
+    assert better.slowdown("early_loss_steps", 8).middle == pytest.approx(452 / 300, rel=1e-4)
+    assert math.isinf(better.slowdown("loss_steps", 8).middle)
+    assert math.isinf(control.slowdown("early_loss_steps", 8).middle)
+
+
+def test_depth_without_the_seeds_of_one_stage_has_no_slowdown(results):
+    stored(results, "muon", [("pipedream", 1, 1, "completed", 700, 300), ("pipedream", 2, 2, "completed", 700, 300)])
+    muon = lines_of(results)[1][1]
+    assert muon.name == "Muon"
+    assert muon.slowdown("loss_steps", 2) is None
+
+
+def test_page_says_what_is_slowed_down_less_than_stashing(results):
+    text = page(*lines_of(results))
+    assert "D = 2, to the earlier loss: AdamW 2.01 (2.00 to 2.01). Slowed down less: SOAP 1.01." in text
+    assert "D = 8, to the earlier loss: AdamW infinite. Slowed down less: SOAP 1.51 (1.50 to 1.51)." in text
+    assert "| SOAP | 1.11 | infinite |" in text
+
+
+def test_page_and_figure_need_no_results(tmp_path, results):
+    assert "Nothing has been measured yet." in page(*lines_of(tmp_path / "none"))
+    draw(tmp_path / "figure.png", lines_of(results)[1])
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,73 @@
+"""Runs of a comparison that are made up instead of trained."""
+
+import math
+from pathlib import Path
+
+from pipetrain.comparison.contenders import Contender, Costs, distinguished
+from pipetrain.comparison.halving import Axis
+from pipetrain.report.steps_to_loss import LossCurve
+from pipetrain.report.sweep.compared_run import ComparedRun
+
+STEPS = 100
+
+
+def contender(method, *words, step_s=0.01, memory=1000, **others):
+    given = {
+        "words": (f"method={method}", *words),
+        "key": f"{method} {words}",
+        "method": method,
+        "axes": (Axis.around("optimizer.lr", 0.1),),
+        "tuning_seeds": 1,
+        "steps": STEPS,
+        "phases": 1,
+        "cores": 1,
+        "metric": "loss",
+        "lower": ("loss", "perplexity"),
+        "costs": Costs(((STEPS, step_s),), memory),
+    }
+    return Contender(**{**given, **others})
+
+
+def contenders(*methods):
+    return distinguished([contender(method) for method in methods])
+
+
+def falling(rate, steps=STEPS):
+    """A run whose training loss falls from 1 by `rate` a step, and whose evaluation at the end is that loss."""
+    losses = LossCurve([float(step) for step in range(1, steps + 1)], [1 - rate * step for step in range(1, steps + 1)])
+    return {"status": "completed", "final": {"loss": losses.losses[-1]}, "losses": losses}
+
+
+DIVERGED = {"status": "diverged", "reason": "diverged: the loss of step 7 is nan"}
+FAILED = {"status": "failed", "reason": "out of memory"}
+
+
+class MadeUpRuns:
+    """In place of `Runs`.
+
+    Args:
+        result_of: what a planned run comes to.
+        most: number of runs after which the time is over.
+    """
+
+    def __init__(self, result_of, most=math.inf):
+        self.result_of, self.most = result_of, most
+        self.order, self.results = [], {}
+
+    @property
+    def started(self):
+        return len(self.order)
+
+    def result(self, planned):
+        return self.results.get(planned.name)
+
+    def carry_out(self, every, ended):
+        for planned in every:
+            if planned.name not in self.results:
+                if self.started >= self.most:
+                    return False
+                self.order.append(planned)
+                facts = {"settings": {"seed": planned.seed}, "numbers": {"steps": planned.steps}}
+                self.results[planned.name] = ComparedRun(Path(planned.name), **facts, **self.result_of(planned))
+            ended(planned)
+        return True
