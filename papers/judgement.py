@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -154,7 +154,7 @@ def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
     if not more or not less:
         return
     texts = [
-        f"{first} over {other} in {name} {statistics.geometric_mean(cost.values()):.3f}"
+        f"{first} over {other} in {name} {_mean(cost.values())}"
         for (name, first, other), cost in ((claim.more, more), (claim.less, less))
     ]
     scale = max(companions(name, results)[0].scale for name in claim.experiments)
@@ -162,9 +162,13 @@ def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
     held = verdict(found, low=math.nextafter(1.0, 2.0))
     reading = f"{found.middle:.3f} times as much, 95 % {found.low:.3f} to {found.high:.3f}"
     if any(found.infinite):
-        reading = f"infinite under {found.infinite[0]} and {found.infinite[1]} of the seeds"
+        reading = f"never reached by {found.infinite[0]} and {found.infinite[1]} of {found.seeds} runs"
     text = f"{column_of(claim.metric).head}, {scale}: {', '.join(texts)}; {reading}"
     yield _Answer(claim.experiments, held.holds, text, scale)
+
+
+def _mean(costs: Collection[float]) -> str:
+    return f"{statistics.geometric_mean(costs):.3f}" if math.inf not in costs else "infinite"
 
 
 def _costs(contrast: Contrast, metric: str, results: Results) -> dict[Hashable, float]:
