@@ -73,9 +73,10 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 site: setup  ## Build the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, fine-grained simulation, the start, and loading
+bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, simulation, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
 	for model in resnet56 alexnet; do $(BIN)/python benchmarks/replicas.py --model $$model || exit 1; done
+	$(BIN)/python benchmarks/simulated.py
 	$(BIN)/python benchmarks/finegrained.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/loading.py

@@ -223,6 +223,15 @@ def measured_sentences():
     times = [vgg[f"{method} / best of torch"] for method in ours]
     yield "speed.md", f"`pipemare` ran at {min(times):.1f} to {max(times):.1f} times the speed of the faster"
 
+    small = {name: row["ratio"] for name, row in bench["simulated"]["rows"].items()}
+    for method in ("gpipe", "naive_async", "pipedream", "pipeoptim"):
+        yield (
+            "speed.md",
+            f"| `{method}` | " + " | ".join(f"{small[f'{method} {D}']:.2f}" for D in (1, 8, 16, 32)) + " |",
+        )
+    yield "speed.md", f"`optimizer=muon` took {small['update muon']:.2f} times as long"
+    yield "speed.md", f"`optimizer=soap` {small['update soap']:.2f} times as"
+
     replicas = [ratios["replicas"], ratios["replicas_alexnet"]]
     for words, ratio in (
         ("`data_parallel` with two replicas / DistributedDataParallel", "data_parallel / ddp"),

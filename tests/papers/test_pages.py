@@ -16,7 +16,7 @@ from papers.pages import PAPERS
 from papers.paper import Agreement, read_tables
 from papers.paper_page import extent, page
 from papers.results import read_results
-from papers.targets import presets
+from papers.targets import presets_of
 from pipetrain import cli
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_head_of_a_page_without_results_says_so():
 
 def test_preset_counts_in_readme_match_results():
     run = [each for name in PAPERS for each in read_results(ROOT / "results", name).values()]
-    of_papers = [name for name in presets() if not name.startswith("map/")]
+    of_papers = presets_of("papers")
     text = (ROOT / "docs" / "reproduction" / "README.md").read_text(encoding="utf-8")
     assert f"{len(run)} of the {len(of_papers)} presets were run, all at the small" in text
     assert {each.scale for each in run} == {"small"}
