@@ -26,7 +26,7 @@ from pipetrain.tracking.files import write_whole
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
 """Largest ratio of the evaluation loss to the first training loss that counts as learning."""
-STEPS_TO_LOSS = {"loss_steps": 0.7, "early_loss_steps": 0.3}
+STEPS_TO_LOSS = {"loss_steps": 0.7, "early_loss_steps": 0.1}
 """Column of the steps to the smoothed training loss of a baseline -> the share of its steps after which it has that."""
 
 

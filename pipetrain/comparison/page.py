@@ -81,7 +81,7 @@ def text(found: Comparison) -> str:
         part = [[row[column] for column in columns] for row in (heads, *rows)]
         parts += ["", *text_table(part[0], part[1:], "<" + ">" * (len(columns) - 1))]
     wrapped = (line for note in notes(found) for line in textwrap.wrap(note, WIDTH, subsequent_indent="  "))
-    return "\n".join([found.head, *parts, "", *wrapped])
+    return "\n".join([*textwrap.wrap(found.head, WIDTH), *parts, "", *wrapped])
 
 
 def notes(found: Comparison) -> list[str]:

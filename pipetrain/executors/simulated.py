@@ -119,11 +119,12 @@ class SimulatedExecutor(OneProcess):
     def _run(
         self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int, gradients: NewestGradients
     ) -> None:
-        """Runs all lists: each stage as far as its inputs allow, then the next stage."""
+        """Runs all lists, each as far as its inputs allow: through the stages with the data, then against it."""
         gate, opened = self.hooks.gate, 0
+        down = list(zip(runners, boxes, strict=True))
         while any(runner.next for runner in runners):
             moved = False
-            for runner, box in zip(runners, boxes, strict=True):
+            for runner, box in (*down, *reversed(down)):
                 while self._ready(runner, box):
                     assert runner.next is not None
                     ahead = runner.next.minibatch + 1 - opened if runner.stage.index == 0 else 0

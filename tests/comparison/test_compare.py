@@ -121,7 +121,7 @@ def test_end_of_the_time_leaves_results_that_say_what_is_missing(tmp_path, most)
     assert not carried_out(tmp_path, runs).missing
 
 
-def test_contender_that_always_diverges_is_reported_without_seeds(tmp_path):
+def test_contender_that_always_diverges_has_no_reported_seeds(tmp_path):
     runs = MadeUpRuns(lambda planned: DIVERGED if planned.contender.method == "pipedream" else result_of(planned))
     found = carried_out(tmp_path, runs)
     assert found.missing == ["pipedream: every setting that was tried diverged or failed"]
@@ -164,7 +164,7 @@ def test_steps_left_shrink_to_zero_with_the_runs(tmp_path, runs):
     assert of._steps_left() == 0
 
 
-def test_contender_of_an_earlier_call_keeps_its_results_but_is_not_run(tmp_path, runs):
+def test_earlier_contender_keeps_its_results_but_is_not_run(tmp_path, runs):
     carried_out(tmp_path, runs)
     every = contenders("naive_async", "gpipe")
     of = _Work(every, every[:1], runs, Request(seeds=4), "gpipe")

@@ -52,7 +52,7 @@ def test_given_values_are_not_extended_but_their_end_is_reported():
     assert found.at_end == ["lr=3"]
 
 
-def test_rates_become_smaller_while_all_diverge_until_one_does_not():
+def test_rates_become_smaller_while_all_of_them_diverge():
     found, _ = searched([RATE], lambda candidate, _: math.inf if rate(candidate) > 0.002 else 1.0)
     assert found.best == ("lr=0.00123",)
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 from support import running_text
 from support.equal_bits import REPLICATED, TIED, replicated, schedules_of
-from support.methods import DISTINCT, SYNCHRONOUS, fitting
+from support.methods import DISTINCT, SYNCHRONOUS, MethodCase, fitting
 from support.worker_pool import distributed, job, simulated
 
+from pipetrain.methods.delayed import Delayed
+from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.tracking.run_directory import RunDirectory
 
 ARITHMETIC = {
@@ -133,6 +135,49 @@ def test_adam_with_clipping_has_equal_bits_in_both_executors(tmp_path):
         for method in ("gpipe", "pipeoptim", "pipedream"):
             cases[f"{method}-{optimizer}"] = (method, {"optimizer": chosen, "train": {"microbatches": 2}})
     check(tmp_path, 2, cases)
+
+
+OPTIMIZERS = {
+    "muon": {"_target_": "pipetrain.optim.matrices.Muon", "lr": 0.02},
+    "soap": {"_target_": "pipetrain.optim.matrices.Soap", "lr": 0.01, "frequency": 2},
+    "feedback": {"error_feedback": 1.0, "lr": 0.02},
+}
+TOLERANT = {
+    **{name: name for name in ("pipedream", "naive_async", "timeprest", "pipedream_2bw", "pipemare", "gpipe")},
+    "delayed": MethodCase(Delayed(delay=2), OneFOneB(depth=1)),
+}
+"""Methods that go with every optimizer."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 5, 6])
+def test_delay_tolerant_optimizers_have_equal_bits(tmp_path, stages):
+    """Every optimizer and method on a diagonal of (D, N), so with every D and with every N."""
+    pairs = [(optimizer, method) for optimizer in OPTIMIZERS for method in TOLERANT]
+    cases = {
+        f"{optimizer}-{method}-{microbatches}": (
+            TOLERANT[method],
+            {"optimizer": OPTIMIZERS[optimizer], "train": {"microbatches": microbatches, "epochs": 1}},
+        )
+        for k, (optimizer, method) in enumerate(pairs)
+        for microbatches in (1, 2, 3, 4)
+        if (k + stages + microbatches) % 4 == 0 and fitting(TOLERANT[method], stages, microbatches)
+    }
+    check(tmp_path, stages, cases)
+
+
+@pytest.mark.slow
+def test_delay_tolerant_optimizers_have_equal_bits_on_replicas(tmp_path):
+    spread = (((2, 1), "pipedream", 1), ((1, 2), "gpipe", 2), ((2, 2), "pipedream", 2))
+    check_replicas(
+        tmp_path,
+        {
+            (name, *case): replicated(*case, optimizer=optimizer)
+            for name, optimizer in OPTIMIZERS.items()
+            for case in spread
+        },
+    )
 
 
 DIAGONAL = [case for k, case in enumerate(REPLICATED) if (k + k // 8) % 4 == 0]

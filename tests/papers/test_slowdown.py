@@ -7,14 +7,16 @@ import pytest
 
 from papers.slowdown import draw, lines_of, page
 
-COLUMNS = ("method", "partition.stages", "seed", "status", "loss_steps", "early_loss_steps")
+COLUMNS = ("method", "partition.stages", "seed", "status", "loss_steps", "early_loss_steps", "loss")
 
 
 def stored(folder, preset, rows):
     path = folder / "slowdown" / preset / "small" / "runs.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *rows])
+        csv.writer(file).writerows(
+            [COLUMNS, *((*row, "" if row[3] == "diverged" else 2 + row[2] / 10) for row in rows)]
+        )
 
 
 @pytest.fixture
@@ -52,6 +54,7 @@ def test_page_says_what_is_slowed_down_less_than_stashing(results):
     assert "D = 2, to the earlier loss: AdamW 2.01 (2.00 to 2.01). Slowed down less: SOAP 1.01." in text
     assert "D = 8, to the earlier loss: AdamW infinite. Slowed down less: SOAP 1.51 (1.50 to 1.51)." in text
     assert "| SOAP | 1.11 | infinite |" in text
+    assert "| AdamW | 2.200 ± 0.100 | 2.200 ± 0.100 | diverged |" in text
 
 
 def test_page_and_figure_need_no_results(tmp_path, results):

@@ -65,5 +65,5 @@ def build(channels: int, classes: int) -> LayerChain:
 
 def bounds(num_stages: int) -> list[tuple[int, int]]:
     """Cuts beside the relays and behind the LSTM."""
-    cuts = {1: [], 2: [2], 3: [2, 5], 4: [1, 2, 5]}[num_stages]
+    cuts = {1: [], 2: [2], 3: [2, 5], 4: [1, 2, 5], 5: [1, 2, 3, 5], 6: [1, 2, 3, 5, 6]}[num_stages]
     return list(zip([0, *cuts], [*cuts, 7], strict=True))

@@ -81,6 +81,10 @@ def test_average_of_weights_is_one_more_set():
         assert kept(method, ema=0.9) == kept(method) + SIZES.weights
 
 
+def test_error_feedback_is_two_more_sets_during_an_update():
+    assert kept("gpipe", optimizer={**SGD, "error_feedback": 1.0}) == kept("gpipe") + 2 * SIZES.weights
+
+
 def test_recomputation_keeps_inputs_and_one_microbatch():
     assert kept("naive_async", recompute=True) == 200 + 4 * 4 + 12
     assert kept("gpipe", recompute=True, microbatches=4) == 200 + 4 + 12 / 4

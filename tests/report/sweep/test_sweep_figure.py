@@ -66,7 +66,7 @@ def test_slowdowns_are_bars_with_intervals_and_infinite_ones_pale(panels, tmp_pa
         Interval(math.inf, 1.2, math.inf, infinite=(1, 0)),
     ]
     rows = [RowSlowdown({}, {STEPS: ratio}) for ratio in ratios]
-    found = Slowdown("gpipe", "train_loss", 2.5, asked=False, width=5.0, rows=rows)
+    found = Slowdown("gpipe", "train_loss", 2.5, 0.7, width=5.0, rows=rows)
     sweep_figure.draw(tmp_path / "sweep.png", None, groups, [found])
     assert panels[0].get_title() == "slowdown to training loss 2.5"
     assert [(bar.get_width(), bar.get_alpha()) for bar in panels[0].patches] == [(1.0, 1.0), (2.0, 1.0), (2.8, 0.25)]
