@@ -56,7 +56,7 @@ def test_committed_page_is_what_the_command_writes(paper):
 def test_no_cell_of_a_table_is_wider_than_two_hundred_characters(path):
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
-    assert max(map(len, cells)) <= 200
+    assert max(map(len, cells), default=0) <= 200
 
 
 def test_page_head_says_what_was_run_below_paper_size():
@@ -76,7 +76,7 @@ def test_head_of_a_page_without_results_says_so():
 
 def test_preset_counts_in_readme_match_results():
     run = [each for name in PAPERS for each in read_results(ROOT / "results", name).values()]
-    of_papers = [name for name in presets() if not name.startswith("map/")]
+    of_papers = [name for name in presets() if not name.startswith(("map/", "slowdown/"))]
     text = (ROOT / "docs" / "reproduction" / "README.md").read_text(encoding="utf-8")
     assert f"{len(run)} of the {len(of_papers)} presets were run, all at the small" in text
     assert {each.scale for each in run} == {"small"}
