@@ -44,8 +44,8 @@ def refusal(*overrides):
         (
             "experiment=none",
             "experiment=none: no such experiment; choose from asyncpp/, basis_rotation/, comparison, demo, map/, "
-            "multi30k, one_step_delay/, paci/, pipedream/, pipemare/, pipeoptim/, timeprest/, zhang/; pipetrain list "
-            "experiments describes all",
+            "multi30k, one_step_delay/, paci/, pipedream/, pipemare/, pipeoptim/, slowdown/, timeprest/, zhang/; "
+            "pipetrain list experiments describes all",
         ),
         (
             "hydra/launcher=ray",
