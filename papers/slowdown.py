@@ -37,6 +37,8 @@ LINES = {
 _LOSS = "loss"
 _CONTROL = "AdamW"
 """The line that others are compared with: stashed weights and nothing else."""
+_PLANNED = len(LINES) * 6 * 3
+"""Number of runs: each line at six depths with three seeds."""
 _MADE = "<!-- made by `python -m papers pages slowdown`; edits are lost -->"
 
 
@@ -104,36 +106,47 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[int, Values]]
     return {column: dict(by_stages) for column, by_stages in found.items()}
 
 
+def _depths(lines: Sequence[Line]) -> list[int]:
+    return sorted({stages for line in lines for stages in line.depths})
+
+
 def draw(path: Path, lines: Sequence[Line]) -> None:
-    """Draws the slowdowns to both losses against the number of stages; infinite ones at the upper edge."""
-    depths = sorted({stages for line in lines for stages in line.depths})
-    with figure(path, (4.6, 5.6), 4.2) as panels:
-        for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=True):
-            ends = _draw_lines(panel, lines, column, 1 / share)
-            panel.set_title(f"to the loss after {share:.0%} of the steps")
+    """Draws both slowdowns, infinite ones at the upper edge, and the final loss against the number of stages."""
+    depths = _depths(lines)
+    with figure(path, (3.7, 3.7, 4.7), 4.2) as panels:
+        for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=False):
+            panel.set_title(f"steps to the loss after {share:.0%}, over D = 1")
+            _draw_slowdowns(panel, lines, column, 1 / share)
+        panels[-1].set_title("final loss of evaluation")
+        label_ends(panels[-1], _draw_losses(panels[-1], lines))
+        for panel in panels:
             panel.set_xscale("log", base=2)
             panel.set_xticks(depths, [str(stages) for stages in depths])
             panel.minorticks_off()
-            panel.set_xlabel("stages D")
-        panels[0].set_ylabel("steps over those of D = 1 (▲: not reached)")
-        label_ends(panels[-1], ends)
+            panel.set_xlabel("stages D (▲: not reached)" if panel is not panels[-1] else "stages D")
 
 
-def _draw_lines(panel: "Axes", lines: Sequence[Line], column: str, top: float) -> list[End]:
-    ends = []
-    looks = line_styles([NAME] * len(lines))
-    for line, look in zip(lines, looks, strict=True):
+def _draw_slowdowns(panel: "Axes", lines: Sequence[Line], column: str, top: float) -> None:
+    for line, look in zip(lines, line_styles([NAME] * len(lines)), strict=True):
         found = {stages: interval for stages in line.depths if (interval := line.slowdown(column, stages))}
-        middles = {stages: min(interval.middle, top) for stages, interval in found.items()}
+        middles = [min(interval.middle, top) for interval in found.values()]
         lost = [stages for stages, interval in found.items() if math.isinf(interval.middle)]
-        panel.plot([*middles], [*middles.values()], color=look.color, linestyle=look.dashes, marker="o", markersize=3)
+        panel.plot([*found], middles, color=look.color, linestyle=look.dashes, marker="o", markersize=3)
         panel.plot(lost, [top] * len(lost), color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
         for stages, interval in found.items():
             if 0 < interval.low < interval.high < math.inf:
                 panel.vlines(stages, interval.low, min(interval.high, top), color=look.color, linewidth=0.8, alpha=0.5)
-        if middles:
-            ends.append(End(max(middles), middles[max(middles)], line.name, look.color))
     panel.set_ylim(min(panel.get_ylim()[0], 0.95), 1.02 * top)
+
+
+def _draw_losses(panel: "Axes", lines: Sequence[Line]) -> list[End]:
+    ends = []
+    for line, look in zip(lines, line_styles([NAME] * len(lines)), strict=True):
+        means = {stages: statistics.fmean(losses.values()) for stages, losses in sorted(line.measured[_LOSS].items())}
+        finite = {stages: mean for stages, mean in means.items() if math.isfinite(mean)}
+        panel.plot([*finite], [*finite.values()], color=look.color, linestyle=look.dashes, marker="o", markersize=3)
+        if finite:
+            ends.append(End(max(finite), finite[max(finite)], line.name, look.color))
     return ends
 
 
@@ -149,9 +162,10 @@ def _head(scale: str, lines: Sequence[Line]) -> Iterator[str]:
     if not lines:
         yield "Nothing has been measured yet."
         return
-    yield f"Measured at {'the small scale' if scale == SMALL else 'full scale'}:"
+    runs = sum(len(losses) for line in lines for losses in line.measured[_LOSS].values())
+    yield f"**Measured at {scale} scale: {runs} of {_PLANNED} runs**, D = {', '.join(map(str, _depths(lines)))}."
     yield "\n".join(f"- {text}" for text in _sentences(lines))
-    yield f"![Steps to a loss over those of one stage, against the number of stages](images/{FIGURE})"
+    yield f"![Steps to a loss over those of one stage, and final loss, against the number of stages](images/{FIGURE})"
 
 
 _ABOUT = (
@@ -169,7 +183,7 @@ _ABOUT = (
     "the best one inside: 0.03 for AdamW and SOAP, 0.01 for NAdam, 0.06 for Muon. The reported seeds are 1 to 3. All "
     "rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error feedback has c = 1, NAdam a "
     "first β of 0.99, and rates by delay reach their full values after 140 updates.",
-    "`make slowdown` runs what is missing, depths of 1, 8 and 32 first. `python -m papers pages slowdown` writes this "
+    "`make slowdown` runs what is missing, depths of 1, 2 and 8 first. `python -m papers pages slowdown` writes this "
     "page from the stored results.",
 )
 
@@ -209,7 +223,7 @@ def _compared(line: Line, control: Line, column: str, stages: int) -> str:
 
 
 def _tables(lines: Sequence[Line]) -> Iterator[str]:
-    depths = sorted({stages for line in lines for stages in line.depths})
+    depths = _depths(lines)
     for column, share in STEPS_TO_LOSS.items():
         yield f"## Slowdown to the loss after {share:.0%} of the steps"
         rows = [
