@@ -76,7 +76,7 @@ def test_method_and_its_default_schedule_are_of_one_family(rule):
 
 def test_method_and_schedule_names_match_configuration():
     own = {"naive_async", "pipedream", "pipeoptim", "pipedream_2bw", "spectrain", "stale", "pipemare"}
-    own |= {"timeprest", "v_timeprest", "i_timeprest"}
+    own |= {"timeprest", "v_timeprest", "i_timeprest", "lwp"}
     assert {method.name for method, _ in METHODS.values()} == {*own, "synchronous"}
     schedules = {"sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b_2bw", "pipelined_backprop", "pipemare", "nf1b"}
     assert {schedule.name for _, schedule in METHODS.values()} == schedules
