@@ -149,7 +149,10 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
 
 
 def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
-    """Answer to whether the first cost is larger than the second over the seeds of both."""
+    """Answer to whether the first cost is larger than the second over the seeds of both, measured at one scale."""
+    scales = {companions(name, results)[0].scale for name in claim.experiments}
+    if len(scales) > 1:
+        return
     more, less = (_costs(contrast, claim.metric, results) for contrast in (claim.more, claim.less))
     if not more or not less:
         return
@@ -157,10 +160,10 @@ def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
         f"{first} over {other} in {name} {_mean(cost.values())}"
         for (name, first, other), cost in ((claim.more, more), (claim.less, less))
     ]
-    scale = max(companions(name, results)[0].scale for name in claim.experiments)
+    (scale,) = scales
     found = ratio(more, less)
     held = verdict(found, low=math.nextafter(1.0, 2.0))
-    reading = f"{found.middle:.3f} times as much, 95 % {found.low:.3f} to {found.high:.3f}"
+    reading = f"the first is {found.middle:.3f} times the second, 95 % {found.low:.3f} to {found.high:.3f}"
     if any(found.infinite):
         reading = f"never reached by {found.infinite[0]} and {found.infinite[1]} of {found.seeds} runs"
     text = f"{column_of(claim.metric).head}, {scale}: {', '.join(texts)}; {reading}"
@@ -172,11 +175,20 @@ def _mean(costs: Collection[float]) -> str:
 
 
 def _costs(contrast: Contrast, metric: str, results: Results) -> dict[Hashable, float]:
-    """Seed -> the first group's value over the other's; infinite if the first run never reached the target."""
+    """Seed -> the first group's value over the other's; infinite if its run diverged or never reached the target."""
     groups = _groups(companions(contrast[0], results))
-    first, other = (groups[name].by_seed if name in groups else {} for name in contrast[1:])
-    shared = [seed for seed in first if metric in other.get(seed, {})]
-    return {seed: first[seed].get(metric, math.inf) / other[seed][metric] for seed in shared}
+    if not {*contrast[1:]} <= groups.keys():
+        return {}
+    first, other = (groups[name] for name in contrast[1:])
+    values = {
+        **dict.fromkeys(first.lost, math.inf),
+        **{s: run.get(metric, math.inf) for s, run in first.by_seed.items()},
+    }
+    return {
+        seed: value / other.by_seed[seed][metric]
+        for seed, value in values.items()
+        if metric in other.by_seed.get(seed, {})
+    }
 
 
 def _unmet(controls: Sequence[Control], results: Results) -> str | None:

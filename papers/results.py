@@ -42,6 +42,7 @@ class MeasuredGroup:
         deviations: column -> sample standard deviation over seeds; none of fewer than two.
         reached: number of completed runs that reached their target.
         by_seed: seed -> column -> value, of the completed runs.
+        lost: seeds whose runs diverged.
         rates: the learning rates of its runs.
     """
 
@@ -53,6 +54,7 @@ class MeasuredGroup:
     reached: int
     by_seed: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     rates: frozenset[float] = frozenset()
+    lost: frozenset[int] = frozenset()
 
     @property
     def diverged(self) -> int:
@@ -162,6 +164,7 @@ def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup
         sum(run.get("target_epochs") is not None for run in content["runs"]),
         {run["seed"]: _columns(run) for run in content["runs"] if run.get("status") == "completed" and "seed" in run},
         rates,
+        frozenset(run["seed"] for run in content["runs"] if run.get("status") == "diverged" and "seed" in run),
     )
 
 

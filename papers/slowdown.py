@@ -129,6 +129,7 @@ def draw(path: Path, lines: Sequence[Line]) -> None:
 def _draw_slowdowns(panel: "Axes", lines: Sequence[Line], column: str, top: float) -> None:
     for line, look in zip(lines, line_styles([NAME] * len(lines)), strict=True):
         found = {stages: interval for stages in line.depths if (interval := line.slowdown(column, stages))}
+        found = {stages: interval for stages, interval in found.items() if not math.isnan(interval.middle)}
         middles = [min(interval.middle, top) for interval in found.values()]
         lost = [stages for stages, interval in found.items() if math.isinf(interval.middle)]
         panel.plot([*found], middles, color=look.color, linestyle=look.dashes, marker="o", markersize=3)
@@ -170,19 +171,19 @@ def _head(scale: str, lines: Sequence[Line]) -> Iterator[str]:
 
 _ABOUT = (
     "How many more steps does an asynchronous pipeline need to the same loss, the deeper it is? This page trains a "
-    "`gpt` of 16 blocks in simulated pipelines with fine-grained stages, all of which hold weights. The recipe is that "
+    "`gpt` in simulated pipelines with fine-grained stages, all of which hold weights. The recipe is that "
     "of recent papers: linear warm-up, cosine decay to a tenth, gradients clipped at 1, weight decay 0.1. At the small "
-    "scale the blocks have a width of 32, and 1,000 minibatches have 8 sequences of 64 characters of Austen's novels.",
+    "scale it has 16 blocks of width 32, and 1,000 minibatches have 8 sequences of 64 characters of Austen's novels.",
     "The *slowdown* is the number of steps to a training loss, over the number that one stage takes with the same "
     "optimizer, as a geometric mean over seeds with its 95 % interval, paired by seed. The target is the loss of one "
     "stage after 70 % or 10 % of its steps; losses are means over 5 % of all steps. As all runs are equally long, "
     "slowdowns above 1.43 and 10 cannot be measured: such a run does not reach the target, and counts as infinite. The "
     "earlier target is still above the entropy of pairs of characters, so it compares the first part of training; the "
     "final losses compare all of it. Targets differ between optimizers, so compare slowdowns, not steps.",
-    "The learning rate of each optimizer is the best for one stage with seed 0, of rates about three times apart with "
-    "the best one inside: 0.03 for AdamW and SOAP, 0.01 for NAdam, 0.06 for Muon. The reported seeds are 1 to 3. All "
-    "rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error feedback has c = 1, NAdam a "
-    "first β of 0.99, and rates by delay reach their full values after 140 updates.",
+    "At the small scale the learning rate of each optimizer is the best for one stage with seed 0, of rates about "
+    "three times apart with the best one inside: 0.03 for AdamW and SOAP, 0.01 for NAdam, 0.06 for Muon. The reported "
+    "seeds are 1 to 3. All rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error "
+    "feedback has c = 1, NAdam a first β of 0.99, and rates by delay reach their full values after 140 updates.",
     "`make slowdown` runs what is missing, depths of 1, 2 and 8 first. `python -m papers pages slowdown` writes this "
     "page from the stored results.",
 )
@@ -196,15 +197,17 @@ def _sentences(lines: Sequence[Line]) -> Iterator[str]:
         return
     for stages in control.depths[1:]:
         own = control.slowdown(column, stages)
+        if own is None:
+            continue
         said: dict[str, list[str]] = {"less": [], "more": [], "undecided": []}
         for line in lines:
-            if line is not control and own and (found := line.slowdown(column, stages)):
+            if line is not control and (found := line.slowdown(column, stages)):
                 said[_compared(line, control, column, stages)].append(f"{line.name} {ratio_cell(found)}")
         texts = [f"{_MEANINGS[kind]}: {', '.join(names)}" for kind, names in said.items() if names]
-        yield f"D = {stages}, to the earlier loss: AdamW {ratio_cell(own)}. {'; '.join(texts)}."
+        yield "; ".join([f"D = {stages}, to the earlier loss: AdamW {ratio_cell(own)}", *texts])
 
 
-_MEANINGS = {"less": "Slowed down less", "more": "slowed down more", "undecided": "undecided"}
+_MEANINGS = {"less": "slowed down less", "more": "slowed down more", "undecided": "undecided"}
 
 
 def _compared(line: Line, control: Line, column: str, stages: int) -> str:

@@ -43,9 +43,9 @@ PAPER = Paper(
     provenance="The optimizer and its settings are from the authors' code, the claims from the abstract, and the other "
     "numbers from a summary, because the paper itself was not available. It reports, with 32 stages, slowdowns of 5.81 "
     "for PipeDream and 4.24 for PipeDream-LR; of 1.27 for bases of second moments on both sides and 1.66 on one; and "
-    "of 1.77 and 2.55 for bases of first moments. The steps below are those to a smoothed training loss, at the small "
-    "scale of 2.8. It was set after the runs, because with eight stages none reaches the loss that one stage has after "
-    "70 % of its steps, which is the target at full scale. 2.8 is above the entropy of pairs of characters: it "
-    "compares the first part of training.",
+    "of 1.77 and 2.55 for bases of first moments. The tables below count steps to a smoothed training loss. At the "
+    "small scale it is 2.8, a value that was set after the runs, because with eight stages none reaches the loss that "
+    "one stage has after 70 % of its steps, which is the target at full scale. 2.8 is above the entropy of pairs of "
+    "characters: it compares the first part of training.",
     rules=_RULES,
 )

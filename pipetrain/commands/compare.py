@@ -38,7 +38,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="number of reported seeds; default 5")
     parser.add_argument("--tuning-seeds", type=int, default=2, metavar="N", help="seeds of each trial; default 2")
     parser.add_argument(
-        "--minutes", type=float, metavar="M", help="start no run after so many minutes; default: no limit"
+        "--minutes", type=float, metavar="M", help="start no run that would end later, as far as is known"
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time; default: one on each core")
     parser.add_argument(
@@ -64,7 +64,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.comparison.page import FILES, text
     from pipetrain.report.sweep.comparison import target_of
 
-    target = target_of([options.target]) if options.target else {}
+    target = target_of([options.target], slowdown=True) if options.target else {}
     request = Request(
         next(iter(target.items()), None), options.baseline, options.tune, options.seeds, options.tuning_seeds,
         options.minutes, options.jobs,

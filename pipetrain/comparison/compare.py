@@ -37,7 +37,7 @@ class Request:
         tune: settings to tune and their values, such as `optimizer.lr=0.01,0.03`; the learning rate always is.
         seeds: number of reported seeds, from 0 on.
         tuning_seeds: number of seeds of each trial, from 1000 on.
-        minutes: after which no run is started; None: no limit.
+        minutes: no run is started that would end later, as far as is known; None: no limit.
         jobs: runs at a time; None: as many as there are cores.
     """
 

@@ -67,7 +67,8 @@ class Comparison:
         """Steps to the target, and their ratios to the baseline's; None until a run can say what the target is."""
         groups = [each.group for each in self.outcomes]
         completed = [number for number, group in enumerate(groups) if group.completed]
-        own = [number for number in completed if self.outcomes[number].contender.method == self.baseline]
+        first = next(n for n, each in enumerate(self.outcomes) if each.contender.method == self.baseline)
+        own = [first] if first in completed else []
         if not (own or (self.target and completed)):
             return None
         name, asked = (self.target[0], dict([self.target])) if self.target else (TRAIN_LOSS, {})
@@ -134,6 +135,8 @@ class Comparison:
         first = f"{' and '.join(best)} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}"
         first += _of_all(efforts)
         margin = _ratio(self.efforts(others[0]), efforts) if others else None
+        if margin is None and len(best) < len(self.outcomes):
+            return f"{first}; the others have no run of these seeds."
         if margin is None or margin.infinite[0] == margin.seeds:
             return f"{first}; no other configuration has reached it."
         longer = f"takes {ratio_cell(margin)} times as long"

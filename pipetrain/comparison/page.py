@@ -94,7 +94,8 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"training losses are means over {found.slowdown.width:.3g} steps")
     ends = [f"{' '.join(each.tuning.at_end)} of {each.contender.name}" for each in found.outcomes if each.tuning.at_end]
     if ends:
-        lines.append(f"the last value of those tried, beyond which there may be a better one: {'; '.join(ends)}")
+        where = "at the edge of the range that was tried, so a better one may lie beyond it"
+        lines.append(f"the best value is {where}: {'; '.join(ends)}")
     costs = dict.fromkeys(note for each in found.outcomes for note in each.contender.costs.notes)
     missing = [f"missing: {line}" for line in found.missing]
     return [*lines, *(f"prediction: {note}" for note in costs), *missing, *found.lost]

@@ -146,7 +146,8 @@ class OptimizerSettings:
         low, high = self.momentum_by_stage
         momentum = low + (high - low) * (num_stages - 1 - stage) / num_stages
         taken = {**{name: each.default for name, each in self.target.parameters().items()}, **self.target.options}
-        options: dict[str, Any] = {name: [momentum, taken[name][1]] for name in _BETAS if name in taken}
+        betas = {name: taken[name] for name in _BETAS if isinstance(taken.get(name), list | tuple)}
+        options: dict[str, Any] = {name: [momentum, *each[1:]] for name, each in betas.items()}
         if taken.get("momentum"):
             options["momentum"] = momentum
         if not options:

@@ -79,7 +79,7 @@ class UpdateConfig:
     error_feedback: float | None = None
     """Strength of the correction of each update by its difference from the last one: docs/optimizers.md; null: none."""
     lr_by_delay: int | None = None
-    """Divide the learning rate of each stage by its delay, and return to the full rate over this many updates of the
+    """Divide the learning rate of each stage by its delay, and return to the full rate over this many steps of the
     phase, as PipeMare's T1 does: docs/optimizers.md; null: do not."""
     momentum_by_stage: Any = None  # a pair or null
     """Momentum of each stage, or betas[0], between two numbers, such as [0.9,0.99]: docs/optimizers.md; null: the same

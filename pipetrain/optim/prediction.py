@@ -236,8 +236,8 @@ def check_decaying(optimizer: Optimizer) -> None:
     """
     rule = delta_rule(optimizer)
     for settings in optimizer.param_groups:
-        plain = settings.get("momentum") != 0 and not settings.get("nesterov")
-        if rule.decaying is None or not plain:
+        other = isinstance(optimizer, SGD) and (not settings["momentum"] or settings["nesterov"])
+        if rule.decaying is None or other:
             variant = " without plain momentum" if rule.decaying is not None else ""
             raise ConfigError(
                 f"method.prediction=decaying: {type(optimizer).__name__}{variant} has no rule for it; SGD with plain "

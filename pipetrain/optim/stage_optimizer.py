@@ -125,7 +125,7 @@ class StageOptimizer:
 
     def _together(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> list[list[str]]:
         """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""
-        if not (optimizer.defaults.get("fused") and optimizer.defaults.get("momentum")):
+        if not (optimizer.defaults.get("fused") and any(group.get("momentum") for group in optimizer.param_groups)):
             return [list(gradients)]
         first = {name for name in gradients if "momentum_buffer" not in optimizer.state[self.parameters[name]]}
         parts = ([name for name in gradients if (name in first) is new] for new in (True, False))

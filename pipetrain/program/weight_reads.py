@@ -66,7 +66,7 @@ class StageContext:
         workers: the replicas of each stage; None: one of each.
         rate_scale: factor of the stage's learning rate for its replicas.
         rate_delay: τ by which T1 divides the rate, if `anneal_steps` is set.
-        anneal_steps: K of T1, in updates of the phase; None for no T1, or if the method has its own.
+        anneal_steps: K of T1, in steps of the phase; None for no T1, or if the method has its own.
     """
 
     stage: int

@@ -141,7 +141,7 @@ def ratio(ours: Values, theirs: Values, center: Center = statistics.fmean) -> In
     logs = [{seed: math.log(value) for seed, value in each.items()} for each in (ours, theirs)]
     found = difference(logs[0], logs[1], center)
     middle, low, high = (
-        math.exp(each) if each < _LARGEST_LOG else math.inf for each in (found.middle, found.low, found.high)
+        math.inf if each >= _LARGEST_LOG else math.exp(each) for each in (found.middle, found.low, found.high)
     )
     return replace(found, middle=middle, low=low, high=high, of_ratio=True)
 

@@ -12,12 +12,9 @@ _FIRST, _LAST = 3, 2
 """Number of buffers at each end of a long list that are looked at."""
 
 
-def _use_count(tensor: Tensor) -> int:
-    """Number of tensors that share the memory of this one, itself included."""
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-
-
-_UNSHARED = _use_count(torch.empty(1))
+def _use_count(storage: int) -> int:
+    """Number of tensors that share a storage, given its identity, and one more where another object holds it."""
+    return torch._C._storage_Use_Count(storage)
 
 
 class _Buffer(NamedTuple):
@@ -37,7 +34,11 @@ class _Buffer(NamedTuple):
     @property
     def free(self) -> bool:
         """True if no other tensor shares the memory."""
-        return torch._C._storage_Use_Count(self.storage) == _UNSHARED
+        return _use_count(self.storage) == _UNSHARED
+
+
+_ALONE = _Buffer.of(torch.empty(1))
+_UNSHARED = _use_count(_ALONE.storage)
 
 
 def check_use_count() -> None:
@@ -53,11 +54,12 @@ def check_use_count() -> None:
     }
     for kind, read in readers.items():
         memory = torch.empty(2)
+        buffer = _Buffer.of(memory)
         with torch.inference_mode(mode=False), torch.enable_grad():
             reader = read(memory.data)
-        counted = _use_count(memory) > _UNSHARED
+        counted = not buffer.free
         del reader
-        if not counted or _use_count(memory) != _UNSHARED:
+        if not counted or not buffer.free:
             raise RuntimeError(f"torch {torch.__version__} miscounts {kind} in torch._C._storage_Use_Count")
 
 

@@ -256,6 +256,14 @@ def test_fused_groups_with_other_momentum_accept_late_gradients(of_all, of_bias)
     assert_close(fused, plain)
 
 
+def test_fused_group_with_momentum_alone_accepts_late_gradients():
+    each = [["weight"], ["weight", "bias"], ["weight", "bias"]]
+    fused, plain = (
+        steps(lambda p, f=f: SGD([{"params": p, "momentum": 0.9}], lr=0.1, fused=f), each) for f in (True, False)
+    )
+    assert_close(fused, plain)
+
+
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
 def test_run_takes_the_fused_form_of_an_optimizer_that_has_one(kind):
     optimizer = configured(f"torch.optim.{kind}", parameters_on())

@@ -51,8 +51,8 @@ def test_depth_without_the_seeds_of_one_stage_has_no_slowdown(results):
 
 def test_page_says_what_is_slowed_down_less_than_stashing(results):
     text = page(*lines_of(results))
-    assert "D = 2, to the earlier loss: AdamW 2.01 (2.00 to 2.01). Slowed down less: SOAP 1.01." in text
-    assert "D = 8, to the earlier loss: AdamW infinite. Slowed down less: SOAP 1.51 (1.50 to 1.51)." in text
+    assert "D = 2, to the earlier loss: AdamW 2.01 (2.00 to 2.01); slowed down less: SOAP 1.01" in text
+    assert "D = 8, to the earlier loss: AdamW infinite; slowed down less: SOAP 1.51 (1.50 to 1.51)" in text
     assert "| SOAP | 1.11 | infinite |" in text
     assert "| AdamW | 2.200 ± 0.100 | 2.200 ± 0.100 | diverged |" in text
 

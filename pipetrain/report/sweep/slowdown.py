@@ -165,6 +165,7 @@ def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, tar
     if not steps:
         return {}
     reached = [runs[seed].per_step for seed in steps if math.isfinite(steps[seed])]
+    reached = reached or [runs[seed].per_step for seed in steps]
     known = [amount for amount in AMOUNTS[1:] if all(amount in each for each in reached)]
     found = {amount: {seed: steps[seed] * runs[seed].per_step.get(amount, 1.0) for seed in steps} for amount in known}
     return {STEPS: steps, **found}

@@ -66,7 +66,7 @@ def plan_cuts(
     parts = merge_layers(profile, starts)
     best = _fastest(parts, settings, counts, straight=not wanted.replicated)
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
-    timed = with_updates(parts, settings, best.num_devices)
+    timed = with_updates(parts, settings, best.num_devices, straight=not wanted.replicated)
     seconds = [sum(timed.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
     notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
@@ -83,11 +83,12 @@ def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> Pipe
     return _fastest(profile, settings, counts, straight=not wanted.replicated)
 
 
-def with_updates(profile: Profile, settings: Settings, devices: int) -> Profile:
+def with_updates(profile: Profile, settings: Settings, devices: int, *, straight: bool = True) -> Profile:
     """The profile with each layer's share of the update in its backward, in the phase with the longest update.
 
     All stages count alike, by the passes that each of them makes: copies and predictions of some alone are left out.
-    Each device has a stage, unless `partition.replicas` says otherwise.
+    Each device has a stage, unless `partition.replicas` says otherwise. If not `straight`, the number of stages is not
+    known yet; where schedule or method cannot run on as many as there are devices, the profile stays as it is.
 
     Raises:
         ConfigError: a schedule or a method cannot run on so many stages.
@@ -95,7 +96,12 @@ def with_updates(profile: Profile, settings: Settings, devices: int) -> Profile:
     if not (pass_s := update_seconds_per_byte(settings, profile)):
         return profile
     stages = devices if settings.replicas.counts is None else len(settings.replicas.counts)
-    rules = (build_pipeline_rules(phase, stages, settings.train.microbatches, None) for phase in settings.phases)
+    try:
+        rules = [build_pipeline_rules(phase, stages, settings.train.microbatches, None) for phase in settings.phases]
+    except ConfigError:
+        if straight:
+            raise
+        return profile
     update_s = pass_s * max(min(passes_of_run(settings, each)) for each in rules)
     return replace(
         profile,
@@ -176,7 +182,8 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
             search = replace(settings.planner, straight=straight or settings.planner.straight)
             planned_for = replace(settings, topology=section, planner=search)
         try:
-            plans.append(Planner.of(with_updates(profile, settings, devices), planned_for).best())
+            timed = with_updates(profile, settings, devices, straight=straight)
+            plans.append(Planner.of(timed, planned_for).best())
         except ConfigError as error:
             problem = error
     if not plans:
