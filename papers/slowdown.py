@@ -114,16 +114,17 @@ def draw(path: Path, lines: Sequence[Line]) -> None:
     """Draws both slowdowns, infinite ones at the upper edge, and the final loss against the number of stages."""
     depths = _depths(lines)
     with figure(path, (3.7, 3.7, 4.7), 4.2) as panels:
-        for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=False):
-            panel.set_title(f"steps to the loss after {share:.0%}, over D = 1")
-            _draw_slowdowns(panel, lines, column, 1 / share)
-        panels[-1].set_title("final loss of evaluation")
-        label_ends(panels[-1], _draw_losses(panels[-1], lines))
         for panel in panels:
             panel.set_xscale("log", base=2)
             panel.set_xticks(depths, [str(stages) for stages in depths])
             panel.minorticks_off()
-            panel.set_xlabel("stages D (▲: not reached)" if panel is not panels[-1] else "stages D")
+            panel.set_xlabel("stages D")
+        for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=False):
+            panel.set_title(f"steps to the loss at {share:.0%}, over D = 1")
+            _draw_slowdowns(panel, lines, column, 1 / share)
+        panels[0].set_ylabel("slowdown (▲: not reached)")
+        panels[-1].set_title("final loss of evaluation")
+        label_ends(panels[-1], _draw_losses(panels[-1], lines))
 
 
 def _draw_slowdowns(panel: "Axes", lines: Sequence[Line], column: str, top: float) -> None:
@@ -133,9 +134,11 @@ def _draw_slowdowns(panel: "Axes", lines: Sequence[Line], column: str, top: floa
         middles = [min(interval.middle, top) for interval in found.values()]
         lost = [stages for stages, interval in found.items() if math.isinf(interval.middle)]
         panel.plot([*found], middles, color=look.color, linestyle=look.dashes, marker="o", markersize=3)
-        panel.plot(lost, [top] * len(lost), color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
+        if lost:  # an empty line without clipping has no place in the layout
+            edge = [top] * len(lost)
+            panel.plot(lost, edge, color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
         for stages, interval in found.items():
-            if 0 < interval.low < interval.high < math.inf:
+            if interval.low < min(interval.high, top):
                 panel.vlines(stages, interval.low, min(interval.high, top), color=look.color, linewidth=0.8, alpha=0.5)
     panel.set_ylim(min(panel.get_ylim()[0], 0.95), 1.02 * top)
 
