@@ -187,8 +187,8 @@ _ABOUT = (
     "three times apart with the best one inside: 0.03 for AdamW and SOAP, 0.01 for NAdam, 0.06 for Muon. The reported "
     "seeds are 1 to 3. All rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error "
     "feedback has c = 1, NAdam a first β of 0.99, and rates by delay reach their full values after 140 updates.",
-    "`make slowdown` runs what is missing, depths of 1, 2 and 8 first. `python -m papers pages slowdown` writes this "
-    "page from the stored results.",
+    "`make slowdown` runs all of it, depths of 1, 2 and 8 first, and continues where it was interrupted. `python -m "
+    "papers pages slowdown` writes this page from the stored results.",
 )
 
 
