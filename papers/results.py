@@ -1,7 +1,6 @@
 """Measurements of experiments, written to and read from `results/PAPER/NAME/SCALE/`."""
 
 import csv
-import io
 import json
 import math
 import shlex
@@ -20,6 +19,7 @@ from pipetrain.report.sweep.columns import TIMINGS
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.sweep.slowdown import STEPS, RowSlowdown, baseline_of, slowdowns
+from pipetrain.report.text_table import csv_table
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 
@@ -226,7 +226,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         rows = [*before, *rows]
         made = _with_earlier(made, rows, json.loads((folder / "made.json").read_text(encoding="utf-8")))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "runs.csv", _table(rows))
+    write_whole(folder / "runs.csv", csv_table(rows))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
     shown = (
         [] if target.of_map else comparison.write(compared, folder / "sweep", f"{target.experiment}, {target.scale}")
@@ -259,15 +259,6 @@ def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
         numbers={name: value for name, value in run.numbers.items() if name not in left_out},
         curves={name: curve for name, curve in run.curves.items() if name not in left_out},
     )
-
-
-def _table(rows: Sequence[_Row]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def _not_among(rows: Sequence[_Row], before: Sequence[_Row]) -> list[_Row]:

@@ -143,12 +143,6 @@ def _further(
     return None
 
 
-def short(word: str) -> str:
-    """`lr=0.01` of `optimizer.lr=0.01`."""
-    setting, _, value = word.partition("=")
-    return f"{setting.rpartition('.')[2]}={value}"
-
-
 def _text(value: float) -> str:
     return f"{value:.3g}"
 

@@ -1,10 +1,9 @@
 """A comparison as text, CSV, JSON, a figure and a page: written after every round of seeds, each file whole."""
 
-import csv
 import io
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -12,9 +11,9 @@ from string import Template
 from typing import Any
 
 from pipetrain.comparison.contenders import Contender
-from pipetrain.comparison.halving import short
 from pipetrain.comparison.outcomes import Comparison, Outcome, duration, geometric_mean_of, mean_of, shown
 from pipetrain.comparison.runs import PlannedRun
+from pipetrain.config.composition import without_section
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.planner.json_reader import from_json
 from pipetrain.report.seed_statistics import Interval, Values
@@ -24,7 +23,7 @@ from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.lines import End, label_ends, line_styles
 from pipetrain.report.sweep.slowdown import ratio_cell
 from pipetrain.report.sweep.sweep_tables import WIDTH
-from pipetrain.report.text_table import counted, size_of, text_table, unit_of
+from pipetrain.report.text_table import counted, csv_table, size_of, text_table, unit_of
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 
@@ -48,8 +47,8 @@ def write(found: Comparison) -> None:
         "comparison.txt": text(found) + "\n",
         "comparison.html": page(found, drawn.getvalue()),
         _JSON: strict_json.dumps(as_json(found), indent=1) + "\n",
-        "comparison.csv": _csv(list(_rows(found))),
-        "runs.csv": _csv([_run_row(*each) for each in _every_run(found)]),
+        "comparison.csv": csv_table(list(_rows(found))),
+        "runs.csv": csv_table([_run_row(*each) for each in _every_run(found)]),
     }
     for name, content in texts.items():
         write_whole(found.folder / name, content)
@@ -114,7 +113,7 @@ def _cells(found: Comparison, outcome: Outcome) -> list[str]:
     lost = len(outcome.reported) - len(outcome.group.completed)
     return [
         outcome.contender.name,
-        " ".join(map(short, best or ())) or "-",
+        " ".join(map(without_section, best or ())) or "-",
         shown(geometric_mean_of(found.steps(outcome)), "{:,.0f}".format),
         ratio_cell(found.over_baseline(outcome)),
         shown(mean_of(outcome.group.by_seed(found.metric)), "{:.4g}".format),
@@ -186,14 +185,6 @@ def _run_row(planned: PlannedRun, run: ComparedRun) -> dict[str, Any]:
         "folder": run.path.name,
         **finals,
     }
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def page(found: Comparison, figure: str) -> str:

@@ -21,7 +21,8 @@ from tqdm import tqdm
 
 from pipetrain.api.surroundings import kept
 from pipetrain.comparison.contenders import Contender
-from pipetrain.comparison.halving import Candidate, short
+from pipetrain.comparison.halving import Candidate
+from pipetrain.config.composition import without_section
 from pipetrain.errors import ConfigError, DataError, RunError, one_line
 from pipetrain.launch import fork_server
 from pipetrain.report.error_line import message
@@ -65,7 +66,7 @@ class PlannedRun:
         """Name of its directory, whose end stands for all that its results depend on."""
         parts = (self.contender.key, *self.candidate, str(self.seed), str(self.steps), str(self.tunes))
         shown = "_".join(
-            [self.contender.method, *map(short, self.candidate), f"seed={self.seed}", f"steps={self.steps}"]
+            [self.contender.method, *map(without_section, self.candidate), f"seed={self.seed}", f"steps={self.steps}"]
         )
         code = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
         return f"{re.sub(r'[^A-Za-z0-9.=_-]+', '-', shown)[:_LONGEST_NAME]}-{code}"

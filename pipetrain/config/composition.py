@@ -216,11 +216,12 @@ def folder_name(number: int, differing: str) -> str:
     # nearly every sweep varies `method=`, whose value says enough
     words = sorted(differing.split(" "), key=lambda word: not word.startswith("method="))
     short = [word.removeprefix("method=").lstrip("+") for word in words if word]
-    name = "_".join([str(number), *(_UNSAFE.sub("-", _without_section(word)) for word in short)])
+    name = "_".join([str(number), *(_UNSAFE.sub("-", without_section(word)) for word in short)])
     return name if len(name) <= _LONGEST_NAME else str(number)
 
 
-def _without_section(word: str) -> str:
+def without_section(word: str) -> str:
+    """`lr=0.01` of `optimizer.lr=0.01`, or the class alone of a target."""
     setting, equals, value = word.partition("=")
     last = setting.rpartition(".")[2]
     if last == TARGET:

@@ -1,6 +1,8 @@
-"""Tables of plain text, for the terminal and for Markdown."""
+"""Tables of plain text, for the terminal, for Markdown and as CSV."""
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 
 Row = Sequence[str] | str
 """The cells of a row, or a line that runs across all columns."""
@@ -66,6 +68,15 @@ def unit_of(count: float) -> tuple[str, float]:
             break
         unit, size = larger, size * 1000
     return unit, size
+
+
+def csv_table(rows: Sequence[Mapping[str, object]]) -> str:
+    """CSV of rows by column, with the columns of all of them in order of appearance."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def rate_of(per_second: float) -> str:
