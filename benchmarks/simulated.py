@@ -1,4 +1,4 @@
-"""What a step of a simulated pipeline of a tiny network costs beside a step of plain training.
+"""Cost of a step of a simulated pipeline of a tiny network, relative to a step of plain training.
 
 `make bench`, or `python benchmarks/simulated.py`. The network is `gpt` with 16 blocks of width 32, on minibatches of 16
 windows of 64 tokens of `dataset=austen`, with fused AdamW and one thread. Its step is little but Python and the launch

@@ -84,8 +84,8 @@ class OptimizerSettings:
         clip_norm: the norm that gradients are clipped to; None for no clipping.
         groups: parameters with other options.
         error_feedback: strength c of the correction of updates; None for no correction.
-        lr_by_delay: updates over which rates return from being divided by delays; None if they are not divided.
-        momentum_by_stage: the momentum of the last stage, and what earlier ones approach; None for one of all.
+        lr_by_delay: steps over which rates that are divided by delays return to full; None if none are divided.
+        momentum_by_stage: the momentum of the last stage, and what earlier ones approach; None if all have the same.
     """
 
     target: Target
