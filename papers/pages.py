@@ -65,9 +65,10 @@ def _write_map(results: Path, output: Path) -> Iterator[Path]:
 
 
 def _write_slowdown(results: Path, output: Path) -> Iterator[Path]:
-    scale, lines = slowdown.lines_of(results)
-    if lines:
-        slowdown.draw(output / "images" / slowdown.FIGURE, lines)
-        yield output / "images" / slowdown.FIGURE
-    write_whole(output / f"{slowdown.NAME}.md", slowdown.page(scale, lines))
+    (scale, lines), (_, tuned) = (slowdown.lines_of(results, tuned=tuned) for tuned in (False, True))
+    for name, found in ((slowdown.FIGURE, lines), (slowdown.TUNED_FIGURE, tuned)):
+        if found:
+            slowdown.draw(output / "images" / name, found)
+            yield output / "images" / name
+    write_whole(output / f"{slowdown.NAME}.md", slowdown.page(scale, lines, tuned))
     yield output / f"{slowdown.NAME}.md"

@@ -11,7 +11,7 @@ from types import FrameType
 from papers.computed import computed_part
 from papers.field_map.grid import MapRun, runs_of
 from papers.field_map.losses import best_rates, ended_runs
-from papers.results import keep_results
+from papers.results import keep_comparison, keep_results
 from papers.targets import BEST_RATE, SweepRound, full_name, presets_of, rounds_of, targets_of
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
@@ -141,7 +141,12 @@ def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
     ended = next((code for code in codes if code not in _KEPT), codes[-1] if codes else ExitCode.COMPLETED)
     if ended not in _KEPT:
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
-    if any(runs.rglob("summary.json")):
-        for path in keep_results(target, runs, target.results(options.output), timed=not options.untimed):
-            print(f"written to {path}")
+    if this.compares:
+        kept = keep_comparison(target, target.compared(options.outputs), target.results(options.output))
+    elif any(runs.rglob("summary.json")):
+        kept = keep_results(target, runs, target.results(options.output), timed=not options.untimed)
+    else:
+        kept = []
+    for path in kept:
+        print(f"written to {path}")
     return ExitCode(ended) if ended in _BROKEN_OFF else ExitCode.COMPLETED

@@ -5,7 +5,6 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ from pipetrain.config.choices import choice_of
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
 from pipetrain.report.sweep.columns import TIMINGS
-from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, read
 from pipetrain.report.sweep.groups import SweepGroup, collect
-from pipetrain.report.sweep.slowdown import STEPS, RowSlowdown, baseline_of, slowdowns
+from pipetrain.report.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
 from pipetrain.report.text_table import csv_table
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.run_directory import RunDirectory
 
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
@@ -181,6 +181,7 @@ def _known(columns: Mapping[str, float | None]) -> Mapping[str, float]:
 
 _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
 _Row = Mapping[str, Any]
+_OF_COMPARISON = ("comparison.csv", "comparison.html")
 _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 
 
@@ -205,21 +206,14 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     remarks = choice_of("experiment", target.experiment).remarks
     compared = comparison.ranked(found, remarks.get("metric"))
-    made = _made(target, runs, compared.groups) | {"timed": timed}
+    made = _made([target.words(Path("DIR"))], runs, compared.groups) | {"timed": timed}
     groups = [
         replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)])
         for group in compared.groups
     ]
-    with suppress(ConfigError):  # a sweep that was interrupted may have no baseline yet
-        if baseline := remarks.get("slowdown"):
-            at, given = baseline_of(compared.groups, baseline), remarks.get("small_loss")
-            target_loss = {TRAIN_LOSS: float(given)} if given and target.scale == SMALL else {}
-            found_steps = {
-                column: slowdowns(compared.groups, at, target_loss, share)[0] for column, share in STEPS_TO_LOSS.items()
-            }
-            for column, slowdown in found_steps.items():
-                groups = [_with_steps(*each, column) for each in zip(groups, slowdown.rows, strict=True)]
-            compared = compared._replace(slowdowns=[found_steps["loss_steps"]])
+    if found_steps := _steps_to_loss(target, compared.groups):
+        groups = _with_steps(groups, found_steps)
+        compared = compared._replace(slowdowns=[found_steps["loss_steps"]])
     compared = compared._replace(groups=groups)
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
@@ -234,20 +228,71 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     return [folder / "runs.csv", folder / "made.json", *shown]
 
 
+def keep_comparison(target: ReproductionTarget, folder: Path, results: Path) -> list[Path]:
+    """Writes runs.csv with the reported runs, made.json, and the table and page of a comparison; returns the files.
+
+    Args:
+        target: what was compared.
+        folder: of the comparison.
+        results: the folder of what is kept of the target.
+
+    Raises:
+        ConfigError: a run cannot be read.
+    """
+    if not (folder / "runs.csv").is_file():
+        return []
+    runs: dict[str, list[ComparedRun]] = {}
+    with (folder / "runs.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["purpose"] == "reported" and row["status"] in ENDED:
+                run = _kept(read(RunDirectory(folder / "runs" / row["folder"]), {}), folder / "runs", timed=False)
+                runs.setdefault(row["configuration"], []).append(run)
+    groups = [SweepGroup(name, each) for name, each in runs.items()]
+    made = _made([each.words(Path("DIR")) for each in target.rounds if each.compares], folder, groups)
+    groups = _with_steps(groups, _steps_to_loss(target, groups))
+    kept = results / "compared"
+    kept.mkdir(parents=True, exist_ok=True)
+    write_whole(kept / "runs.csv", csv_table([_row(group.name, run) for group in groups for run in group.runs]))
+    write_whole(kept / "made.json", strict_json.dumps(made, indent=1) + "\n")
+    for name in _OF_COMPARISON:
+        write_whole(kept / name, (folder / name).read_text(encoding="utf-8"))
+    return [kept / name for name in ("runs.csv", "made.json", *_OF_COMPARISON)]
+
+
 def without_repeats(group: SweepGroup) -> list[ComparedRun]:
     """The runs of a group without the completed ones that a newer run of the same seed replaces."""
     counted = {id(run) for run in group.counted}
     return [run for run in group.runs if run.status != "completed" or id(run) in counted]
 
 
-def _with_steps(group: SweepGroup, row: RowSlowdown | None, column: str) -> SweepGroup:
-    """The group, of which the runs that reach the baseline's loss have their number of steps to it in a column."""
-    taken = {seed: steps for seed, steps in row.amounts[STEPS].items() if math.isfinite(steps)} if row else {}
-    runs = [
-        replace(run, numbers={**run.numbers, column: taken[run.seeds]}) if run.seeds in taken else run
-        for run in group.runs
-    ]
-    return replace(group, runs=runs)
+def _steps_to_loss(target: ReproductionTarget, groups: Sequence[SweepGroup]) -> Mapping[str, Slowdown]:
+    """Column -> the steps that each group takes to the baseline's loss; none if the preset has no baseline."""
+    remarks = choice_of("experiment", target.experiment).remarks
+    if (baseline := remarks.get("slowdown")) is None:
+        return {}
+    given = remarks.get("small_loss") if target.scale == SMALL else None
+    asked = {TRAIN_LOSS: float(given)} if given else {}
+    try:
+        at = baseline_of(groups, baseline)
+    except ConfigError:  # it has not run yet
+        return {}
+    return {column: slowdowns(groups, at, asked, share)[0] for column, share in STEPS_TO_LOSS.items()}
+
+
+def _with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> list[SweepGroup]:
+    """The groups, of which the runs that reach a loss have their number of steps to it in its column."""
+    with_steps = []
+    for number, group in enumerate(groups):
+        runs = list(group.runs)
+        for column, slowdown in found.items():
+            row = slowdown.rows[number]
+            taken = {seed: steps for seed, steps in row.amounts[STEPS].items() if math.isfinite(steps)} if row else {}
+            runs = [
+                replace(run, numbers={**run.numbers, column: taken[run.seeds]}) if run.seeds in taken else run
+                for run in runs
+            ]
+        with_steps.append(replace(group, runs=runs))
+    return with_steps
 
 
 def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
@@ -280,11 +325,11 @@ def _row(name: str, run: ComparedRun) -> _Row:
     return {"name": name, **settings, "status": run.status, **run.values}
 
 
-def _made(target: ReproductionTarget, runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
-    """The command, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
+def _made(commands: Sequence[Sequence[str]], runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
+    """The commands, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
     every = [run for group in groups for run in group.runs]
     return {
-        "command": shlex.join(["pipetrain", *target.words(Path("DIR"))]),
+        "command": "; ".join(shlex.join(["pipetrain", *words]) for words in commands),
         "seeds": sorted({run.settings["seed"] for run in every if "seed" in run.settings}),
         "runs": len(every),
         "wall_s": sum(run.numbers.get("wall_s", 0.0) for run in every),

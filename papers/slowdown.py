@@ -1,13 +1,14 @@
 """The page of slowdowns: how many more steps a deeper pipeline needs to a loss, by method and optimizer."""
 
-import csv
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from papers.field_map.losses import ended_runs
 from papers.results import STEPS_TO_LOSS
 from papers.targets import FULL, SMALL
 from pipetrain.report.seed_statistics import Interval, Values, ratio, verdict
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "slowdown"
-FIGURE = f"{NAME}.png"
+FIGURE, TUNED_FIGURE = f"{NAME}.png", f"{NAME}_tuned.png"
 LINES = {
     ("adamw", "pipedream"): "AdamW",
     ("lr_by_delay", "pipedream"): "AdamW, rates by delay",
@@ -50,10 +51,12 @@ class Line:
         name: of it.
         measured: `loss` or a column of `STEPS_TO_LOSS` -> number of stages -> final loss of the evaluation, or steps to
             the loss, by seed; infinite if a run diverged, or ended before.
+        rates: number of stages -> learning rate.
     """
 
     name: str
     measured: Mapping[str, Mapping[int, Values]]
+    rates: Mapping[int, float]
 
     def slowdown(self, column: str, stages: int) -> Interval | None:
         """Steps with so many stages over those with one, which has the same optimizer; None if not measured."""
@@ -76,34 +79,35 @@ class Line:
         return f"{statistics.fmean(losses):.3f}{spread}"
 
 
-def lines_of(results: Path) -> tuple[str, list[Line]]:
-    """The scale of the stored results, and their lines."""
+def lines_of(results: Path, *, tuned: bool = False) -> tuple[str, list[Line]]:
+    """The scale of the stored results, and their lines.
+
+    Args:
+        results: the folder of all results.
+        tuned: True for the runs whose learning rate was tuned at each depth, False for those at the rate of one stage.
+    """
     for scale in (FULL, SMALL):
-        rows = {preset: _rows(results / NAME / preset / scale / "runs.csv") for preset, _ in LINES}
-        found = [
-            Line(name, _measured(own))
-            for (preset, method), name in LINES.items()
-            if (own := [row for row in rows[preset] if row["method"] == method])
-        ]
+        found = []
+        for (preset, method), name in LINES.items():
+            rows = ended_runs([results / NAME / preset / scale / ("compared" if tuned else "") / "runs.csv"])
+            own = [row for row in rows if row["method"] == method]
+            if own and not any(row["partition.stages"] == "1" for row in own):
+                # one stage is the same under all methods of a preset, and is tuned under one of them
+                own += [row for row in rows if row["partition.stages"] == "1"]
+            if own:
+                found.append(_line(name, own))
         if found:
             return scale, found
     return SMALL, []
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if row["status"] in ("completed", "diverged")]
-
-
-def _measured(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[int, Values]]:
+def _line(name: str, rows: Sequence[Mapping[str, str]]) -> Line:
     found: dict[str, dict[int, dict[str, float]]] = {column: {} for column in (_LOSS, *STEPS_TO_LOSS)}
     for row in rows:
         for column, by_stages in found.items():
             value = row.get(column)
             by_stages.setdefault(int(row["partition.stages"]), {})[row["seed"]] = float(value) if value else math.inf
-    return {column: dict(by_stages) for column, by_stages in found.items()}
+    return Line(name, found, {int(row["partition.stages"]): float(row["optimizer.lr"]) for row in rows})
 
 
 def _depths(lines: Sequence[Line]) -> list[int]:
@@ -154,22 +158,55 @@ def _draw_losses(panel: "Axes", lines: Sequence[Line]) -> list[End]:
     return ends
 
 
-def page(scale: str, lines: Sequence[Line]) -> str:
-    """Text of the page."""
-    return "\n\n".join([*_head(scale, lines), *(_tables(lines) if lines else ())]) + "\n"
+def page(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> str:
+    """Text of the page.
+
+    Args:
+        scale: of the runs.
+        lines: at the learning rate of one stage.
+        tuned: at learning rates of their own.
+    """
+    return "\n\n".join(_parts(scale, lines, tuned)) + "\n"
 
 
-def _head(scale: str, lines: Sequence[Line]) -> Iterator[str]:
+def _parts(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> Iterator[str]:
     yield "# Slowdown by depth"
     yield _MADE
     yield "\n\n".join(_ABOUT)
     if not lines:
         yield "Nothing has been measured yet."
         return
+    yield "## Learning rates of one stage"
+    yield _AT_ONE_RATE
+    yield from _measured(f"Measured at {scale} scale", lines, FIGURE)
+    yield "## Learning rates tuned at each depth"
+    yield _AT_OWN_RATES
+    if tuned:
+        yield from _measured("Measured", tuned, TUNED_FIGURE)
+        yield "Learning rate, as tuned:"
+        yield _table(tuned, _depths(tuned), lambda line, stages: f"{line.rates[stages]:g}")
+
+
+def _measured(what: str, lines: Sequence[Line], image: str) -> Iterator[str]:
     runs = sum(len(losses) for line in lines for losses in line.measured[_LOSS].values())
-    yield f"**Measured at {scale} scale: {runs} of {_PLANNED} runs**, D = {', '.join(map(str, _depths(lines)))}."
+    yield f"**{what}: {runs} of {_PLANNED} runs**, D = {', '.join(map(str, _depths(lines)))}."
     yield "\n".join(f"- {text}" for text in _sentences(lines))
-    yield f"![Steps to a loss over those of one stage, and final loss, against the number of stages](images/{FIGURE})"
+    yield f"![Steps to a loss over those of one stage, and final loss, against the number of stages](images/{image})"
+    depths = _depths(lines)
+    for column, share in STEPS_TO_LOSS.items():
+        yield f"Slowdown to the loss after {share:.0%} of the steps:"
+        yield _table(lines, depths[1:], partial(_slowdown_cell, column))
+    yield "Final loss of evaluation:"
+    yield _table(lines, depths, Line.final_loss)
+
+
+def _slowdown_cell(column: str, line: Line, stages: int) -> str:
+    return ratio_cell(line.slowdown(column, stages))
+
+
+def _table(lines: Sequence[Line], depths: Sequence[int], cell: Callable[[Line, int], str]) -> str:
+    rows = [(line.name, *(cell(line, D) if D in line.depths else "" for D in depths)) for line in lines]
+    return "\n".join(markdown_table(("", *(f"D = {stages}" for stages in depths)), rows))
 
 
 _ABOUT = (
@@ -183,12 +220,20 @@ _ABOUT = (
     "slowdowns above 1.43 and 10 cannot be measured: such a run does not reach the target, and counts as infinite. The "
     "earlier target is still above the entropy of pairs of characters, so it compares the first part of training; the "
     "final losses compare all of it. Targets differ between optimizers, so compare slowdowns, not steps.",
-    "At the small scale the learning rate of each optimizer is the best for one stage with seed 0, of rates about "
-    "three times apart with the best one inside: 0.03 for AdamW and SOAP, 0.01 for NAdam, 0.06 for Muon. The reported "
-    "seeds are 1 to 3. All rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error "
-    "feedback has c = 1, NAdam a first β of 0.99, and rates by delay reach their full values after 140 updates.",
-    "`make slowdown` runs all of it, depths of 1, 2 and 8 first, and continues where it was interrupted. `python -m "
+    "All rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error feedback has c = 1, "
+    "NAdam a first β of 0.99, and rates by delay reach their full values after 140 updates at the small scale.",
+    "`make slowdown` runs all of it, the first figure first, and continues where it was interrupted. `python -m "
     "papers pages slowdown` writes this page from the stored results.",
+)
+_AT_ONE_RATE = (
+    "The learning rate of each optimizer is the best for one stage, and the same at all depths. At the small scale it "
+    "was chosen with seed 0, of rates about three times apart with the best one inside: 0.03 for AdamW and SOAP, 0.01 "
+    "for NAdam, 0.06 for Muon. The reported seeds are 1 to 3."
+)
+_AT_OWN_RATES = (
+    "Here [`pipetrain compare`](../compare.md) tunes the learning rate of each row at each depth, one stage included, "
+    "by successive halving with seed 1000: from a third to three times the rate above, and further while that helps. "
+    "The reported seeds are 0 to 2."
 )
 
 
@@ -226,17 +271,3 @@ def _compared(line: Line, control: Line, column: str, stages: int) -> str:
         return "less"
     held = verdict(ratio(ours, theirs), high=math.nextafter(1.0, 0.0)).holds
     return "undecided" if held is None else "less" if held else "more"
-
-
-def _tables(lines: Sequence[Line]) -> Iterator[str]:
-    depths = _depths(lines)
-    for column, share in STEPS_TO_LOSS.items():
-        yield f"## Slowdown to the loss after {share:.0%} of the steps"
-        rows = [
-            (line.name, *(ratio_cell(line.slowdown(column, D)) if D in line.depths else "" for D in depths[1:]))
-            for line in lines
-        ]
-        yield "\n".join(markdown_table(("", *(f"D = {stages}" for stages in depths[1:])), rows))
-    yield "## Final loss of evaluation"
-    losses = [(line.name, *map(line.final_loss, depths)) for line in lines]
-    yield "\n".join(markdown_table(("", *(f"D = {stages}" for stages in depths)), losses))

@@ -17,6 +17,8 @@ _PARTS = re.compile(rf"\b(table|fig)s?\.? ({_NUMBER}(?:(?:, | and | to ){_NUMBER
 _ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6", "VII": "7", "VIII": "8"}
 BEST_RATE = "optimizer.lr=best"
 """The word of a round that has each method at each depth run with the learning rate that is best in those before."""
+_COMPARE = "compare"
+"""The first word of a round that is a `pipetrain compare`."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,14 @@ class ReproductionTarget:
         """The folder of what is kept of it."""
         return results / self.experiment / self.scale
 
+    def compared(self, outputs: Path) -> Path:
+        """The folder of its comparison, which all of its rounds that compare share."""
+        return outputs / self.experiment / f"{self.scale}_compared"
+
 
 @dataclass(frozen=True)
 class SweepRound:
-    """A part of a target: a sweep, or several at the learning rates that are best.
+    """A part of a target: a sweep, several at the learning rates that are best, or a comparison that tunes them.
 
     Attributes:
         target: what it is a part of.
@@ -103,9 +109,18 @@ class SweepRound:
         """True if it uses the best learning rates of the rounds before it."""
         return BEST_RATE in self.settings
 
+    @property
+    def compares(self) -> bool:
+        """True if it is a call of `pipetrain compare`, which continues that of an earlier round."""
+        return self.settings[:1] == [_COMPARE]
+
     def words(self, outputs: Path) -> list[str]:
-        """The whole command of the sweep, without `pipetrain`."""
-        return self.target.words(self.runs(outputs), self.settings)
+        """The whole command, without `pipetrain`."""
+        if not self.compares:
+            return self.target.words(self.runs(outputs), self.settings)
+        given = [word for word in self.target.settings if not word.startswith("seed=")]  # it has seeds of its own
+        folder = ["-o", str(self.target.compared(outputs))]
+        return [_COMPARE, f"experiment={self.target.experiment}", *given, *self.settings[1:], *folder]
 
 
 def rounds_of(targets: Sequence[ReproductionTarget]) -> list[SweepRound]:

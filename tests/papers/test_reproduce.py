@@ -16,7 +16,7 @@ from papers import reproduce
 from papers.cli import PROGRAM
 from papers.reproduce import carried_out, sweeps_of
 from papers.results import keep_results
-from papers.targets import ReproductionTarget
+from papers.targets import ReproductionTarget, SweepRound
 from pipetrain import cli
 from pipetrain.errors import ExitCode
 
@@ -124,6 +124,31 @@ def test_runs_that_reach_the_baselines_loss_have_their_steps(tmp_path):
     steps = {group["name"]: [run.get("loss_steps") for run in group["runs"]] for group in content["groups"]}
     assert steps == {"stages=1": [pytest.approx(7.0)] * 2, "stages=8": [pytest.approx(28 / 3), None]}
     assert (content["metric"], content["slowdowns"][0]["target"]) == ("loss", 2.8)
+
+
+@pytest.mark.slow
+def test_round_that_compares_keeps_reported_runs_with_steps_and_tuned_rates(tmp_path, monkeypatch):
+    tiny = ["model.layers=1", "model.width=16", "model.heads=2", "dataset=austen", "dataset.tokens=characters"]
+    tiny += ["dataset.positions=8", "dataset.vocabulary_size=null", "dataset.limit=64", "train.batch_size=8"]
+    tiny += ["train.max_steps=null", "lr_schedule.warmup=1", "optimizer.lr=0.01", "seed=1,2,3"]
+    monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: tiny))
+    options = ["partition.stages=1,2", "--seeds", "2", "--tuning-seeds", "1"]
+    rounds = property(lambda self: [SweepRound(self, 1, ["compare", *options])])
+    monkeypatch.setattr(ReproductionTarget, "rounds", rounds)
+    words = ["reproduce", "slowdown/soap", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(words, PROGRAM) == 0
+    kept = tmp_path / "out" / "slowdown" / "soap" / "small" / "compared"
+    with (kept / "runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["partition.stages"], row["seed"]) for row in rows] == [("1", "0"), ("1", "1"), ("2", "0"), ("2", "1")]
+    with (kept / "comparison.csv").open(newline="") as file:
+        tuned = {row["configuration"]: row["tuned"] for row in csv.DictReader(file)}
+    assert {row["name"]: f"optimizer.lr={row['optimizer.lr']}" for row in rows} == tuned
+    assert all(row["loss"] and row["early_loss_steps"] for row in rows if row["partition.stages"] == "1")
+    made = json.loads((kept / "made.json").read_text())
+    assert made["command"].startswith("pipetrain compare experiment=slowdown/soap model.layers=1 ")
+    assert "seed=" not in made["command"]
+    assert (made["seeds"], made["runs"]) == ([0, 1], 4)
 
 
 @pytest.mark.slow

@@ -7,15 +7,15 @@ import pytest
 
 from papers.slowdown import draw, lines_of, page
 
-COLUMNS = ("method", "partition.stages", "seed", "status", "loss_steps", "early_loss_steps", "loss")
+COLUMNS = ("method", "partition.stages", "seed", "status", "loss_steps", "early_loss_steps", "optimizer.lr", "loss")
 
 
-def stored(folder, preset, rows):
+def stored(folder, preset, rows, rate=0.03):
     path = folder / "slowdown" / preset / "small" / "runs.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(
-            [COLUMNS, *((*row, "" if row[3] == "diverged" else 2 + row[2] / 10) for row in rows)]
+            [COLUMNS, *((*row, rate, "" if row[3] == "diverged" else 2 + row[2] / 10) for row in rows)]
         )
 
 
@@ -50,7 +50,7 @@ def test_depth_without_the_seeds_of_one_stage_has_no_slowdown(results):
 
 
 def test_page_says_what_is_slowed_down_less_than_stashing(results):
-    text = page(*lines_of(results))
+    text = page(*lines_of(results), tuned=[])
     assert "D = 2, to the earlier loss: AdamW 2.01 (2.00 to 2.01); slowed down less: SOAP 1.01" in text
     assert "D = 8, to the earlier loss: AdamW infinite; slowed down less: SOAP 1.51 (1.50 to 1.51)" in text
     assert "| SOAP | 1.11 | infinite |" in text
@@ -58,6 +58,20 @@ def test_page_says_what_is_slowed_down_less_than_stashing(results):
 
 
 def test_page_and_figure_need_no_results(tmp_path, results):
-    assert "Nothing has been measured yet." in page(*lines_of(tmp_path / "none"))
+    assert "Nothing has been measured yet." in page(*lines_of(tmp_path / "none"), tuned=[])
     draw(tmp_path / "figure.png", lines_of(results)[1])
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_tuned_runs_have_their_own_part_with_rates_and_share_one_stage(tmp_path, results):
+    one = [("pipedream", 1, 0, "completed", 700, 300)]
+    deep = [(name, 8, 0, "completed", 900, 600) for name in ("pipedream", "lwp")]
+    stored(tmp_path / "tuned", "adamw", [*one, *deep], rate=0.01)
+    compared = tmp_path / "slowdown" / "adamw" / "small" / "compared"
+    (tmp_path / "tuned" / "slowdown" / "adamw" / "small").rename(compared)
+    _, (control, lwp) = tuned = lines_of(tmp_path, tuned=True)
+    assert (control.name, lwp.name, lwp.depths) == ("AdamW", "AdamW, lwp", [1, 8])
+    assert lwp.slowdown("early_loss_steps", 8).middle == pytest.approx(2)
+    text = page(*lines_of(results), tuned[1])
+    assert "| AdamW, lwp | 0.01 | 0.01 |" in text
+    assert text.index("**Measured at small scale: 18 of") < text.index("**Measured: 4 of")
