@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from papers.compared import is_kept, keep_comparison
 from papers.computed import computed_part
 from papers.field_map.grid import MapRun, runs_of
 from papers.field_map.losses import best_rates, ended_runs
-from papers.results import keep_comparison, keep_results
+from papers.results import keep_results
 from papers.targets import BEST_RATE, SweepRound, full_name, presets_of, rounds_of, targets_of
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
@@ -51,6 +52,8 @@ def sweeps_of(this: SweepRound, outputs: Path, results: Path) -> list[Sweep]:
         outputs: for the folders of runs.
         results: with what was kept of the map: runs that are not run again, and tell which learning rates are best.
     """
+    if this.compares and is_kept(this, this.target.results(results)):
+        return []
     if not this.target.of_map:
         return [this.words(outputs)]
     rows = ended_runs([this.target.results(results) / "runs.csv"])
@@ -142,7 +145,7 @@ def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
     if ended not in _KEPT:
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
     if this.compares:
-        kept = keep_comparison(target, target.compared(options.outputs), target.results(options.output))
+        kept = keep_comparison(this, this.runs(options.outputs), target.results(options.output))
     elif any(runs.rglob("summary.json")):
         kept = keep_results(target, runs, target.results(options.output), timed=not options.untimed)
     else:

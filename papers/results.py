@@ -15,13 +15,12 @@ from pipetrain.config.choices import choice_of
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
 from pipetrain.report.sweep.columns import TIMINGS
-from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, read
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
 from pipetrain.report.text_table import csv_table
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
-from pipetrain.tracking.run_directory import RunDirectory
 
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
@@ -181,7 +180,6 @@ def _known(columns: Mapping[str, float | None]) -> Mapping[str, float]:
 
 _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
 _Row = Mapping[str, Any]
-_OF_COMPARISON = ("comparison.csv", "comparison.html")
 _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 
 
@@ -200,22 +198,23 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     Raises:
         ConfigError: there are no runs, or one cannot be read.
     """
-    found = collect([runs], {})
+    apart = {runs / each.name for each in target.rounds if each.compares}
+    found = collect(sorted({*runs.iterdir()} - apart) if apart else [runs], {})
     if found.skipped:
         damaged = found.skipped[0]
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     remarks = choice_of("experiment", target.experiment).remarks
     compared = comparison.ranked(found, remarks.get("metric"))
-    made = _made([target.words(Path("DIR"))], runs, compared.groups) | {"timed": timed}
+    made = made_with([target.words(Path("DIR"))], runs, compared.groups) | {"timed": timed}
     groups = [
-        replace(group, runs=[_kept(run, runs, timed=timed) for run in without_repeats(group)])
+        replace(group, runs=[kept_run(run, runs, timed=timed) for run in without_repeats(group)])
         for group in compared.groups
     ]
-    if found_steps := _steps_to_loss(target, compared.groups):
-        groups = _with_steps(groups, found_steps)
+    if found_steps := steps_to_loss(target, compared.groups):
+        groups = with_steps(groups, found_steps)
         compared = compared._replace(slowdowns=[found_steps["loss_steps"]])
     compared = compared._replace(groups=groups)
-    rows = [_row(group.name, run) for group in groups for run in group.runs]
+    rows = [row_of(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
         rows = [*before, *rows]
         made = _with_earlier(made, rows, json.loads((folder / "made.json").read_text(encoding="utf-8")))
@@ -228,58 +227,40 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     return [folder / "runs.csv", folder / "made.json", *shown]
 
 
-def keep_comparison(target: ReproductionTarget, folder: Path, results: Path) -> list[Path]:
-    """Writes runs.csv with the reported runs, made.json, and the table and page of a comparison; returns the files.
-
-    Args:
-        target: what was compared.
-        folder: of the comparison.
-        results: the folder of what is kept of the target.
-
-    Raises:
-        ConfigError: a run cannot be read.
-    """
-    if not (folder / "runs.csv").is_file():
-        return []
-    runs: dict[str, list[ComparedRun]] = {}
-    with (folder / "runs.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["purpose"] == "reported" and row["status"] in ENDED:
-                run = _kept(read(RunDirectory(folder / "runs" / row["folder"]), {}), folder / "runs", timed=False)
-                runs.setdefault(row["configuration"], []).append(run)
-    groups = [SweepGroup(name, each) for name, each in runs.items()]
-    made = _made([each.words(Path("DIR")) for each in target.rounds if each.compares], folder, groups)
-    groups = _with_steps(groups, _steps_to_loss(target, groups))
-    kept = results / "compared"
-    kept.mkdir(parents=True, exist_ok=True)
-    write_whole(kept / "runs.csv", csv_table([_row(group.name, run) for group in groups for run in group.runs]))
-    write_whole(kept / "made.json", strict_json.dumps(made, indent=1) + "\n")
-    for name in _OF_COMPARISON:
-        write_whole(kept / name, (folder / name).read_text(encoding="utf-8"))
-    return [kept / name for name in ("runs.csv", "made.json", *_OF_COMPARISON)]
-
-
 def without_repeats(group: SweepGroup) -> list[ComparedRun]:
     """The runs of a group without the completed ones that a newer run of the same seed replaces."""
     counted = {id(run) for run in group.counted}
     return [run for run in group.runs if run.status != "completed" or id(run) in counted]
 
 
-def _steps_to_loss(target: ReproductionTarget, groups: Sequence[SweepGroup]) -> Mapping[str, Slowdown]:
-    """Column -> the steps that each group takes to the baseline's loss; none if the preset has no baseline."""
+def steps_to_loss(
+    target: ReproductionTarget, groups: Sequence[SweepGroup], known: Mapping[str, float] | None = None
+) -> Mapping[str, Slowdown]:
+    """Column -> the steps that each group takes to a loss of the baseline; none if there is no baseline.
+
+    Args:
+        target: what was run.
+        groups: its groups.
+        known: column -> the loss, if the baseline is not among the groups; with no entries, nothing is known.
+    """
     remarks = choice_of("experiment", target.experiment).remarks
-    if (baseline := remarks.get("slowdown")) is None:
+    completed = [number for number, group in enumerate(groups) if group.completed]
+    if "slowdown" not in remarks or not completed or known == {}:
         return {}
-    given = remarks.get("small_loss") if target.scale == SMALL else None
-    asked = {TRAIN_LOSS: float(given)} if given else {}
-    try:
-        at = baseline_of(groups, baseline)
-    except ConfigError:  # it has not run yet
-        return {}
-    return {column: slowdowns(groups, at, asked, share)[0] for column, share in STEPS_TO_LOSS.items()}
+    if known is not None:
+        at = completed[0]
+    else:
+        try:
+            at = baseline_of(groups, remarks["slowdown"])
+        except ConfigError:  # it has not run yet
+            return {}
+        given = remarks.get("small_loss") if target.scale == SMALL else None
+        known = dict.fromkeys(STEPS_TO_LOSS, float(given)) if given else {}
+    asked = {column: {TRAIN_LOSS: known[column]} if column in known else {} for column in STEPS_TO_LOSS}
+    return {column: slowdowns(groups, at, asked[column], share)[0] for column, share in STEPS_TO_LOSS.items()}
 
 
-def _with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> list[SweepGroup]:
+def with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> list[SweepGroup]:
     """The groups, of which the runs that reach a loss have their number of steps to it in its column."""
     with_steps = []
     for number, group in enumerate(groups):
@@ -295,7 +276,7 @@ def _with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> 
     return with_steps
 
 
-def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
+def kept_run(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
     """The run by its name in the sweep, which says nothing of where it was made, and without what is not kept."""
     left_out = () if timed else TIMINGS
     return replace(
@@ -320,12 +301,13 @@ def _with_earlier(made: dict[str, Any], rows: Sequence[_Row], before: Mapping[st
     return made | {"seeds": seeds, "runs": len(rows), "earlier": earlier}
 
 
-def _row(name: str, run: ComparedRun) -> _Row:
+def row_of(name: str, run: ComparedRun) -> _Row:
+    """A row of `runs.csv`: the group's name, settings that identify the run, how it ended, and its numbers."""
     settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
     return {"name": name, **settings, "status": run.status, **run.values}
 
 
-def _made(commands: Sequence[Sequence[str]], runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
+def made_with(commands: Sequence[Sequence[str]], runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
     """The commands, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
     every = [run for group in groups for run in group.runs]
     return {

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from papers.compared import compared_runs
 from papers.field_map.losses import ended_runs
 from papers.results import STEPS_TO_LOSS
-from papers.targets import FULL, SMALL
+from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.report.seed_statistics import Interval, Values, ratio, verdict
 from pipetrain.report.steps_to_loss import slowdown
 from pipetrain.report.style import figure
@@ -89,7 +90,9 @@ def lines_of(results: Path, *, tuned: bool = False) -> tuple[str, list[Line]]:
     for scale in (FULL, SMALL):
         found = []
         for (preset, method), name in LINES.items():
-            rows = ended_runs([results / NAME / preset / scale / ("compared" if tuned else "") / "runs.csv"])
+            target = ReproductionTarget(f"{NAME}/{preset}", scale)
+            kept = target.results(results)
+            rows = compared_runs(target, kept) if tuned else ended_runs([kept / "runs.csv"])
             own = [row for row in rows if row["method"] == method]
             if own and not any(row["partition.stages"] == "1" for row in own):
                 # one stage is the same under all methods of a preset, and is tuned under one of them

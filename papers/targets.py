@@ -80,10 +80,6 @@ class ReproductionTarget:
         """The folder of what is kept of it."""
         return results / self.experiment / self.scale
 
-    def compared(self, outputs: Path) -> Path:
-        """The folder of its comparison, which all of its rounds that compare share."""
-        return outputs / self.experiment / f"{self.scale}_compared"
-
 
 @dataclass(frozen=True)
 class SweepRound:
@@ -99,10 +95,14 @@ class SweepRound:
     number: int
     settings: Sequence[str]
 
+    @property
+    def name(self) -> str:
+        """Name of its folder among those of the others."""
+        return f"round-{self.number}" if len(self.target.rounds) > 1 else ""
+
     def runs(self, outputs: Path) -> Path:
-        """The folder of the sweep, or of all its sweeps."""
-        folder = self.target.runs(outputs)
-        return folder / f"round-{self.number}" if len(self.target.rounds) > 1 else folder
+        """The folder of the sweep, of all its sweeps, or of the comparison."""
+        return self.target.runs(outputs) / self.name
 
     @property
     def at_best_rates(self) -> bool:
@@ -111,7 +111,7 @@ class SweepRound:
 
     @property
     def compares(self) -> bool:
-        """True if it is a call of `pipetrain compare`, which continues that of an earlier round."""
+        """True if it is a call of `pipetrain compare`, whose results are kept apart from those of sweeps."""
         return self.settings[:1] == [_COMPARE]
 
     def words(self, outputs: Path) -> list[str]:
@@ -119,7 +119,7 @@ class SweepRound:
         if not self.compares:
             return self.target.words(self.runs(outputs), self.settings)
         given = [word for word in self.target.settings if not word.startswith("seed=")]  # it has seeds of its own
-        folder = ["-o", str(self.target.compared(outputs))]
+        folder = ["-o", str(self.runs(outputs))]
         return [_COMPARE, f"experiment={self.target.experiment}", *given, *self.settings[1:], *folder]
 
 

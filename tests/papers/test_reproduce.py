@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from support.stored_runs import write_run
 
 from papers import reproduce
 from papers.cli import PROGRAM
+from papers.compared import compared_runs
 from papers.reproduce import carried_out, sweeps_of
 from papers.results import keep_results
 from papers.targets import ReproductionTarget, SweepRound
@@ -127,28 +129,36 @@ def test_runs_that_reach_the_baselines_loss_have_their_steps(tmp_path):
 
 
 @pytest.mark.slow
-def test_round_that_compares_keeps_reported_runs_with_steps_and_tuned_rates(tmp_path, monkeypatch):
+def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, capfd):
     tiny = ["model.layers=1", "model.width=16", "model.heads=2", "dataset=austen", "dataset.tokens=characters"]
     tiny += ["dataset.positions=8", "dataset.vocabulary_size=null", "dataset.limit=64", "train.batch_size=8"]
     tiny += ["train.max_steps=null", "lr_schedule.warmup=1", "optimizer.lr=0.01", "seed=1,2,3"]
+    options = ["--seeds", "2", "--tuning-seeds", "1"]
+    settings = [["compare", f"partition.stages={stages}", *options] for stages in ("1", "2")]
+    rounds = property(lambda self: [SweepRound(self, number, words) for number, words in enumerate(settings, 1)])
     monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: tiny))
-    options = ["partition.stages=1,2", "--seeds", "2", "--tuning-seeds", "1"]
-    rounds = property(lambda self: [SweepRound(self, 1, ["compare", *options])])
     monkeypatch.setattr(ReproductionTarget, "rounds", rounds)
     words = ["reproduce", "slowdown/soap", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
     assert cli.carry_out(words, PROGRAM) == 0
-    kept = tmp_path / "out" / "slowdown" / "soap" / "small" / "compared"
-    with (kept / "runs.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    results = tmp_path / "out" / "slowdown" / "soap" / "small"
+    target = ReproductionTarget("slowdown/soap", "small")
+    rows = compared_runs(target, results)
     assert [(row["partition.stages"], row["seed"]) for row in rows] == [("1", "0"), ("1", "1"), ("2", "0"), ("2", "1")]
-    with (kept / "comparison.csv").open(newline="") as file:
-        tuned = {row["configuration"]: row["tuned"] for row in csv.DictReader(file)}
-    assert {row["name"]: f"optimizer.lr={row['optimizer.lr']}" for row in rows} == tuned
-    assert all(row["loss"] and row["early_loss_steps"] for row in rows if row["partition.stages"] == "1")
-    made = json.loads((kept / "made.json").read_text())
-    assert made["command"].startswith("pipetrain compare experiment=slowdown/soap model.layers=1 ")
-    assert "seed=" not in made["command"]
-    assert (made["seeds"], made["runs"]) == ([0, 1], 4)
+    assert all(row["loss"] and row["early_loss_steps"] for row in rows[:2])
+    first, second = (json.loads((results / f"round-{number}" / "made.json").read_text()) for number in (1, 2))
+    assert first["targets"] == second["targets"]
+    assert first["command"].startswith("pipetrain compare experiment=slowdown/soap model.layers=1 ")
+    assert "seed=" not in first["command"]
+    with (results / "round-2" / "comparison.csv").open(newline="") as file:
+        (tuned,) = (row["tuned"] for row in csv.DictReader(file))
+    assert tuned == f"optimizer.lr={rows[-1]['optimizer.lr']}"
+    shutil.rmtree(tmp_path / "runs")
+    capfd.readouterr()
+    assert cli.carry_out(words, PROGRAM) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        f"slowdown/soap: {results} already has all of round {number}" for number in (1, 2)
+    ]
+    assert compared_runs(target, results) == rows
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_tuned_runs_have_their_own_part_with_rates_and_share_one_stage(tmp_path,
     one = [("pipedream", 1, 0, "completed", 700, 300)]
     deep = [(name, 8, 0, "completed", 900, 600) for name in ("pipedream", "lwp")]
     stored(tmp_path / "tuned", "adamw", [*one, *deep], rate=0.01)
-    compared = tmp_path / "slowdown" / "adamw" / "small" / "compared"
+    compared = tmp_path / "slowdown" / "adamw" / "small" / "round-3"
     (tmp_path / "tuned" / "slowdown" / "adamw" / "small").rename(compared)
     _, (control, lwp) = tuned = lines_of(tmp_path, tuned=True)
     assert (control.name, lwp.name, lwp.depths) == ("AdamW", "AdamW, lwp", [1, 8])

@@ -1,0 +1,85 @@
+"""Comparisons that rounds of an experiment make with `pipetrain compare`: kept, and read again."""
+
+import csv
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from papers.field_map.losses import ENDED, Row, ended_runs
+from papers.results import kept_run, made_with, row_of, steps_to_loss, with_steps
+from papers.targets import ReproductionTarget, SweepRound
+from pipetrain.report.sweep.compared_run import ComparedRun, read
+from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.text_table import csv_table
+from pipetrain.tracking import strict_json
+from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.run_directory import RunDirectory
+
+_MADE, _RUNS = "made.json", "runs.csv"
+_TARGETS = "targets"
+_AS_THEY_ARE = ("comparison.csv", "comparison.html")
+"""Files of a comparison: a row of each configuration, and the page with the settings that were tried."""
+
+
+def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]:
+    """Writes runs.csv with the reported runs, made.json, and the table and page of a comparison; returns the files.
+
+    Args:
+        this: the round.
+        folder: of the comparison.
+        results: the folder of what is kept of the target.
+
+    Raises:
+        ConfigError: a run cannot be read.
+    """
+    if not (folder / _RUNS).is_file():
+        return []
+    runs: dict[str, list[ComparedRun]] = {}
+    with (folder / _RUNS).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["purpose"] == "reported" and row["status"] in ENDED:
+                run = kept_run(read(RunDirectory(folder / "runs" / row["folder"]), {}), folder, timed=False)
+                runs.setdefault(row["configuration"], []).append(run)
+    groups = [SweepGroup(name, each) for name, each in runs.items()]
+    found = steps_to_loss(this.target, groups) or steps_to_loss(this.target, groups, _targets(this, results))
+    groups = with_steps(groups, found)
+    missing = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["missing"]
+    made = made_with([this.words(Path("DIR"))], folder, groups)
+    made |= {"missing": missing, _TARGETS: {column: each.target for column, each in found.items()}}
+    kept = results / this.name
+    kept.mkdir(parents=True, exist_ok=True)
+    write_whole(kept / _RUNS, csv_table([row_of(group.name, run) for group in groups for run in group.runs]))
+    write_whole(kept / _MADE, strict_json.dumps(made, indent=1) + "\n")
+    for name in _AS_THEY_ARE:
+        write_whole(kept / name, (folder / name).read_text(encoding="utf-8"))
+    return [kept / name for name in (_RUNS, _MADE, *_AS_THEY_ARE)]
+
+
+def is_kept(this: SweepRound, results: Path) -> bool:
+    """True if all of the comparison is kept already, as the same command made it."""
+    made = _made(this, results)
+    command = shlex.join(["pipetrain", *this.words(Path("DIR"))])
+    return made.get("command") == command and not made["missing"]
+
+
+def compared_runs(target: ReproductionTarget, results: Path) -> list[Row]:
+    """The reported runs of all its comparisons that are kept.
+
+    Args:
+        target: an experiment at a scale.
+        results: the folder of what is kept of it.
+    """
+    return ended_runs(results / each.name / _RUNS for each in target.rounds if each.compares)
+
+
+def _targets(this: SweepRound, results: Path) -> Mapping[str, float]:
+    """Column -> the baseline's loss, of the first round whose comparison has the baseline."""
+    rounds = (each for each in this.target.rounds if each.compares)
+    return next((found for each in rounds if (found := _made(each, results).get(_TARGETS))), {})
+
+
+def _made(this: SweepRound, results: Path) -> Mapping[str, Any]:
+    path = results / this.name / _MADE
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
