@@ -1,5 +1,7 @@
 """ResNets for small images (He et al. 2016, section 4.2): 6n + 2 layers, parameter-free shortcuts."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,15 +25,24 @@ class Subsample(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
 
 
+def _group_norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(channels // _GROUP if channels % _GROUP == 0 else 1, channels)
+
+
+_GROUP = 16
+"""Channels that a group norm normalizes together (Wu & He 2018, table 3)."""
+_NORMS: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "group": _group_norm}
+
+
 class Block(nn.Module):
     """Two 3 x 3 convolutions and a shortcut."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
+        self.bn1 = norm(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
+        self.bn2 = norm(outputs)
         self.shortcut = nn.Identity() if inputs == outputs else Subsample(stride, outputs - inputs)
 
     @override
@@ -43,13 +54,13 @@ class Block(nn.Module):
 class CifarResNet(nn.Module):
     """The model as plain PyTorch code; papers count its modules, so relu and pooling are functions, as in theirs."""
 
-    def __init__(self, blocks: int, width: int, channels: int, classes: int) -> None:
+    def __init__(self, blocks: int, width: int, channels: int, classes: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.layer1 = _group(blocks, width, width)
-        self.layer2 = _group(blocks, width, 2 * width)
-        self.layer3 = _group(blocks, 2 * width, 4 * width)
+        self.bn1 = norm(width)
+        self.layer1 = _group(blocks, width, width, norm)
+        self.layer2 = _group(blocks, width, 2 * width, norm)
+        self.layer3 = _group(blocks, 2 * width, 4 * width, norm)
         self.fc = nn.Linear(4 * width, classes)
         for part in self.modules():
             if isinstance(part, nn.Conv2d):
@@ -62,18 +73,22 @@ class CifarResNet(nn.Module):
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
 
 
-def build(depth: int, channels: int, classes: int, width: int = 16) -> LayerChain:
+def build(depth: int, channels: int, classes: int, width: int = 16, norm: str = "batch") -> LayerChain:
     """The ResNet of `depth` weight layers, each of them one layer of the chain; any image size.
 
-    The first group of blocks has `width` channels, 16 in the paper, and each further group twice as many.
+    The first group of blocks has `width` channels, 16 in the paper, and each further group twice as many. With
+    `norm="group"`, group norms of 16 channels take the place of batch norms, or of all channels if 16 does not divide
+    them.
 
     Raises:
-        ConfigError: `depth` is not 6n + 2 for an n of at least 1, or `width` is below 1.
+        ConfigError: `depth` is not 6n + 2 for an n of at least 1, `width` is below 1, or there is no such `norm`.
     """
     if depth < 8 or depth % 6 != 2:
         raise ConfigError(f"model.depth={depth}: a CIFAR ResNet has 6n + 2 layers, such as 20, 32, 44, 56 or 110")
     check_whole("model.width", width, least=1)
-    model = CifarResNet((depth - 2) // 6, width, channels, classes)
+    if norm not in _NORMS:
+        raise ConfigError(f"model.norm={norm}: choose from {', '.join(_NORMS)}")
+    model = CifarResNet((depth - 2) // 6, width, channels, classes, _NORMS[norm])
     layers: list[nn.Module] = [nn.Sequential(model.conv1, model.bn1, nn.ReLU())]
     for block in model.modules():
         if isinstance(block, Block):
@@ -82,6 +97,6 @@ def build(depth: int, channels: int, classes: int, width: int = 16) -> LayerChai
     return LayerChain(model, layers)
 
 
-def _group(blocks: int, inputs: int, outputs: int) -> nn.Sequential:
-    first = Block(inputs, outputs, stride=1 if inputs == outputs else 2)
-    return nn.Sequential(first, *(Block(outputs, outputs, stride=1) for _ in range(blocks - 1)))
+def _group(blocks: int, inputs: int, outputs: int, norm: Callable[[int], nn.Module]) -> nn.Sequential:
+    first = Block(inputs, outputs, 1 if inputs == outputs else 2, norm)
+    return nn.Sequential(first, *(Block(outputs, outputs, 1, norm) for _ in range(blocks - 1)))

@@ -109,6 +109,23 @@ def cut_everywhere(chain, x):
         gradients = [tensor.grad for tensor in inputs]
 
 
+@pytest.mark.parametrize("width", [8, 16])
+def test_group_norm_makes_a_sample_independent_of_its_minibatch(width):
+    torch.manual_seed(0)
+    chain = resnet_cifar.build(depth=20, channels=1, classes=10, width=width, norm="group")
+    x = torch.randn(3, 1, 28, 28)
+    alone = torch.cat([chain(sample[None]) for sample in x])
+    torch.testing.assert_close(chain(x), alone)
+    groups = [part.num_groups for part in chain.module.modules() if isinstance(part, nn.GroupNorm)]
+    assert groups == [max(1, times * width // 16) for times in [1] * 7 + [2] * 6 + [4] * 6]
+    assert not list(chain.module.buffers())
+
+
+def test_unknown_norm_is_refused():
+    with pytest.raises(ConfigError, match=r"model\.norm=layer: choose from batch, group"):
+        resnet_cifar.build(depth=8, channels=1, classes=10, norm="layer")
+
+
 @pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50", "resnet18_cifar"])
 def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
     torch.manual_seed(0)
