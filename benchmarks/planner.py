@@ -26,9 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipetrain.config.composition import composed
 from pipetrain.libraries.processes import usable_cores
-from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.report.style import BLUE, GRAY, GREEN, ORANGE, figure
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "planner.json"
@@ -44,6 +42,8 @@ BATCH_SIZES = {"lenet5": 256, "resnet20": 32, "alexnet_cifar": 64}
 WAYS = (("pipedream", 1, 1.0), ("pipedream", 1, 0.02), ("gpipe", 4, 0.05))
 """Method, its microbatches, and the bandwidth of the links in GB/s."""
 WEIGHT_BYTES = 4
+BESIDE = 2
+"""Tensors of each weight's size that a run does not measure: gradients, and the momentum of these models' SGD."""
 STEPS, WINDOW = 28, 4
 """Of a run, and how many steps are timed together."""
 COLORS = dict(zip(CUTS, (BLUE, ORANGE, GREEN), strict=True))
@@ -149,13 +149,12 @@ def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tupl
 
 
 def measurement(pipeline: Pipeline, folder: Path) -> Seen:
-    """What a run measures; gradients and the optimizer's states, which it does not, are added by their number."""
+    """What a run measures, and what it keeps beside that."""
     words = pipeline.setting.words(pipeline.boundaries)
     command("run", *words, f"hydra.run.dir={folder}", gigabytes=pipeline.setting.gigabytes_per_s)
     summary = json.loads((folder / "summary.json").read_text())
-    beside = 1 + MemoryModel.of(composed(words)).phases[0].states
     kept = (
-        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * WEIGHT_BYTES * stage["parameters"]
+        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + BESIDE * WEIGHT_BYTES * stage["parameters"]
         for stage in summary["per_stage"]
     )
     return Seen(rate_of(folder / "metrics.jsonl"), max(kept))

@@ -228,6 +228,29 @@ class StageOptimizer:
             self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}
 
 
+_OF_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+
+
+def state_bytes(
+    build: Callable[[list[Any]], Optimizer], options: Settings, shape: Sequence[int], element_bytes: int
+) -> int:
+    """Bytes of an optimizer's state of one weight, by an update on torch's meta device, which computes nothing.
+
+    Args:
+        build: makes the optimizer from parameter groups.
+        options: of the weight's group.
+        shape: of the weight.
+        element_bytes: of each of its numbers, in floating point.
+
+    Raises:
+        Exception: the optimizer cannot be built, or its step depends on values of tensors.
+    """
+    weight = nn.Parameter(torch.empty(tuple(shape), dtype=_OF_BYTES[element_bytes], device="meta"))
+    optimizer = StageOptimizer(build, {"": weight}, lambda _update: 1.0, [{**options, "params": [weight]}])
+    optimizer.step({"": torch.empty_like(weight)})
+    return sum(value.nbytes for state in optimizer.state().values() for value in state.values())
+
+
 def _lr_scale(settings: Settings) -> float:
     """Factor on the learning rate of a parameter group."""
     return float(settings.get("lr_scale", 1.0))

@@ -7,7 +7,7 @@ from math import inf
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.cut_profile import CutProfile
-from pipetrain.planner.costs.memory import MemoryModel
+from pipetrain.planner.costs.memory import MemoryModel, with_states
 from pipetrain.planner.costs.stage_costs import CostModel
 from pipetrain.planner.costs.topology import Device, DeviceRow, Topology, check_parts, topology_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
@@ -65,6 +65,7 @@ class Planner:
                 "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
             )
         memory = MemoryModel.of(settings)
+        profile = with_states(profile, settings.optimizer)
         return cls(profile, topology, CostModel.of(settings.planner), memory, replicas, by_memory)
 
     def best(self) -> PipelinePlan:

@@ -71,9 +71,9 @@ class CutProfile:
 
     @property
     def stage_sizes(self) -> list[StageSizes[float]]:
-        """Bytes of weights, activations and received inputs of each stage; the first stage receives none."""
-        inputs = [0, *self.sent_bytes]
-        sizes = zip(self.weight_bytes, self.activation_bytes, inputs, strict=True)
+        """Bytes of each stage; the first one receives no inputs."""
+        states = map(self.profile.state_bytes_of, self.stages)
+        sizes = zip(self.weight_bytes, states, self.activation_bytes, [0, *self.sent_bytes], strict=True)
         return [StageSizes(*map(float, each)) for each in sizes]
 
     @property

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, SharedWeight
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import ListSchedule, Schedule
 from pipetrain.schedules.round_robin import UnevenReplicas
@@ -18,29 +21,35 @@ Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
 """Bytes of one stage, or a vector of the bytes of many stages."""
 
 _STATES = {
-    "Adam": 2,
-    "AdamW": 2,
-    "NAdam": 2,
-    "RAdam": 2,
-    "Adamax": 2,
-    "Adadelta": 2,
-    "Adagrad": 1,
-    "RMSprop": 1,
-    "Muon": 1,
-    "Soap": 6,
+    "SGD": (0, 0),
+    "Adam": (2, 1),
+    "AdamW": (2, 1),
+    "NAdam": (2, 2),
+    "RAdam": (2, 1),
+    "Adamax": (2, 1),
+    "Adadelta": (2, 1),
+    "Adagrad": (1, 1),
+    "RMSprop": (1, 1),
 }
-"""Tensors of a weight's size that optimizers keep for each, whatever their options; SOAP's of a square matrix."""
+"""Tensors of a weight's size, and single numbers, that torch's optimizers keep for each, whatever their options."""
+_NUMBER_BYTES = 4
 _MORE_STATES = ("momentum", "amsgrad", "centered")
-"""Options that make an optimizer keep one more."""
+"""Options that make them keep one tensor more."""
 _UNKNOWN = 2
-"""States assumed of an optimizer that is not torch's, to be on the safe side."""
+"""Tensors assumed of an optimizer that cannot be asked, to be on the safe side."""
+_SQUARE = ProfiledWeight("", (64, 64), 4)
+"""Stands for weights whose shapes are unknown."""
 
 
 @dataclass(frozen=True)
 class StageSizes(Generic[Size]):
-    """Bytes of a stage: `activations` that the forward of a minibatch keeps, and `inputs` that it receives for one."""
+    """Bytes of a stage: `activations` that the forward of a minibatch keeps, and `inputs` that it receives for one.
+
+    `state` is that of the optimizer.
+    """
 
     weights: Size
+    state: Size
     activations: Size
     inputs: Size
 
@@ -81,14 +90,15 @@ class MemoryRules:
 
     Attributes:
         versions: largest number of sets of weights that a stage in this place holds.
-        states: tensors of each weight's size in addition: the optimizer's, the method's statistic, and the average.
+        more: tensors of each weight's size beside those and the gradients: the method's statistic, the average, and
+            those of error feedback.
         recompute: True if only the inputs of a stage are kept.
     """
 
     microbatches: int
     schedule: Schedule
     versions: Callable[[StageContext], int]
-    states: int
+    more: int
     recompute: bool = False
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
@@ -105,7 +115,7 @@ class MemoryRules:
                 delay = (in_flight - 1) // N
         held = in_flight / N
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
-        weights = (self.versions(context) + 1 + self.states) * sizes.weights
+        weights = (self.versions(context) + 1 + self.more) * sizes.weights + sizes.state
         if self.recompute:
             return weights + held * sizes.inputs + sizes.activations / N
         return weights + held * sizes.activations
@@ -124,14 +134,7 @@ class MemoryModel:
         Raises:
             ConfigError: a schedule or a method cannot be built.
         """
-        optimizer = settings.optimizer.target
-        name = optimizer.path.rpartition(".")[2]
-        states = 0 if name == "SGD" else _STATES.get(name, _UNKNOWN)
-        states += settings.train.ema is not None
-        # the last update, and during an update the weights before it
-        states += 2 * (settings.optimizer.error_feedback is not None)
-        states += sum(bool(optimizer.options.get(option)) for option in _MORE_STATES)
-        return cls(tuple(_rules(phase, states, settings) for phase in settings.phases))
+        return cls(tuple(_rules(phase, settings) for phase in settings.phases))
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The largest peak of a replica of a stage in any phase."""
@@ -164,18 +167,70 @@ class MemoryModel:
         return MemoryModel(tuple(replace(rules, versions=lambda _context: 1) for rules in self.phases))
 
 
-def _rules(phase: PhaseSettings, optimizer_states: int, settings: Settings) -> MemoryRules:
+def _rules(phase: PhaseSettings, settings: Settings) -> MemoryRules:
     schedule: Schedule = phase.schedule.build()
     method = phase.method.build()
     if not hasattr(method, "weight_versions"):
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     N = settings.train.microbatches
+    # a statistic is taken to keep one tensor for each weight, as `UpdateAverage` does
+    more = int(method.statistic(StageContext.under(schedule, 0, 2, N), {}) is not None)
+    more += settings.train.ema is not None
+    # the last update, and during an update the weights before it
+    more += 2 * (settings.optimizer.error_feedback is not None)
     return MemoryRules(
         microbatches=N,
         schedule=schedule,
         # what no pipeline of processes could do is planned as if it stashed what is in flight
         versions=(lambda context: context.delay + 1) if method.simulated_only else method.weight_versions,
-        # a statistic is taken to keep one tensor for each weight, as `UpdateAverage` does
-        states=optimizer_states + int(method.statistic(StageContext.under(schedule, 0, 2, N), {}) is not None),
+        more=more,
         recompute=settings.train.recompute or settings.train.recompute_boundaries is not None,
     )
+
+
+def with_states(profile: Profile, settings: OptimizerSettings) -> Profile:
+    """The profile with the bytes of the optimizer's state: `state_bytes` of its layers and shared weights.
+
+    Weights of unknown shapes count as square matrices. Needs no torch for torch's most common optimizers.
+    """
+    # layers of one kind have many weights of the same shape
+    count = cache(lambda group, weight: _state_bytes(settings, group, weight))
+
+    def state_of(weight: ProfiledWeight) -> int:
+        return int(count(settings.group_of(weight.name, len(weight.shape)), replace(weight, name="")))
+
+    per_byte = state_of(_SQUARE) // _SQUARE.weight_bytes
+    holders: dict[ProfiledWeight, list[int]] = {}
+    for i, layer in enumerate(profile.layers):
+        for weight in layer.weights or ():
+            holders.setdefault(weight, []).append(i)
+
+    def of_layer(layer: ProfiledLayer) -> int:
+        return per_byte * layer.weight_bytes if layer.weights is None else sum(map(state_of, layer.weights))
+
+    def of_shared(shared: SharedWeight) -> int:
+        if any(profile.layers[i].weights is None for i in shared.layers):
+            return per_byte * shared.weight_bytes
+        return sum(state_of(weight) for weight, layers in holders.items() if tuple(layers) == shared.layers)
+
+    return replace(
+        profile,
+        layers=tuple(replace(layer, state_bytes=of_layer(layer)) for layer in profile.layers),
+        shared_weights=tuple(replace(each, state_bytes=of_shared(each)) for each in profile.shared_weights),
+    )
+
+
+def _state_bytes(settings: OptimizerSettings, group: int, weight: ProfiledWeight) -> int:
+    """Bytes of the optimizer's state of a weight in a group of the settings, from 1; 0 for none of them."""
+    of_group = settings.groups[group - 1].options if group else {}
+    name = settings.target.path.removeprefix("torch.optim.")
+    if name in _STATES:
+        (tensors, numbers), options = _STATES[name], {**settings.target.options, **of_group}
+        tensors += sum(bool(options.get(option)) for option in _MORE_STATES)
+        return tensors * weight.weight_bytes + numbers * _NUMBER_BYTES
+    from pipetrain.optim.stage_optimizer import state_bytes  # with torch
+
+    try:
+        return state_bytes(settings.target.build, of_group, weight.shape, weight.element_bytes)
+    except Exception:  # its step depends on values, or a run refuses it and says so
+        return _UNKNOWN * weight.weight_bytes

@@ -13,7 +13,7 @@ from pipetrain.errors import ConfigError, check_flag, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import Pairs, PartitionRule
 from pipetrain.planner.profile.estimate import FLOPS_PER_SECOND, LayerCost, WeightPasses, no_passes
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, renumber_shared
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, renumber_shared
 from pipetrain.planner.run_plan import Plan
 
 AUTO = "auto"
@@ -87,12 +87,19 @@ def merge_layers(profile: Profile, starts: Sequence[int]) -> Profile:
                 weight_bytes=profile.weight_bytes_of(part),
                 activation_bytes=sum(profile.layers[i].activation_bytes for i in part),
                 shared_bytes=profile.layers[part.start].shared_bytes,
+                weights=_weights_of([profile.layers[i] for i in part]),
             )
             for part in parts
         ),
         edges=edges,
         shared_weights=renumber_shared(profile.shared_weights, places),
     )
+
+
+def _weights_of(layers: Sequence[ProfiledLayer]) -> tuple[ProfiledWeight, ...] | None:
+    """The weights of layers that become one; None if those of a layer are unknown."""
+    held = [layer.weights for layer in layers if layer.weights is not None]
+    return tuple(dict.fromkeys(weight for each in held for weight in each)) if len(held) == len(layers) else None
 
 
 def stages_of_profile(rule: PartitionRule, profile: Profile) -> tuple[tuple[int, ...], ...]:

@@ -1,6 +1,6 @@
 """The places where a layer graph can be cut: sets of layers that can be computed before all others."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate, pairwise
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipetrain.planner.profile.profile import Profile
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, SharedWeight
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 Table = np.ndarray[Any, np.dtype[np.float64]]
@@ -73,11 +73,6 @@ class AntichainStates:
         seconds[-1] += reading.targets_s
         return seconds
 
-    @cached_property
-    def weight_bytes(self) -> Vector:
-        """Bytes of the weights before each state; those that layers share count at each of these."""
-        return self._sums([layer.weight_bytes for layer in self.profile.layers])
-
     def between(self, sums: Vector, impossible: float = 0.0) -> Table:
         """At [first state, last state], the difference of two sums."""
         return np.where(self.follows, sums - sums[:, np.newaxis], impossible)
@@ -90,10 +85,19 @@ class AntichainStates:
     @cached_property
     def stage_weight_bytes(self) -> Table:
         """At [first state, last state], bytes of the weights between the two, those that layers share once."""
-        table = self.between(self.weight_bytes)
+        return self._counted_once(lambda each: each.weight_bytes)
+
+    @cached_property
+    def stage_state_bytes(self) -> Table:
+        """At [first state, last state], bytes of the optimizer's state of these weights."""
+        return self._counted_once(lambda each: each.state_bytes)
+
+    def _counted_once(self, size: Callable[[ProfiledLayer | SharedWeight], int]) -> Table:
+        """At [first state, last state], the sizes of the layers between the two, those of what they share once."""
+        table = self.between(self._sums([size(layer) for layer in self.profile.layers]))
         for shared in self.profile.shared_weights:
             held = self.between(self._sums([float(i in shared.layers) for i in range(len(self.profile.layers))]))
-            table -= np.maximum(held - 1, 0) * shared.weight_bytes
+            table -= np.maximum(held - 1, 0) * size(shared)
         return table
 
     @cached_property

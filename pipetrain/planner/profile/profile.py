@@ -1,10 +1,12 @@
 """Measured training cost of each layer of a model: the basis of plans and predictions."""
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from math import prod
 from typing import Any, Self
 
 from pipetrain.errors import ConfigError, check_whole, is_whole
@@ -40,26 +42,53 @@ def topological_order(labels: Sequence[str], edges: Collection[tuple[int, int]])
 
 
 @dataclass(frozen=True)
+class ProfiledWeight:
+    """A trainable weight.
+
+    Attributes:
+        name: in the whole model.
+        element_bytes: of each of its numbers.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    element_bytes: int
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all its numbers."""
+        return prod(self.shape) * self.element_bytes
+
+
+@dataclass(frozen=True)
 class SharedWeight:
     """Weights that the same set of layers shares.
 
     Attributes:
         layers: their indices, ascending, two or more.
         weight_bytes: total bytes of the weights that exactly these layers share; each layer counts them as its own.
+        state_bytes: of the optimizer's state of these weights, likewise; not part of a file.
     """
 
     layers: tuple[int, ...]
     weight_bytes: int
+    state_bytes: int = 0
+
+    def repeats(self, layers: Collection[int]) -> int:
+        """Number of times that these layers, each with its own weight, would count too many."""
+        return max(0, sum(layer in layers for layer in self.layers) - 1)
 
     def counted_again(self, layers: Collection[int]) -> int:
         """Bytes that would be counted in excess if each of these layers had its own weight."""
-        return max(0, sum(layer in layers for layer in self.layers) - 1) * self.weight_bytes
+        return self.repeats(layers) * self.weight_bytes
 
 
 def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -> tuple[SharedWeight, ...]:
     """Shared weights after each layer has moved to its place in `places`; layers at the same place become one."""
-    others = (SharedWeight(tuple(sorted({places[i] for i in each.layers})), each.weight_bytes) for each in shared)
-    return tuple(each for each in others if len(each.layers) > 1)
+    others = Counter[tuple[int, ...]]()
+    for each in shared:
+        others[tuple(sorted({places[i] for i in each.layers}))] += each.weight_bytes
+    return tuple(SharedWeight(*each) for each in others.items() if len(each[0]) > 1)
 
 
 HOW_TO_REFRESH = "planner.cache=renew measures again"
@@ -74,6 +103,8 @@ class ProfiledLayer:
         output_bytes: sent forward by a cut right after this layer; 0 if unknown.
         activation_bytes: kept by its forward for its backward, without inputs that an earlier layer has counted.
         shared_bytes: of these inputs; a stage that begins with this layer keeps them, too.
+        weights: its trainable weights; None if unknown.
+        state_bytes: of the optimizer's state of its weights; not part of a file, as it depends on the optimizer.
     """
 
     label: str
@@ -83,6 +114,8 @@ class ProfiledLayer:
     weight_bytes: int
     activation_bytes: int
     shared_bytes: int = 0
+    weights: tuple[ProfiledWeight, ...] | None = None
+    state_bytes: int = 0
 
     @property
     def compute_s(self) -> float:
@@ -150,6 +183,11 @@ class Profile:
         again = sum(each.counted_again(layers) for each in self.shared_weights)
         return sum(self.layers[layer].weight_bytes for layer in layers) - again
 
+    def state_bytes_of(self, layers: Collection[int]) -> int:
+        """Bytes of the optimizer's state of the weights of some layers; of those that they share once."""
+        again = sum(each.repeats(layers) * each.state_bytes for each in self.shared_weights)
+        return sum(self.layers[layer].state_bytes for layer in layers) - again
+
     @property
     def single_device_s(self) -> float:
         """Seconds of a minibatch on one device, including its data."""
@@ -194,9 +232,9 @@ class Profile:
             "message_work": asdict(self.message_work),
             "reading": asdict(self.reading),
             "provenance": dict(self.provenance),
-            "layers": [asdict(layer) for layer in self.layers],
+            "layers": [_stored(layer) for layer in self.layers],
             "edges": self.edges,
-            "shared_weights": [asdict(each) for each in self.shared_weights],
+            "shared_weights": [_stored(each) for each in self.shared_weights],
         }
 
     @classmethod
@@ -247,6 +285,10 @@ class Profile:
             edges=tuple(sorted({(place[a], place[b]) for a, b in self.edges})),
             shared_weights=renumber_shared(self.shared_weights, place),
         )
+
+
+def _stored(entry: ProfiledLayer | SharedWeight) -> dict[str, Any]:
+    return {name: value for name, value in asdict(entry).items() if name != "state_bytes"}
 
 
 def _occasion(entry: object) -> str | None:

@@ -19,7 +19,8 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
         np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.sent_bytes, states.entering_bytes)
     )
     activations = states.between(states.activation_bytes) + entering
-    return memory.stage_bytes(place, StageSizes(states.stage_weight_bytes, activations, inputs))
+    sizes = StageSizes(states.stage_weight_bytes, states.stage_state_bytes, activations, inputs)
+    return memory.stage_bytes(place, sizes)
 
 
 @dataclass(frozen=True)

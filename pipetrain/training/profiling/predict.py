@@ -9,7 +9,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.planner.costs.cut_profile import CutProfile
-from pipetrain.planner.costs.memory import MemoryModel
+from pipetrain.planner.costs.memory import MemoryModel, with_states
 from pipetrain.planner.costs.prediction import Prediction, predict, stage_times
 from pipetrain.planner.costs.topology import Topology, core_notes, topology_of
 from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
@@ -67,7 +67,8 @@ class ProfiledRun:
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_partition_rule(settings), profile)
-        cut = CutProfile(profile, stages, replicas, _checked_topology(settings, profile, sum(replicas)))
+        topology = _checked_topology(settings, profile, sum(replicas))
+        cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology)
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
 

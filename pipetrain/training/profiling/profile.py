@@ -21,7 +21,7 @@ from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.json_reader import from_json
 from pipetrain.planner.partition.finegrained import FineGrained
-from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, SharedWeight
+from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, ProfiledWeight, SharedWeight
 from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.progress import counting, status
@@ -59,7 +59,7 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
         ConfigError: the file is no profile, or is of another model.
     """
     if settings.profile is not None:
-        return _of_same_model(settings, read_profile(Path(settings.profile)), chain)
+        return _with_weights(_of_same_model(settings, read_profile(Path(settings.profile)), chain), chain)
     minibatch, how = next(data.train.samples(0, 0, 1)), _measuring(settings, data)
     # switches only if they differ from torch's defaults: measurements from before there were any remain valid
     tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
@@ -74,6 +74,7 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
         return {**content, "provenance": {**content["provenance"], **now}}
 
     profile, known = remembered("profile", key, settings.planner.cache, Profile.from_json, measure)
+    profile = _with_weights(profile, chain)
     if not settings.planner.bandwidth:
         return replace(profile, remembered=known)
     link, when, link_known = _link(settings, how.device.type, now)
@@ -99,6 +100,20 @@ def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> P
         f"profile={settings.profile}: of another model than model={settings.choices['model']}: {difference}; "
         "`pipetrain profile` measures this one"
     )
+
+
+def _with_weights(profile: Profile, chain: LayerChain) -> Profile:
+    """The profile with the trainable weights of each layer."""
+
+    def weights(i: int) -> tuple[ProfiledWeight, ...]:
+        names = chain.names(i)
+        trainable = {name: each for name, each in chain.layers[i].named_parameters() if each.requires_grad}
+        return tuple(
+            ProfiledWeight(names[name], tuple(each.shape), each.element_size()) for name, each in trainable.items()
+        )
+
+    layers = tuple(replace(layer, weights=weights(i)) for i, layer in enumerate(profile.layers))
+    return replace(profile, layers=layers)
 
 
 def _measuring(settings: Settings, data: Data) -> Measuring:

@@ -8,7 +8,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition, merge_layers, stages_of_profile
 from pipetrain.planner.partition.rules import Even, Explicit, Ppv
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, SharedWeight
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, SharedWeight
 from pipetrain.planner.run_plan import make_plan
 
 
@@ -25,6 +25,18 @@ def test_weight_shared_by_merged_layers_counts_once():
     parts = merge_layers(Profile(layers, ((0, 1), (1, 2)), shared_weights=shared), [0, 2])
     assert [layer.weight_bytes for layer in parts.layers] == [16, 10]
     assert parts.shared_weights == (SharedWeight((0, 1), 3),)
+
+
+def test_merged_layers_hold_each_weight_once():
+    tied, own, other = (ProfiledWeight(name, (2,), 4) for name in ("tied", "own", "other"))
+    held = ((tied, own), (tied,), (other, tied), None)
+    layers = tuple(ProfiledLayer("layer", 1.0, 2.0, 1, 10, 100, weights=each) for each in held)
+    shared = (SharedWeight((0, 1, 2), 8), SharedWeight((0, 2), 2), SharedWeight((1, 2), 1))
+    profile = Profile(layers, ((0, 1), (1, 2), (2, 3)), shared_weights=shared)
+    parts = merge_layers(profile, [0, 2, 3])
+    assert [layer.weights for layer in parts.layers] == [(tied, own), (other, tied), None]
+    assert parts.shared_weights == (SharedWeight((0, 1), 11),)
+    assert [layer.weights for layer in merge_layers(profile, [0, 2]).layers] == [(tied, own), None]
 
 
 def test_plan_has_found_cuts_with_measured_times():

@@ -1,9 +1,12 @@
 """Where layer graphs can be cut."""
 
+from dataclasses import replace
+
 import pytest
 from support.plans import cells, chain, graph, layer
 
 from pipetrain.planner.profile.antichains import AntichainStates
+from pipetrain.planner.profile.profile import SharedWeight
 
 DIAMOND = graph([(0, 1), (0, 2), (1, 3), (2, 3)], [1, 10, 100, 1000])
 RESIDUAL = graph([(0, 1), (1, 2), (0, 2)], [1, 10, 100])
@@ -17,8 +20,18 @@ def test_chain_is_cut_after_every_layer():
     states = AntichainStates.of(chain(layer(output_bytes=5, weight_bytes=7), layer(compute_s=2.0)))
     assert layers_of(states) == [set(), {0}, {0, 1}]
     assert states.compute_s.tolist() == [0, 1, 3]
-    assert states.weight_bytes.tolist() == [0, 7, 7]
+    assert states.stage_weight_bytes[0].tolist() == [0, 7, 7]
     assert states.sent_bytes.tolist() == [0, 5, 0]
+
+
+def test_stage_holds_state_of_its_layers_and_of_shared_weights_once():
+    layers = [replace(each, state_bytes=10**i) for i, each in enumerate(DIAMOND.layers)]
+    profile = replace(DIAMOND, layers=tuple(layers), shared_weights=(SharedWeight((1, 3), 0, state_bytes=5),))
+    states = AntichainStates.of(profile)
+    for first in range(len(states)):
+        for last in range(len(states)):
+            held = states.layers(first, last) if states.follows[first, last] else ()
+            assert states.stage_state_bytes[first, last] == profile.state_bytes_of(held)
 
 
 def test_branches_may_be_cut_at_different_depths():

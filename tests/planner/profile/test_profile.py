@@ -13,6 +13,7 @@ from pipetrain.planner.profile.profile import (
     MessageCpuTime,
     Profile,
     ProfiledLayer,
+    ProfiledWeight,
     SharedWeight,
     topological_order,
 )
@@ -60,6 +61,19 @@ def changed(**changes):
 def test_a_written_profile_is_read_back_as_it_was(tmp_path):
     assert read_profile(written(tmp_path, CHAIN.to_json())) == CHAIN
     assert CHAIN.is_chain
+
+
+def test_weights_are_stored_and_the_state_of_an_optimizer_is_not(tmp_path):
+    named = replace(LAYERS[0], weights=(ProfiledWeight("conv.weight", (2, 2), 4),))
+    profile = replace(CHAIN, layers=(named, replace(LAYERS[1], weights=()), LAYERS[2]))
+    shared = (SharedWeight((0, 2), 16),)
+    counted = replace(
+        profile,
+        layers=tuple(replace(layer, state_bytes=9) for layer in profile.layers),
+        shared_weights=(replace(shared[0], state_bytes=9),),
+    )
+    assert read_profile(written(tmp_path, counted.to_json())) == replace(profile, shared_weights=shared)
+    assert "state_bytes" not in json.dumps(counted.to_json())
 
 
 def test_published_graph_becomes_layers_in_computation_order(tmp_path):
@@ -112,6 +126,10 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (
             changed(layers=[{**CHAIN.to_json()["layers"][0], "weight_bytes": 1.5}]),
             "layers.0.weight_bytes=1.5: .*at least 0",
+        ),
+        (
+            changed(layers=[{**CHAIN.to_json()["layers"][0], "weights": [{"name": "w", "shape": 3}]}]),
+            "layers.0.weights.0.shape=3: a list",
         ),
         (changed(reading={"inputs_s": 1.0}), "reading.targets_s=None: .*at least 0"),
         (changed(reading={"inputs_s": -1, "targets_s": 0}), "reading.inputs_s=-1: .*at least 0"),

@@ -22,7 +22,7 @@ LAYERS = st.lists(st.builds(layer, st.integers(1, 20), SIZES, SIZES, SIZES), min
 
 
 def rules(schedule, N):
-    return MemoryRules(N, schedule, lambda at: 1 if schedule.synchronous else at.delay + 1, states=1)
+    return MemoryRules(N, schedule, lambda at: 1 if schedule.synchronous else at.delay + 1, more=1)
 
 
 def tried(layers, devices, memory):
@@ -37,7 +37,7 @@ def tried(layers, devices, memory):
                 weights = sum(each.weight_bytes for each in part)
                 times.append(max(slowest, 2 * (count - 1) / count * weights / 2) / count)
             sizes = [
-                StageSizes(sum(each.weight_bytes for each in part), sum(each.activation_bytes for each in part), 0)
+                StageSizes(sum(each.weight_bytes for each in part), 0, sum(each.activation_bytes for each in part), 0)
                 for part in parts
             ]
             kept = map(memory.stage_bytes, StagePlace.row(counts), sizes)
@@ -171,7 +171,7 @@ def test_slowest_replica_sets_the_pace_of_its_stage():
 @pytest.mark.parametrize(("schedule", "held"), [(OneFOneB(), 3), (OneFOneBFlush(), 4)], ids=["1f1b", "drained"])
 def test_stage_memory_counts_what_its_schedule_has_in_flight(schedule, held):
     """Behind two replicas follow three stages: three minibatches for each in 1F1B-RR, four microbatches that drain."""
-    memory = MemoryModel((MemoryRules(4 if schedule.synchronous else 1, schedule, lambda _: 1, states=0),))
+    memory = MemoryModel((MemoryRules(4 if schedule.synchronous else 1, schedule, lambda _: 1, more=0),))
     layers = [layer(1.0, activation_bytes=120)] * 4
     kept = held * 120 / memory.phases[0].microbatches
     for room, possible in ((kept, True), (kept - 1, False)):

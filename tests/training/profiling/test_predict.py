@@ -8,6 +8,7 @@ from support.cli import summary
 from pipetrain import cli
 from pipetrain.config.composition import composed
 from pipetrain.training import components
+from pipetrain.training.checkpoint.contents import Kind, load_tensors
 
 
 @pytest.mark.slow
@@ -36,6 +37,27 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsy
     rows = [line.split() for line in shown.out.splitlines()[1:]]
     batches = {row[0]: int(row[4]) for row in rows}
     assert all(batch > 0 and batch % 4 == 0 for batch in batches.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [["muon"], ["soap"], ["soap", "optimizer.geometry=unilateral"]])
+def test_optimizer_state_is_that_of_the_run_s_checkpoint(tmp_path, options):
+    """The optimizer's matrices, and AdamW's embeddings and biases."""
+    optimizer, *others = options
+    words = ["model=gpt", "model.width=16", "model.layers=2", "dataset.limit=64", "device=cpu", "train.batch_size=8"]
+    words += ["method=gpipe", "threads=1", "partition=explicit", "partition.boundaries=[3]"]
+    measuring = ["planner.repeats=1", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    kept = []
+    for each in (["optimizer=sgd"], [f"optimizer={optimizer}", *others]):
+        folder = tmp_path / each[0]
+        assert cli.carry_out(["predict", *words, *measuring, *each, "-o", str(folder)]) == 0
+        (case,) = json.loads((folder / "prediction.json").read_text())
+        kept.append(sum(stage["memory_bytes"] for stage in case["stages"]))
+    running = ["executor=simulated", "train.max_steps=2", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert cli.carry_out(["run", *words, *running, f"optimizer={optimizer}", *others]) == 0
+    states = load_tensors(tmp_path / "run" / "checkpoints" / "step-00000002", Kind.OPTIMIZER)
+    without, with_state = kept  # SGD without momentum keeps nothing
+    assert with_state - without == sum(tensor.nbytes for state in states.values() for tensor in state.values())
 
 
 @pytest.mark.slow

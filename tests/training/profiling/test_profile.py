@@ -12,7 +12,7 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
-from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, ProfiledLayer
+from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, ProfiledLayer, ProfiledWeight
 from pipetrain.training.profiling import profile
 from pipetrain.training.profiling.layer_times import Measuring
 from pipetrain.training.profiling.link_speed import LinkSpeed
@@ -59,6 +59,21 @@ def test_a_profile_says_what_was_measured(counter):
     assert found.provenance["inputs"] == ["4x1x8x8 float32"]
     assert (found.provenance["model"], found.provenance["microbatches"]) == ("small", 2)
     assert (counter.layers, counter.links) == (1, 1)
+
+
+@pytest.mark.usefixtures("counter")
+def test_a_profile_has_the_weights_of_its_model_wherever_it_is_from(tmp_path):
+    found = measured_profile()
+    weights = found.layers[1].weights
+    shapes = {"1.conv.weight": (6, 6, 3, 3), "1.conv.bias": (6,), "1.norm.weight": (6,), "1.norm.bias": (6,)}
+    assert weights == tuple(ProfiledWeight(name, shape, 4) for name, shape in shapes.items())
+    assert found.layers[5].weights == ()
+    stored = tmp_path / "profile.json"
+    stored.write_text(
+        json.dumps(replace(found, layers=[replace(each, weights=None) for each in found.layers]).to_json())
+    )
+    again = measured_profile(profile=str(stored)), measured_profile()
+    assert [each.layers[1].weights for each in again] == [weights] * 2
 
 
 def test_what_was_measured_is_not_measured_again(counter):
