@@ -3,12 +3,11 @@
 import csv
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from papers.field_map.losses import ENDED, Row, ended_runs
-from papers.results import kept_run, made_with, row_of, steps_to_loss, with_steps
+from papers.results import ENDED, Row, ended_runs, kept_run, made_with, row_of, steps_to_loss, with_steps
 from papers.targets import ReproductionTarget, SweepRound
 from pipetrain.report.sweep.compared_run import ComparedRun, read
 from pipetrain.report.sweep.groups import SweepGroup
@@ -50,7 +49,8 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
     made |= {"missing": missing, _TARGETS: {column: each.target for column, each in found.items()}}
     kept = results / this.name
     kept.mkdir(parents=True, exist_ok=True)
-    write_whole(kept / _RUNS, csv_table([row_of(group.name, run) for group in groups for run in group.runs]))
+    rows = [{**row_of(group.name, run), **_given(this, run)} for group in groups for run in group.runs]
+    write_whole(kept / _RUNS, csv_table(rows))
     write_whole(kept / _MADE, strict_json.dumps(made, indent=1) + "\n")
     for name in _AS_THEY_ARE:
         write_whole(kept / name, (folder / name).read_text(encoding="utf-8"))
@@ -64,14 +64,21 @@ def is_kept(this: SweepRound, results: Path) -> bool:
     return made.get("command") == command and not made["missing"]
 
 
-def compared_runs(target: ReproductionTarget, results: Path) -> list[Row]:
-    """The reported runs of all its comparisons that are kept.
+def compared_runs(target: ReproductionTarget, results: Path) -> Iterator[tuple[SweepRound, list[Row]]]:
+    """The rounds that compare, with the reported runs of each as far as they are kept.
 
     Args:
         target: an experiment at a scale.
         results: the folder of what is kept of it.
     """
-    return ended_runs(results / each.name / _RUNS for each in target.rounds if each.compares)
+    for each in target.rounds:
+        if each.compares:
+            yield each, ended_runs([results / each.name / _RUNS])
+
+
+def _given(this: SweepRound, run: ComparedRun) -> Mapping[str, Any]:
+    """The values of the settings that the round gives."""
+    return {name: run.settings[name] for name in this.given if name in run.settings}
 
 
 def _targets(this: SweepRound, results: Path) -> Mapping[str, float]:

@@ -3,11 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from papers import measured_section, slowdown
-from papers.field_map.figure import draw
-from papers.field_map.losses import NAME, maps_of
-from papers.field_map.page import figure_of as figure_of_map
-from papers.field_map.page import map_page
+from papers import field_map, lines, measured_section, slowdown
 from papers.measured_section import experiments, figure_of
 from papers.paper import read_tables
 from papers.paper_page import page
@@ -28,7 +24,7 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
     Raises:
         ConfigError: there is no such paper or no file of its numbers, or results are damaged.
     """
-    every = (*PAPERS, NAME, slowdown.NAME)
+    every = (*PAPERS, field_map.NAME, slowdown.NAME)
     for name in names:
         if name not in every:
             raise ConfigError(f"pages {name}: no paper of that name; there are {', '.join(every)}")
@@ -37,7 +33,7 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
     found = {paper.name: read_results(results, paper.name) for paper in papers}
     images = output / "images"
     images.mkdir(parents=True, exist_ok=True)
-    if not names or NAME in names:
+    if not names or field_map.NAME in names:
         yield from _write_map(results, output)
     if not names or slowdown.NAME in names:
         yield from _write_slowdown(results, output)
@@ -55,20 +51,19 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
 
 
 def _write_map(results: Path, output: Path) -> Iterator[Path]:
-    maps = maps_of(results)
+    maps = field_map.maps_of(results)
     for found in maps:
-        path = output / "images" / figure_of_map(found)
-        draw(path, found)
-        yield path
-    write_whole(output / f"{NAME}.md", map_page(maps))
-    yield output / f"{NAME}.md"
+        lines.draw(output / "images" / found.figure, found.lines, found.plain)
+        yield output / "images" / found.figure
+    write_whole(output / f"{field_map.NAME}.md", field_map.page(maps))
+    yield output / f"{field_map.NAME}.md"
 
 
 def _write_slowdown(results: Path, output: Path) -> Iterator[Path]:
-    (scale, lines), (_, tuned) = (slowdown.lines_of(results, tuned=tuned) for tuned in (False, True))
-    for name, found in ((slowdown.FIGURE, lines), (slowdown.TUNED_FIGURE, tuned)):
+    (scale, of_one_rate), (_, tuned) = (slowdown.lines_of(results, tuned=tuned) for tuned in (False, True))
+    for name, found in ((slowdown.FIGURE, of_one_rate), (slowdown.TUNED_FIGURE, tuned)):
         if found:
-            slowdown.draw(output / "images" / name, found)
+            lines.draw(output / "images" / name, found)
             yield output / "images" / name
-    write_whole(output / f"{slowdown.NAME}.md", slowdown.page(scale, lines, tuned))
+    write_whole(output / f"{slowdown.NAME}.md", slowdown.page(scale, of_one_rate, tuned))
     yield output / f"{slowdown.NAME}.md"

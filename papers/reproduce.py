@@ -5,15 +5,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 
 from papers.compared import is_kept, keep_comparison
 from papers.computed import computed_part
-from papers.field_map.grid import MapRun, runs_of
-from papers.field_map.losses import best_rates, ended_runs
 from papers.results import keep_results
-from papers.targets import BEST_RATE, SweepRound, full_name, presets_of, rounds_of, targets_of
+from papers.targets import SweepRound, full_name, presets_of, rounds_of, targets_of
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 from pipetrain.launch.signals import handled_by
@@ -38,53 +35,6 @@ def carried_out(command: Sequence[str]) -> int:
             return process.wait()
 
 
-Sweep = Sequence[str]
-"""The words of a command, without `pipetrain`."""
-
-
-def sweeps_of(this: SweepRound, outputs: Path, results: Path) -> list[Sweep]:
-    """The commands of a round, in the order in which they are run.
-
-    It is one sweep. What is left of a round of the map, or has its own learning rates at each depth, is several.
-
-    Args:
-        this: the round.
-        outputs: for the folders of runs.
-        results: with what was kept of the map: runs that are not run again, and tell which learning rates are best.
-    """
-    if this.compares and is_kept(this, this.target.results(results)):
-        return []
-    if not this.target.of_map:
-        return [this.words(outputs)]
-    rows = ended_runs([this.target.results(results) / "runs.csv"])
-    wanted, kept = runs_of(this, best_rates(rows)), {MapRun.of(row) for row in rows}
-    left = [run for run in wanted if run not in kept]
-    if left == wanted and not this.at_best_rates:
-        return [this.words(outputs)]
-    return [_sweep(this, outputs, *each) for each in _products(left)]
-
-
-def _products(runs: Sequence[MapRun]) -> list[tuple[int, float, Sequence[int], list[str]]]:
-    """The runs as sweeps: (depth, rate, seeds, methods), where methods have the same seeds."""
-    seeds: dict[tuple[int, float, str], list[int]] = {}
-    for method, depth, rate, seed in sorted(runs):
-        seeds.setdefault((depth, rate, method), []).append(seed)
-    methods: dict[tuple[int, float, tuple[int, ...]], list[str]] = {}
-    for (depth, rate, method), missing in seeds.items():
-        methods.setdefault((depth, rate, tuple(missing)), []).append(method)
-    return [(*shared, names) for shared, names in methods.items()]
-
-
-def _sweep(
-    this: SweepRound, outputs: Path, depth: int, rate: float, seeds: Sequence[int], methods: Sequence[str]
-) -> Sweep:
-    words = [f"seed={','.join(map(str, seeds))}", f"optimizer.lr={rate:g}", f"partition.stages={depth}"]
-    if this.target.sweeps_methods:
-        words.append(f"method={','.join(methods)}")
-    folder = "_".join(["lr", f"{rate:g}", "stages", str(depth), "seed", *map(str, seeds)])
-    return this.target.words(this.runs(outputs) / folder, words)
-
-
 _BROKEN_OFF = (ExitCode.INTERRUPTED, ExitCode.PREEMPTED)
 _KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, *_BROKEN_OFF)
 """A method that diverges is a result, and so is a part of a sweep."""
@@ -99,7 +49,8 @@ def reproduce(options: argparse.Namespace) -> ExitCode:
     rounds = rounds_of(targets)
     if options.list:
         for each in rounds:
-            print(*_listed(each, options), sep="\n")
+            kept = _kept_before(each, options)
+            print(f"# {kept}" if kept else shlex.join(["pipetrain", *each.words(options.outputs)]))
         return ExitCode.COMPLETED
     for folder in (options.output, options.outputs):
         check_writable(str(folder), folder)
@@ -115,41 +66,31 @@ def reproduce(options: argparse.Namespace) -> ExitCode:
     return next(iter(failed.values()), ExitCode.COMPLETED)
 
 
-def _listed(this: SweepRound, options: argparse.Namespace) -> list[str]:
-    if this.at_best_rates:
-        seeds = shlex.join(word for word in this.settings if word != BEST_RATE)
-        return [f"# {this.target.experiment}: then {seeds}, each method and depth at its best learning rate so far"]
-    sweeps = sweeps_of(this, options.outputs, options.output)
-    return [shlex.join(["pipetrain", *words]) for words in sweeps] or [f"# {_nothing_left(this, options.output)}"]
-
-
-def _nothing_left(this: SweepRound, results: Path) -> str:
+def _kept_before(this: SweepRound, options: argparse.Namespace) -> str | None:
+    """A line that says so if there is nothing left to run; a sweep finds out by itself what is left."""
     target = this.target
-    return f"{target.experiment}: {target.results(results)} already has all of round {this.number}"
+    if not (this.compares and is_kept(this, target.results(options.output))):
+        return None
+    return f"{target.experiment}: {target.results(options.output)} already has all of round {this.number}"
 
 
 def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
-    """Runs the sweeps of a round, and keeps what there is of its target unless one failed."""
-    target = this.target
-    runs = target.runs(options.outputs)
-    codes = []
-    sweeps = sweeps_of(this, options.outputs, options.output)
-    if not sweeps:
-        print(_nothing_left(this, options.output))
-    for words in sweeps:
-        print(shlex.join(["pipetrain", *words]), flush=True)
-        codes.append(carried_out([sys.executable, "-m", "pipetrain", *words]))
-        if codes[-1] in _BROKEN_OFF:
-            break
-    ended = next((code for code in codes if code not in _KEPT), codes[-1] if codes else ExitCode.COMPLETED)
+    """Runs a round, and keeps what there is of its target unless it failed."""
+    if kept := _kept_before(this, options):
+        print(kept)
+        return ExitCode.COMPLETED
+    target, words = this.target, this.words(options.outputs)
+    print(shlex.join(["pipetrain", *words]), flush=True)
+    ended = carried_out([sys.executable, "-m", "pipetrain", *words])
     if ended not in _KEPT:
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
+    results = target.results(options.output)
     if this.compares:
-        kept = keep_comparison(this, this.runs(options.outputs), target.results(options.output))
-    elif any(runs.rglob("summary.json")):
-        kept = keep_results(target, runs, target.results(options.output), timed=not options.untimed)
+        files = keep_comparison(this, this.runs(options.outputs), results)
+    elif any((runs := target.runs(options.outputs)).rglob("summary.json")):
+        files = keep_results(target, runs, results, timed=not options.untimed)
     else:
-        kept = []
-    for path in kept:
+        files = []
+    for path in files:
         print(f"written to {path}")
     return ExitCode(ended) if ended in _BROKEN_OFF else ExitCode.COMPLETED

@@ -4,12 +4,11 @@ import csv
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from papers.field_map.losses import ENDED, ended_runs
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.errors import ConfigError
@@ -27,6 +26,21 @@ _LEARNED = 0.9
 """Largest ratio of the evaluation loss to the first training loss that counts as learning."""
 STEPS_TO_LOSS = {"loss_steps": 0.7, "early_loss_steps": 0.1}
 """Column of the steps to the smoothed training loss of a baseline -> the share of its steps after which it has that."""
+
+
+ENDED = ("completed", "diverged")
+"""Ends of a run that count as a result."""
+Row = Mapping[str, str]
+"""A run, by the columns of `runs.csv`."""
+
+
+def ended_runs(paths: Iterable[Path]) -> list[Row]:
+    """The rows of all these `runs.csv`, as far as they exist, of runs that completed or diverged."""
+    found: list[Row] = []
+    for path in filter(Path.is_file, paths):
+        with path.open(encoding="utf-8", newline="") as file:
+            found += [row for row in csv.DictReader(file) if row["status"] in ENDED]
+    return found
 
 
 @dataclass(frozen=True)
@@ -179,19 +193,15 @@ def _known(columns: Mapping[str, float | None]) -> Mapping[str, float]:
 
 
 _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
-_Row = Mapping[str, Any]
 _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 
 
 def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
-    """Writes runs.csv, made.json, and of all but the map sweep.md, .json, .png and .html; returns the files.
-
-    The map has hundreds of runs, and its own page and figure. What was kept of it before stays, unless there are
-    runs of the same settings now; `earlier` in made.json then says with what that was made.
+    """Writes runs.csv, made.json, sweep.md, .json, .png and .html; returns the files.
 
     Args:
         target: what was run.
-        runs: the folder of its sweep, or sweeps.
+        runs: the folder of its sweeps.
         folder: for the files.
         timed: True if times and throughput are kept; they say little where other work shared the machine.
 
@@ -215,15 +225,10 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         compared = compared._replace(slowdowns=[found_steps["loss_steps"]])
     compared = compared._replace(groups=groups)
     rows = [row_of(group.name, run) for group in groups for run in group.runs]
-    if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
-        rows = [*before, *rows]
-        made = _with_earlier(made, rows, json.loads((folder / "made.json").read_text(encoding="utf-8")))
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "runs.csv", csv_table(rows))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
-    shown = (
-        [] if target.of_map else comparison.write(compared, folder / "sweep", f"{target.experiment}, {target.scale}")
-    )
+    shown = comparison.write(compared, folder / "sweep", f"{target.experiment}, {target.scale}")
     return [folder / "runs.csv", folder / "made.json", *shown]
 
 
@@ -287,21 +292,7 @@ def kept_run(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
     )
 
 
-def _not_among(rows: Sequence[_Row], before: Sequence[_Row]) -> list[_Row]:
-    """The rows before of settings with which no run has ended now."""
-    now = {tuple(str(row[name]) for name in _SETTINGS) for row in rows if row["status"] in ENDED}
-    return [row for row in before if tuple(row[name] for name in _SETTINGS) not in now]
-
-
-def _with_earlier(made: dict[str, Any], rows: Sequence[_Row], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Provenance of the whole table, including earlier versions that some of its rows were made with."""
-    with_now, with_before = made["made_with"], [*before.get("earlier", []), before["made_with"]]
-    earlier = [each for number, each in enumerate(with_before) if each not in [with_now, *with_before[:number]]]
-    seeds = sorted({int(row["seed"]) for row in rows})
-    return made | {"seeds": seeds, "runs": len(rows), "earlier": earlier}
-
-
-def row_of(name: str, run: ComparedRun) -> _Row:
+def row_of(name: str, run: ComparedRun) -> Mapping[str, Any]:
     """A row of `runs.csv`: the group's name, settings that identify the run, how it ended, and its numbers."""
     settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
     return {"name": name, **settings, "status": run.status, **run.values}

@@ -1,26 +1,16 @@
 """The page of slowdowns: how many more steps a deeper pipeline needs to a loss, by method and optimizer."""
 
 import math
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from papers.compared import compared_runs
-from papers.field_map.losses import ended_runs
-from papers.results import STEPS_TO_LOSS
+from papers.lines import STAGES, Line, depths_of, table
+from papers.results import STEPS_TO_LOSS, ended_runs
 from papers.targets import FULL, SMALL, ReproductionTarget
-from pipetrain.report.seed_statistics import Interval, Values, ratio, verdict
-from pipetrain.report.steps_to_loss import slowdown
-from pipetrain.report.style import figure
-from pipetrain.report.sweep.lines import End, label_ends, line_styles
+from pipetrain.report.seed_statistics import ratio, verdict
 from pipetrain.report.sweep.slowdown import ratio_cell
-from pipetrain.report.text_table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NAME = "slowdown"
 FIGURE, TUNED_FIGURE = f"{NAME}.png", f"{NAME}_tuned.png"
@@ -36,48 +26,11 @@ LINES = {
     ("soap", "pipedream"): "SOAP",
 }
 """(preset, method) -> name of the line."""
-_LOSS = "loss"
 _CONTROL = "AdamW"
 """The line that others are compared with: stashed weights and nothing else."""
 _PLANNED = len(LINES) * 6 * 3
 """Number of runs: each line at six depths with three seeds."""
 _MADE = "<!-- made by `python -m papers pages slowdown`; edits are lost -->"
-
-
-@dataclass(frozen=True)
-class Line:
-    """A method with an optimizer.
-
-    Attributes:
-        name: of it.
-        measured: `loss` or a column of `STEPS_TO_LOSS` -> number of stages -> final loss of the evaluation, or steps to
-            the loss, by seed; infinite if a run diverged, or ended before.
-        rates: number of stages -> learning rate.
-    """
-
-    name: str
-    measured: Mapping[str, Mapping[int, Values]]
-    rates: Mapping[int, float]
-
-    def slowdown(self, column: str, stages: int) -> Interval | None:
-        """Steps with so many stages over those with one, which has the same optimizer; None if not measured."""
-        found = self.measured[column]
-        if not found.keys() >= {1, stages} or found[1].keys() != found[stages].keys():
-            return None
-        return slowdown(found[stages], found[1])
-
-    @property
-    def depths(self) -> list[int]:
-        """Numbers of stages that were measured, ascending."""
-        return sorted(self.measured[_LOSS])
-
-    def final_loss(self, stages: int) -> str:
-        """Mean and standard deviation of the final losses."""
-        losses = list(self.measured[_LOSS].get(stages, {}).values())
-        if not losses or not all(map(math.isfinite, losses)):
-            return "diverged" if losses else ""
-        spread = f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else ""
-        return f"{statistics.fmean(losses):.3f}{spread}"
 
 
 def lines_of(results: Path, *, tuned: bool = False) -> tuple[str, list[Line]]:
@@ -92,73 +45,17 @@ def lines_of(results: Path, *, tuned: bool = False) -> tuple[str, list[Line]]:
         for (preset, method), name in LINES.items():
             target = ReproductionTarget(f"{NAME}/{preset}", scale)
             kept = target.results(results)
-            rows = compared_runs(target, kept) if tuned else ended_runs([kept / "runs.csv"])
+            compared = (row for _, rows in compared_runs(target, kept) for row in rows)
+            rows = list(compared) if tuned else ended_runs([kept / "runs.csv"])
             own = [row for row in rows if row["method"] == method]
-            if own and not any(row["partition.stages"] == "1" for row in own):
+            if own and not any(row[STAGES] == "1" for row in own):
                 # one stage is the same under all methods of a preset, and is tuned under one of them
-                own += [row for row in rows if row["partition.stages"] == "1"]
+                own += [row for row in rows if row[STAGES] == "1"]
             if own:
-                found.append(_line(name, own))
+                found.append(Line.of(name, own))
         if found:
             return scale, found
     return SMALL, []
-
-
-def _line(name: str, rows: Sequence[Mapping[str, str]]) -> Line:
-    found: dict[str, dict[int, dict[str, float]]] = {column: {} for column in (_LOSS, *STEPS_TO_LOSS)}
-    for row in rows:
-        for column, by_stages in found.items():
-            value = row.get(column)
-            by_stages.setdefault(int(row["partition.stages"]), {})[row["seed"]] = float(value) if value else math.inf
-    return Line(name, found, {int(row["partition.stages"]): float(row["optimizer.lr"]) for row in rows})
-
-
-def _depths(lines: Sequence[Line]) -> list[int]:
-    return sorted({stages for line in lines for stages in line.depths})
-
-
-def draw(path: Path, lines: Sequence[Line]) -> None:
-    """Draws both slowdowns, infinite ones at the upper edge, and the final loss against the number of stages."""
-    depths = _depths(lines)
-    with figure(path, (3.7, 3.7, 4.7), 4.2) as panels:
-        for panel in panels:
-            panel.set_xscale("log", base=2)
-            panel.set_xticks(depths, [str(stages) for stages in depths])
-            panel.minorticks_off()
-            panel.set_xlabel("stages D")
-        for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=False):
-            panel.set_title(f"steps to the loss at {share:.0%}, over D = 1")
-            _draw_slowdowns(panel, lines, column, 1 / share)
-        panels[0].set_ylabel("slowdown (▲: not reached)")
-        panels[-1].set_title("final loss of evaluation")
-        label_ends(panels[-1], _draw_losses(panels[-1], lines))
-
-
-def _draw_slowdowns(panel: "Axes", lines: Sequence[Line], column: str, top: float) -> None:
-    for line, look in zip(lines, line_styles([NAME] * len(lines)), strict=True):
-        found = {stages: interval for stages in line.depths if (interval := line.slowdown(column, stages))}
-        found = {stages: interval for stages, interval in found.items() if not math.isnan(interval.middle)}
-        middles = [min(interval.middle, top) for interval in found.values()]
-        lost = [stages for stages, interval in found.items() if math.isinf(interval.middle)]
-        panel.plot([*found], middles, color=look.color, linestyle=look.dashes, marker="o", markersize=3)
-        if lost:  # an empty line without clipping has no place in the layout
-            edge = [top] * len(lost)
-            panel.plot(lost, edge, color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
-        for stages, interval in found.items():
-            if interval.low < min(interval.high, top):
-                panel.vlines(stages, interval.low, min(interval.high, top), color=look.color, linewidth=0.8, alpha=0.5)
-    panel.set_ylim(min(panel.get_ylim()[0], 0.95), 1.02 * top)
-
-
-def _draw_losses(panel: "Axes", lines: Sequence[Line]) -> list[End]:
-    ends = []
-    for line, look in zip(lines, line_styles([NAME] * len(lines)), strict=True):
-        means = {stages: statistics.fmean(losses.values()) for stages, losses in sorted(line.measured[_LOSS].items())}
-        finite = {stages: mean for stages, mean in means.items() if math.isfinite(mean)}
-        panel.plot([*finite], [*finite.values()], color=look.color, linestyle=look.dashes, marker="o", markersize=3)
-        if finite:
-            ends.append(End(max(finite), finite[max(finite)], line.name, look.color))
-    return ends
 
 
 def page(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> str:
@@ -187,29 +84,24 @@ def _parts(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> Iterator
     if tuned:
         yield from _measured("Measured", tuned, TUNED_FIGURE)
         yield "Learning rate, as tuned:"
-        yield _table(tuned, _depths(tuned), lambda line, stages: f"{line.rates[stages]:g}")
+        yield table(tuned, depths_of(tuned), lambda line, stages: f"{line.rates[stages]:g}")
 
 
 def _measured(what: str, lines: Sequence[Line], image: str) -> Iterator[str]:
-    runs = sum(len(losses) for line in lines for losses in line.measured[_LOSS].values())
-    yield f"**{what}: {runs} of {_PLANNED} runs**, D = {', '.join(map(str, _depths(lines)))}."
+    runs = sum(len(losses) for line in lines for losses in line.losses.values())
+    yield f"**{what}: {runs} of {_PLANNED} runs**, D = {', '.join(map(str, depths_of(lines)))}."
     yield "\n".join(f"- {text}" for text in _sentences(lines))
     yield f"![Steps to a loss over those of one stage, and final loss, against the number of stages](images/{image})"
-    depths = _depths(lines)
+    depths = depths_of(lines)
     for column, share in STEPS_TO_LOSS.items():
         yield f"Slowdown to the loss after {share:.0%} of the steps:"
-        yield _table(lines, depths[1:], partial(_slowdown_cell, column))
+        yield table(lines, depths[1:], partial(_slowdown_cell, column))
     yield "Final loss of evaluation:"
-    yield _table(lines, depths, Line.final_loss)
+    yield table(lines, depths, Line.final_loss)
 
 
 def _slowdown_cell(column: str, line: Line, stages: int) -> str:
     return ratio_cell(line.slowdown(column, stages))
-
-
-def _table(lines: Sequence[Line], depths: Sequence[int], cell: Callable[[Line, int], str]) -> str:
-    rows = [(line.name, *(cell(line, D) if D in line.depths else "" for D in depths)) for line in lines]
-    return "\n".join(markdown_table(("", *(f"D = {stages}" for stages in depths)), rows))
 
 
 _ABOUT = (

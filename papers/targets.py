@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,6 @@ EVERY_PAPER = "papers"
 _NUMBER = r"(?:\d+|[IVX]+)\b(?:\(\w\))?"
 _PARTS = re.compile(rf"\b(table|fig)s?\.? ({_NUMBER}(?:(?:, | and | to ){_NUMBER})*)")
 _ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6", "VII": "7", "VIII": "8"}
-BEST_RATE = "optimizer.lr=best"
-"""The word of a round that has each method at each depth run with the learning rate that is best in those before."""
 _COMPARE = "compare"
 """The first word of a round that is a `pipetrain compare`."""
 
@@ -41,25 +39,16 @@ class ReproductionTarget:
         return shlex.split(choice_of("experiment", self.experiment).remarks["small"])
 
     @property
-    def of_map(self) -> bool:
-        """True if it is part of the map of the field."""
-        return self.experiment.startswith("map/")
-
-    @property
-    def sweeps_methods(self) -> bool:
-        """True if its sweep has several methods."""
-        return "method" in choice_of("experiment", self.experiment).content["hydra"]["sweeper"]["params"]
-
-    @property
     def minutes(self) -> float:
         """Estimated minutes of the small scale on two idle cores; the full scale is costly where the small one is."""
         return float(choice_of("experiment", self.experiment).remarks["minutes"])
 
     @property
     def rounds(self) -> list["SweepRound"]:
-        """The parts that its sweep is run in, those that say most first; the full scale is run in one."""
+        """The parts that it is run in, those that say most first; a sweep is run in one at the full scale."""
         remark = choice_of("experiment", self.experiment).remarks.get("rounds", "")
-        parts = remark.split("|") if self.scale == SMALL else [""]
+        whole = self.scale == FULL and not remark.startswith(_COMPARE)
+        parts = [""] if whole else remark.split("|")
         return [SweepRound(self, number, shlex.split(part)) for number, part in enumerate(parts, start=1)]
 
     def words(self, runs: Path, narrowed: Sequence[str] = ()) -> list[str]:
@@ -83,7 +72,7 @@ class ReproductionTarget:
 
 @dataclass(frozen=True)
 class SweepRound:
-    """A part of a target: a sweep, several at the learning rates that are best, or a comparison that tunes them.
+    """A part of a target: a sweep, or a comparison that tunes learning rates.
 
     Attributes:
         target: what it is a part of.
@@ -101,13 +90,8 @@ class SweepRound:
         return f"round-{self.number}" if len(self.target.rounds) > 1 else ""
 
     def runs(self, outputs: Path) -> Path:
-        """The folder of the sweep, of all its sweeps, or of the comparison."""
+        """The folder of the sweep or comparison."""
         return self.target.runs(outputs) / self.name
-
-    @property
-    def at_best_rates(self) -> bool:
-        """True if it uses the best learning rates of the rounds before it."""
-        return BEST_RATE in self.settings
 
     @property
     def compares(self) -> bool:
@@ -118,9 +102,15 @@ class SweepRound:
         """The whole command, without `pipetrain`."""
         if not self.compares:
             return self.target.words(self.runs(outputs), self.settings)
-        given = [word for word in self.target.settings if not word.startswith("seed=")]  # it has seeds of its own
         folder = ["-o", str(self.runs(outputs))]
-        return [_COMPARE, f"experiment={self.target.experiment}", *given, *self.settings[1:], *folder]
+        shared = [word for word in self.target.settings if word.partition("=")[0] not in {*self.given, "seed"}]
+        return [_COMPARE, f"experiment={self.target.experiment}", *shared, *self.settings[1:], *folder]
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """Setting -> its value or values, of those that it has in addition to the target's."""
+        pairs = (word.partition("=") for word in self.settings if "=" in word and not word.startswith("-"))
+        return {name: value for name, _, value in pairs}
 
 
 def rounds_of(targets: Sequence[ReproductionTarget]) -> list[SweepRound]:

@@ -1,4 +1,4 @@
-"""Statistics over seeds: 95 % intervals of differences and ratios, verdicts against a margin, the choice of a setting.
+"""Statistics over seeds: 95 % intervals of differences and ratios, and verdicts against a margin.
 
 The interval of two samples is the hull of two intervals: Student's t, and the bootstrap's middle 95 %. Of few seeds the
 bootstrap covers much less than it promises (its median of three seeds lies between the least and the largest, which
@@ -13,14 +13,12 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
 from typing_extensions import override
-
-from pipetrain.errors import ConfigError
 
 Values = Mapping[Any, float]
 """Seed -> value of its run; infinite if the run diverged."""
@@ -187,40 +185,6 @@ def _seeds_that_decide(interval: Interval, edges: Iterable[float]) -> int | None
     while seeds < _MOST_SEEDS and t_quantile(seeds - 1) * interval.spread / math.sqrt(seeds) >= distance:
         seeds += 1
     return seeds
-
-
-class Choice(NamedTuple):
-    """The best of the values of a setting that were tried.
-
-    Attributes:
-        value: of the setting.
-        loss: its mean over the tuning seeds; infinite if a run diverged with every value.
-        at_edge: True if it is the least or the largest that was tried, so that one beyond may be better.
-    """
-
-    value: float
-    loss: float
-    at_edge: bool
-
-
-def choose(tried: Mapping[float, Values], reported: Collection[Hashable] = ()) -> Choice:
-    """The value of a setting, such as the learning rate, with the least mean loss; of equal ones the least.
-
-    Args:
-        tried: value -> losses by tuning seed; seeds that some values were not tried with do not count.
-        reported: the seeds whose losses are reported; they must be others, as the best of several losses is lucky.
-
-    Raises:
-        ConfigError: a seed is both, or all values have no seed in common.
-    """
-    if both := sorted(set(reported) & {seed for losses in tried.values() for seed in losses}, key=str):
-        raise ConfigError(f"seeds {', '.join(map(str, both))}: they choose the setting, so they cannot be reported")
-    common = set[Hashable].intersection(*(set(losses) for losses in tried.values())) if tried else set()
-    if not common:
-        raise ConfigError(f"no seed was tried with all of {', '.join(map(str, tried)) or 'no values'}")
-    means = {value: statistics.fmean(tried[value][seed] for seed in common) for value in sorted(tried)}
-    best = min(means, key=lambda value: means[value])
-    return Choice(best, means[best], best in (min(means), max(means)))
 
 
 def _by_t(*samples: Sequence[float]) -> Interval:

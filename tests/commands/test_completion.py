@@ -42,7 +42,7 @@ def offered(capsys, line):
         ("pipetrain eval RUN threa", ["threads="]),
         ("pipetrain run train.precision=", ["train.precision=bf16 ", "train.precision=fp16 ", "train.precision=fp32 "]),
         ("pipetrain run experiment=pipeo", ["experiment=pipeoptim/"]),
-        ("pipetrain run experiment=map/gpt_h", ["experiment=map/gpt_hybrid "]),
+        ("pipetrain run experiment=map/tr", ["experiment=map/transformer "]),
     ],
 )
 def test_words_that_go_on_from_the_last_one_are_offered(capsys, line, candidates):

@@ -33,13 +33,11 @@ def refusal(*overrides):
         ),
         (
             "experiment=map",
-            "experiment=map: a folder of presets; choose from map/conv, map/conv_2bw, map/conv_hybrid, "
-            "map/conv_pipemare, map/gpt, map/gpt_2bw, map/gpt_hybrid, map/gpt_pipemare, map/transformer, "
-            "map/transformer_2bw, map/transformer_hybrid, map/transformer_pipemare",
+            "experiment=map: a folder of presets; choose from map/conv, map/gpt, map/transformer",
         ),
         (
-            "experiment=map/gptt_hybrid",
-            "experiment=map/gptt_hybrid: no such experiment; did you mean map/gpt_hybrid?",
+            "experiment=map/transfomer",
+            "experiment=map/transfomer: no such experiment; did you mean map/transformer?",
         ),
         (
             "experiment=none",

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import support.cli
 
-from papers import measured_section
+from papers import field_map, measured_section
 from papers.cli import PROGRAM
-from papers.field_map.losses import maps_of
-from papers.field_map.page import map_page
 from papers.judgement import companions
 from papers.pages import PAPERS
 from papers.paper import Agreement, read_tables
@@ -183,5 +181,5 @@ def test_command_writes_page_and_figures_of_one_paper(tmp_path):
 
 def test_committed_map_is_what_the_command_writes():
     committed = ROOT / "docs" / "reproduction" / "map.md"
-    made = map_page(maps_of(ROOT / "results"))
+    made = field_map.page(field_map.maps_of(ROOT / "results"))
     assert committed.read_text(encoding="utf-8") == made, "run `python -m papers pages map`"

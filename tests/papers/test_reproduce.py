@@ -16,7 +16,7 @@ from support.stored_runs import write_run
 from papers import reproduce
 from papers.cli import PROGRAM
 from papers.compared import compared_runs
-from papers.reproduce import carried_out, sweeps_of
+from papers.reproduce import carried_out
 from papers.results import keep_results
 from papers.targets import ReproductionTarget, SweepRound
 from pipetrain import cli
@@ -69,18 +69,17 @@ def test_unknown_name_is_refused_in_one_line(capsys):
 @pytest.mark.parametrize("ended", [ExitCode.INTERRUPTED, ExitCode.PREEMPTED])
 def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch, ended):
     monkeypatch.setattr(reproduce, "carried_out", lambda _words: ended)
-    words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    words = ["reproduce", "slowdown/soap", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
     assert cli.carry_out(words, PROGRAM) == ended
     assert not (tmp_path / "out").exists()
-    runs, asked = tmp_path / "runs" / "map" / "gpt_2bw" / "small", ("method=pipedream_2bw", "partition.stages=2")
+    runs, asked = tmp_path / "runs" / "slowdown" / "soap" / "small", ("method=pipedream", "partition.stages=2")
     for number in (1, 2):
         write_run(runs / f"round-{number}" / "0", *asked, f"seed={number}", dataset="austen")
+    write_run(runs / "round-3" / "runs" / "tuning", *asked, "seed=1000")  # of a comparison, which is kept apart
     assert cli.carry_out(words, PROGRAM) == ended
-    folder = tmp_path / "out" / "map" / "gpt_2bw" / "small"
-    with (folder / "runs.csv").open() as file:
+    with (tmp_path / "out" / "slowdown" / "soap" / "small" / "runs.csv").open() as file:
         rows = [(row["dataset"], row["method"], row["partition.stages"], row["seed"]) for row in csv.DictReader(file)]
-    assert rows == [("austen", "pipedream_2bw", "2", "1"), ("austen", "pipedream_2bw", "2", "2")]
-    assert {path.name for path in folder.iterdir()} == {"runs.csv", "made.json"}  # the map has a page of its own
+    assert rows == [("austen", "pipedream", "2", "1"), ("austen", "pipedream", "2", "2")]
 
 
 def test_failing_experiment_is_listed_last_and_stops_no_other(tmp_path, monkeypatch, capsys):
@@ -142,7 +141,7 @@ def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, ca
     assert cli.carry_out(words, PROGRAM) == 0
     results = tmp_path / "out" / "slowdown" / "soap" / "small"
     target = ReproductionTarget("slowdown/soap", "small")
-    rows = compared_runs(target, results)
+    rows = [row for _, found in compared_runs(target, results) for row in found]
     assert [(row["partition.stages"], row["seed"]) for row in rows] == [("1", "0"), ("1", "1"), ("2", "0"), ("2", "1")]
     assert all(row["loss"] and row["early_loss_steps"] for row in rows[:2])
     first, second = (json.loads((results / f"round-{number}" / "made.json").read_text()) for number in (1, 2))
@@ -158,7 +157,7 @@ def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, ca
     assert capfd.readouterr().out.splitlines() == [
         f"slowdown/soap: {results} already has all of round {number}" for number in (1, 2)
     ]
-    assert compared_runs(target, results) == rows
+    assert [row for _, found in compared_runs(target, results) for row in found] == rows
 
 
 @pytest.mark.slow
@@ -186,95 +185,3 @@ def test_second_call_trains_nothing_and_keeps_numbers(tmp_path, monkeypatch):
     assert made["command"].startswith("pipetrain run --multirun experiment=zhang/table2_lenet5_baseline")
     assert made["made_with"]["torch_version"]
     assert (folder / "sweep.png").is_file()
-
-
-def test_map_rounds_are_separate_sweeps_coarse_first(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert cli.carry_out(["reproduce", "map/gpt_2bw", "--list"], PROGRAM) == 0
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert [line.split("/small/")[1] for line in lines] == [f"round-{number} resume=auto" for number in (1, 2, 3)]
-    assert " seed=0 optimizer.lr=0.004 partition.stages=8 " in lines[0]
-    assert last == "# map/gpt_2bw: then seed=1,2, each method and depth at its best learning rate so far"
-
-
-def test_last_map_round_uses_best_rate_of_each_place(tmp_path, monkeypatch):
-    losses = {("0.004", "2"): 2.0, ("0.001", "2"): 1.0, ("0.004", "4"): 3.0}
-    commands = []
-
-    def ended(words):
-        commands.append(words)
-        (folder,) = (word.partition("=")[2] for word in words if word.startswith("hydra.sweep.dir="))
-        if folder.endswith("round-1"):
-            for number, ((rate, depth), loss) in enumerate(losses.items()):
-                asked = ("method=pipedream_2bw", f"partition.stages={depth}", f"optimizer.lr={rate}", "seed=0")
-                write_run(Path(folder) / str(number), *asked, dataset="austen", final={"loss": loss})
-        return ExitCode.COMPLETED
-
-    monkeypatch.setattr(reproduce, "carried_out", ended)
-    words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
-    assert cli.carry_out(words, PROGRAM) == 0
-    folder = tmp_path / "runs" / "map" / "gpt_2bw" / "small" / "round-4"
-    last = [words[-5:-1] for words in commands if str(folder) in words[-2]]
-    assert last == [
-        [
-            "seed=1,2",
-            "optimizer.lr=0.001",
-            "partition.stages=2",
-            f"hydra.sweep.dir={folder / 'lr_0.001_stages_2_seed_1_2'}",
-        ],
-        [
-            "seed=1,2",
-            "optimizer.lr=0.004",
-            "partition.stages=4",
-            f"hydra.sweep.dir={folder / 'lr_0.004_stages_4_seed_1_2'}",
-        ],
-    ]
-
-
-@pytest.fixture
-def kept(tmp_path):
-    """Results of a few runs of `map/gpt`."""
-    (path := tmp_path / "map" / "gpt" / "small" / "runs.csv").parent.mkdir(parents=True)
-    rows = [("pipedream", 0.004, 1.0), ("pipedream", 0.001, 2.0), ("naive_async", 0.004, 1.5), ("stale", 0.016, "")]
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("dataset", "method", "partition.stages", "optimizer.lr", "seed", "status", "loss"))
-        writer.writerows(("austen", method, 8, rate, 0, "completed", loss) for method, rate, loss in rows)
-        writer.writerow(("austen", "stale", 32, 0.004, 0, "running", ""))
-    (path.parent / "made.json").write_text(json.dumps({"made_with": {"cpu": "another"}}))
-    return tmp_path
-
-
-def test_round_at_best_rates_names_the_methods_that_share_a_rate(kept, tmp_path):
-    last = ReproductionTarget("map/gpt", "small").rounds[-1]
-    found = sweeps_of(last, tmp_path, kept)
-    assert [words[-6:-2] for words in found] == [
-        ["seed=1,2", "optimizer.lr=0.004", "partition.stages=8", "method=naive_async,pipedream"],
-        ["seed=1,2", "optimizer.lr=0.016", "partition.stages=8", "method=stale"],
-    ]
-    assert sweeps_of(last, tmp_path, tmp_path / "elsewhere") == []
-
-
-def test_runs_of_the_map_that_are_kept_are_not_run_again(kept, tmp_path):
-    first, second, *_ = ReproductionTarget("map/gpt", "small").rounds
-    found = sweeps_of(first, tmp_path, kept)
-    assert len(found) == 4  # one for each depth
-    methods = {words[-3]: words[-2].removeprefix("method=").split(",") for words in (each[:-1] for each in found)}
-    assert "stale" in methods["partition.stages=32"]
-    assert not {"pipedream", "naive_async"} & set(methods["partition.stages=8"])
-    assert sweeps_of(second, tmp_path, kept) == [second.words(tmp_path)]
-
-
-def test_earlier_map_results_are_kept_next_to_new_ones(kept, tmp_path):
-    runs = tmp_path / "runs"
-    for number, (method, rate) in enumerate((("pipedream", 0.004), ("stale", 0.004))):
-        asked = (f"method={method}", "partition.stages=8", f"optimizer.lr={rate}", "seed=0")
-        write_run(runs / str(number), *asked, dataset="austen", final={"loss": 9.0})
-    folder = kept / "map" / "gpt" / "small"
-    keep_results(ReproductionTarget("map/gpt", "small"), runs, folder)
-    with (folder / "runs.csv").open() as file:
-        found = {(row["method"], row["optimizer.lr"]): row["loss"] for row in csv.DictReader(file)}
-    before = {("pipedream", "0.001"): "2.0", ("naive_async", "0.004"): "1.5", ("stale", "0.016"): ""}
-    assert found == before | {("pipedream", "0.004"): "9.0", ("stale", "0.004"): "9.0"}
-    made = json.loads((folder / "made.json").read_text())
-    assert (made["runs"], made["seeds"], made["earlier"]) == (5, [0], [{"cpu": "another"}])

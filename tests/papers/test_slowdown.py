@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from papers.slowdown import draw, lines_of, page
+from papers.lines import draw
+from papers.slowdown import lines_of, page
 
 COLUMNS = ("method", "partition.stages", "seed", "status", "loss_steps", "early_loss_steps", "optimizer.lr", "loss")
 

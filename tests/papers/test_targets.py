@@ -50,7 +50,7 @@ def test_every_preset_names_its_place_in_the_paper_and_its_cost():
 
 def test_small_scale_of_every_preset_takes_at_most_an_hour():
     for name in presets():
-        if not name.startswith("map/"):
+        if not name.startswith(("map/", "slowdown/")):  # run in rounds, the first of which are short
             assert ReproductionTarget(name, SMALL).minutes <= 60, name
 
 
@@ -102,6 +102,8 @@ def test_experiment_sweeps_have_each_allowed_method_once():
     methods: dict[str, list[str]] = {}
     for name in presets():
         preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
+        if "hydra" not in preset:
+            continue
         swept = [each for each in str(preset.hydra.sweeper.params.get("method", "")).split(",") if each]
         chosen = [item["override /method"] for item in preset.defaults if "override /method" in item]
         methods[name] = [] if "phases" in preset else swept or chosen
@@ -111,41 +113,61 @@ def test_experiment_sweeps_have_each_allowed_method_once():
         assert not set(methods.get(first, ())) & set(methods[name]), name
 
 
-def test_cost_of_every_preset_counts_the_runs_of_its_sweep():
+def test_cost_of_every_preset_counts_its_runs():
     for name in presets():
         preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
-        swept = [f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()]
-        runs = len(list(combinations(swept)))
+        if "hydra" in preset:
+            swept = [f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()]
+            runs = len(list(combinations(swept)))
+        else:
+            rounds = ReproductionTarget(name, FULL).rounds
+            runs = 5 * sum(len(list(combinations([f"{k}={v}" for k, v in each.given.items()]))) for each in rounds)
         assert choice_of("experiment", name).remarks["cost"].split()[0] == str(runs), name
 
 
-def swept(words):
-    """Every run of a sweep, as its settings; the last of several words on one setting counts."""
-    last = {word.partition("=")[0]: word for word in words}
-    return {tuple(sorted(chosen)) for chosen in combinations(list(last.values()))}
+def test_first_rounds_come_first_and_have_folders_of_their_own(tmp_path):
+    targets = targets_of("slowdown", SMALL)
+    rounds = rounds_of(targets)
+    assert {each.number for each in rounds[: len(targets)]} == {1}
+    assert len({each.runs(tmp_path) for each in rounds}) == len(rounds)
+    (whole,) = rounds_of(targets_of("slowdown/soap", FULL))
+    assert whole.runs(tmp_path) == whole.target.runs(tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name in presets() if name.startswith("map/")])
-def test_map_rounds_run_seed_0_once_and_others_at_best_rates(name):
-    target = ReproductionTarget(name, SMALL)
-    preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
-    whole = [*(f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()), *target.settings, "seed=0"]
-    *first, last = target.rounds
-    parts = [swept([*whole, *each.settings]) for each in first]
-    assert len(parts) == 3
-    assert set.union(*parts) == swept(whole)
-    assert sum(map(len, parts)) == len(swept(whole))
-    assert last.settings == ["seed=1,2", "optimizer.lr=best"]
-    assert [each.at_best_rates for each in first] == [False] * 3
+@pytest.mark.parametrize("scale", [SMALL, FULL])
+def test_map_compares_with_plain_training_first_and_measures_each_place_once(name, scale):
+    first, *others = ReproductionTarget(name, scale).rounds
+    assert (first.given["method"], first.given["partition.stages"].split(",")[0]) == ("naive_async", "1")
+    assert all(each.compares for each in (first, *others))
+    places = [
+        (method, stages, *(each.given.get(setting) for setting in ("optimizer", "optimizer.error_feedback",
+         "optimizer.lr_by_delay", "optimizer.momentum")))
+        for each in (first, *others)
+        for method in each.given["method"].split(",")
+        for stages in each.given["partition.stages"].split(",")
+    ]  # fmt: skip
+    assert len(set(places)) == len(places)
+    assert {int(stages) for _, stages, *_ in places} == {1, 2, 4, 8, 16, 32}
 
 
-def test_first_rounds_come_first_and_have_folders_of_their_own(tmp_path):
-    rounds = rounds_of(targets_of("map", SMALL))
-    assert {each.number for each in rounds[: len(targets_of("map", SMALL))]} == {1}
-    assert all("seed=0" in each.settings for each in rounds if each.number == 1)
-    assert len({each.runs(tmp_path) for each in rounds}) == len(rounds)
-    (whole,) = rounds_of(targets_of("map/gpt_2bw", FULL))
-    assert whole.runs(tmp_path) == whole.target.runs(tmp_path)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in presets() if name.startswith("map/")])
+def test_every_round_of_the_map_composes(name):
+    for each in ReproductionTarget(name, SMALL).rounds:
+        words = [word for word in each.words(Path("outputs"))[1:-2] if "=" in word]
+        for chosen in combinations(words):
+            composed(chosen)
+
+
+def test_comparison_has_each_setting_once_and_seeds_of_its_own(tmp_path):
+    this = next(each for each in ReproductionTarget("map/gpt", SMALL).rounds if "optimizer" in each.given)
+    words = this.words(tmp_path)
+    names = [word.partition("=")[0] for word in words[1:-2]]
+    assert len(set(names)) == len(names)
+    assert "seed" not in names
+    assert words[:2] == ["compare", "experiment=map/gpt"]
+    assert words[-2:] == ["-o", str(this.runs(tmp_path))]
 
 
 @pytest.mark.parametrize(

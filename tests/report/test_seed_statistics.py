@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.errors import ConfigError
 from pipetrain.report.seed_statistics import (
-    Choice,
     Interval,
     Sample,
-    choose,
     difference,
     ratio,
     t_quantile,
@@ -193,36 +190,3 @@ def test_seeds_that_decide_a_ratio_are_counted_on_logarithms():
 def test_hopeless_number_of_seeds_is_still_estimated():
     found = difference(seeds(1.0, 3.0, 2.0), seeds(0.0, 0.0, 0.0))
     assert verdict(found, high=1.999).seeds == pytest.approx((1.96 / 1e-3) ** 2, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("losses", "expected"),
-    [
-        ((3.0, 1.0, 2.0), Choice(0.1, 1.0, at_edge=False)),
-        ((1.0, 2.0, 3.0), Choice(0.01, 1.0, at_edge=True)),
-        ((3.0, 2.0, 1.0), Choice(1.0, 1.0, at_edge=True)),
-        ((INF, 5.0, INF), Choice(0.1, 5.0, at_edge=False)),
-        ((2.0, 2.0, 2.0), Choice(0.01, 2.0, at_edge=True)),
-    ],
-)
-def test_best_setting_is_chosen_and_an_edge_is_told(losses, expected):
-    tried = {rate: seeds(loss) for rate, loss in zip((0.01, 0.1, 1.0), losses, strict=True)}
-    assert choose(tried, reported=(1, 2)) == expected
-
-
-def test_choice_counts_diverged_runs_and_common_seeds_only():
-    assert choose({0.1: seeds(1.0, INF), 0.2: seeds(3.0, 3.0)}).value == 0.2
-    assert choose({0.1: seeds(1.0, 9.0), 0.2: seeds(3.0)}).value == 0.1
-
-
-@pytest.mark.parametrize(
-    ("tried", "reported", "words"),
-    [
-        ({0.1: seeds(1.0, 2.0)}, (2, 1), "seeds 1: they choose the setting"),
-        ({0.1: {0: 1.0}, 0.2: {1: 1.0}}, (), "no seed was tried with all of 0.1, 0.2"),
-        ({}, (), "no seed was tried with all of no values"),
-    ],
-)
-def test_choice_refuses_reported_seeds_and_unequal_trials(tried, reported, words):
-    with pytest.raises(ConfigError, match=words):
-        choose(tried, reported)

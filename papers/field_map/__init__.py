@@ -1,1 +1,0 @@
-"""The map of the field: the final loss of every method against the depth of the pipeline."""
