@@ -142,7 +142,7 @@ def _sentences(lines: Sequence[Line]) -> Iterator[str]:
         own = control.slowdown(column, stages)
         if own is None:
             continue
-        said: dict[str, list[str]] = {"less": [], "more": [], "undecided": []}
+        said: dict[str, list[str]] = {kind: [] for kind in _MEANINGS}
         for line in lines:
             if line is not control and (found := line.slowdown(column, stages)):
                 said[_compared(line, control, column, stages)].append(f"{line.name} {ratio_cell(found)}")
@@ -150,7 +150,12 @@ def _sentences(lines: Sequence[Line]) -> Iterator[str]:
         yield "; ".join([f"D = {stages}, to the earlier loss: AdamW {ratio_cell(own)}", *texts])
 
 
-_MEANINGS = {"less": "slowed down less", "more": "slowed down more", "undecided": "undecided"}
+_MEANINGS = {
+    "less": "slowed down less",
+    "same": "the same bits",
+    "more": "slowed down more",
+    "undecided": "undecided",
+}
 
 
 def _compared(line: Line, control: Line, column: str, stages: int) -> str:
@@ -162,6 +167,8 @@ def _compared(line: Line, control: Line, column: str, stages: int) -> str:
         }
         for each in (line, control)
     )
+    if ours == theirs and all(map(math.isfinite, ours.values())):
+        return "same"
     if all(map(math.isinf, theirs.values())) and all(map(math.isfinite, ours.values())):
         return "less"
     held = verdict(ratio(ours, theirs), high=math.nextafter(1.0, 0.0)).holds

@@ -58,6 +58,14 @@ def test_page_says_what_is_slowed_down_less_than_stashing(results):
     assert "| AdamW | 2.200 ± 0.100 | 2.200 ± 0.100 | diverged |" in text
 
 
+def test_line_with_the_bits_of_stashing_is_said_to_have_them(results):
+    rows = [("pipedream", 1, seed, "completed", 700 + seed, 300) for seed in (1, 2, 3)]
+    rows += [("pipedream", 2, seed, "completed", 900, 600 + seed) for seed in (1, 2, 3)]
+    stored(results, "lr_by_delay", rows)
+    text = page(*lines_of(results), tuned=[])
+    assert "; the same bits: AdamW, rates by delay 2.01 (2.00 to 2.01)" in text
+
+
 def test_page_and_figure_need_no_results(tmp_path, results):
     assert "Nothing has been measured yet." in page(*lines_of(tmp_path / "none"), tuned=[])
     draw(tmp_path / "figure.png", lines_of(results)[1])
