@@ -14,6 +14,11 @@ from pipetrain.commands import doctor
 from pipetrain.libraries import torchvision_shim
 
 
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def found(capsys, code=0):
     assert cli.carry_out(["doctor", "--json"]) == code
     return {each["name"]: (each["state"], each["text"]) for each in json.loads(capsys.readouterr().out)}
