@@ -81,7 +81,7 @@ class MatrixOptimizer(Optimizer):
         """The parameters of a group that one part updates, with the group's options that the part takes."""
         chosen = group.get("algorithm")
         if chosen not in (None, _ADAMW):
-            raise ConfigError(f"optimizer.groups: algorithm={chosen}: {_ADAMW}, or null for the one of the dimensions")
+            raise ConfigError(f"algorithm={chosen}: {_ADAMW}, or null to choose by dimensions")
         parameters: list[Tensor] = [*group["params"]]
         matrices = [p for p in parameters if p.dim() == 2 and chosen is None]
         held = {id(p) for p in matrices}

@@ -182,7 +182,6 @@ def test_soap_of_values_that_are_not_finite_gives_nan_and_no_error():
         (lambda p: Soap(p, geometry="both"), "geometry"),
         (lambda p: Soap(p, frequency=0), "frequency"),
         (lambda p: Muon(p, adamw_lr_scale=0), "adamw_lr_scale"),
-        (lambda p: Muon([{"params": p, "algorithm": "sgd"}]), "groups: algorithm"),
     ],
 )
 def test_wrong_option_is_refused_by_name(build, setting):

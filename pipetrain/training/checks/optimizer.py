@@ -82,8 +82,9 @@ def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) 
             if name in taken and (wrong := annotation_problem(taken[name], value)):
                 raise ConfigError(f"{given}: {wrong}")
         options = {name: value for name, value in group.options.items() if name in taken}
+        of_groups = {name: value for name, value in group.options.items() if name not in taken}
         try:  # torch checks options only in the constructor
-            replace(target, options={**target.options, **options}).build(parameters)
+            replace(target, options={**target.options, **options}).build([{**of_groups, "params": parameters}])
         except ConfigError as error:
             raise ConfigError(f"{_conditions(group)}: {error}") from error
 

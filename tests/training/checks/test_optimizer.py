@@ -72,6 +72,12 @@ def test_option_without_a_range_is_checked_by_its_type(tmp_path):
         prepared(tmp_path, {"max_dims": 1, "trust": "high"}, optimizer=lars)
 
 
+def test_unknown_algorithm_is_refused_with_the_number_of_its_group(tmp_path):
+    groups = ({"max_dims": 1}, {"match": "*.weight", "algorithm": "sgd"})
+    with pytest.raises(ConfigError, match=r"optimizer\.groups\[1\] \(match=\*\.weight\): algorithm=sgd: adamw"):
+        prepared(tmp_path, *groups, optimizer={"_target_": "pipetrain.optim.matrices.Muon"})
+
+
 def test_method_that_cannot_have_the_groups_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"method=spectrain .* of some parameters is SGD"):
         prepared(tmp_path, {"max_dims": 1, "momentum": 0}, method="spectrain")
