@@ -46,13 +46,18 @@ class SpecTrain(Method):
     def check_optimizer(self, optimizer: "Optimizer") -> None:
         from torch.optim import SGD
 
+        from pipetrain.optim.prediction import known_rule  # which imports torch
+
         for settings in optimizer.param_groups:
             if type(optimizer) is SGD and settings["momentum"] and not (settings["nesterov"] or settings["maximize"]):
                 continue
             extra = ", nesterov=true" if settings.get("nesterov") else ""
             kind = f"{type(optimizer).__name__} (momentum={settings.get('momentum', 'none')}{extra})"
             some = "" if settings is optimizer.param_groups[0] else " of some parameters"
+            other = "method=lwp, which predicts with any optimizer"
+            if known_rule(optimizer) is not None:
+                other = "method=pipeoptim, which predicts with this one"
             raise ConfigError(
                 f"method=spectrain predicts with the momentum buffer of plain SGD, and the optimizer{some} is {kind}; "
-                "use optimizer=sgdm, or method=pipeoptim, which predicts with other optimizers too"
+                f"use optimizer=sgdm, or {other}"
             )

@@ -7,7 +7,10 @@ import torch
 from support.moments import CONTEXT, LATER, MOMENT, groups_of_two, parameters
 
 from pipetrain.errors import ConfigError
+from pipetrain.methods.lwp import LinearWeightPrediction
+from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.spectrain import SpecTrain
+from pipetrain.optim.matrices import Soap
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.weights.transforms import Predicted
 
@@ -26,19 +29,25 @@ def test_spectrain_takes_momentum_whatever_its_size():
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "named"),
+    ("optimizer", "named", "method"),
     [
-        (torch.optim.Adam(parameters()), "Adam"),
-        (torch.optim.RMSprop(parameters(), momentum=0.9), "RMSprop"),
-        (torch.optim.SGD(parameters(), lr=0.1), "momentum=0"),
-        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "nesterov"),
-        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "SGD"),
-        (torch.optim.SGD(groups_of_two(momentum=0.0), lr=0.1, momentum=0.9), "of some parameters is SGD (momentum=0"),
+        (torch.optim.Adam(parameters()), "Adam", PipeOptim()),
+        (torch.optim.RMSprop(parameters(), momentum=0.9), "RMSprop", PipeOptim()),
+        (torch.optim.SGD(parameters(), lr=0.1), "momentum=0", PipeOptim()),
+        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "nesterov", PipeOptim()),
+        (
+            torch.optim.SGD(groups_of_two(momentum=0.0), lr=0.1, momentum=0.9),
+            "of some parameters is SGD (momentum=0",
+            PipeOptim(),
+        ),
+        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "SGD", LinearWeightPrediction()),
+        (Soap(parameters()), "Soap", LinearWeightPrediction()),
     ],
 )
-def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named):
+def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named, method):
     with pytest.raises(ConfigError) as caught:
         SpecTrain().check_optimizer(optimizer)
     message = str(caught.value)
-    assert all(word in message for word in ("method=spectrain", named, "optimizer=sgdm", "method=pipeoptim"))
+    assert all(word in message for word in ("method=spectrain", named, "optimizer=sgdm", f"method={method.name}"))
     assert "\n" not in message
+    method.check_optimizer(optimizer)
