@@ -8,17 +8,20 @@ import wandb
 from typing_extensions import override
 
 from pipetrain.tracking.callbacks import Callback, RunInfo
-from pipetrain.tracking.records import Record, read_records
+from pipetrain.tracking.records import STALENESS, Record, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trackers import identity
 from pipetrain.tracking.trackers.points import points_of, results
 
+_KINDS = ("interval", "epoch", "eval", STALENESS)
+"""The kinds of records that have points."""
+
 
 class WandB(Callback):
     """Logs numbers of records over their `step`, with the settings as config and the results as summary.
 
-    A resumed run continues the run whose id is in its directory, after the rows that it has.
+    A resumed run continues the run whose id is in its directory, after the last step that it has of each kind.
     """
 
     @override
@@ -37,17 +40,17 @@ class WandB(Callback):
         )
         identity.store_ids(self._directory, wandb=self._run.id)
         self._run.define_metric("*", step_metric="step")  # W&B's own steps count calls
-        self._rows_left_out = self._run.starting_step
+        self._last = {kind: self._run.summary.get(_step_of(kind), -1) for kind in _KINDS}
+        for kind in _KINDS:
+            self._run.define_metric(_step_of(kind), hidden=True)  # no chart
         for record in read_records(self._directory):  # of earlier parts of the run
             self.on_record(record)
 
     @override
     def on_record(self, record: Record) -> None:
-        if points := points_of(record):
-            if self._rows_left_out:
-                self._rows_left_out -= 1
-            else:
-                self._run.log({"step": record["step"], **points})
+        kind, step = record["kind"], record["step"]
+        if step > self._last.get(kind, -1) and (points := points_of(record)):
+            self._run.log({"step": step, _step_of(kind): step, **points})
 
     @override
     def on_end(self, summary: Mapping[str, Any]) -> None:
@@ -57,3 +60,8 @@ class WandB(Callback):
             artifact.add_file(str(file))
         self._run.log_artifact(artifact)
         self._run.finish(exit_code=int(summary["status"] != "completed"))
+
+
+def _step_of(kind: str) -> str:
+    """Tag of the step of a kind of records, whose summary value is the last step sent."""
+    return f"step/{kind}"

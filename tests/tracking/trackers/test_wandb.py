@@ -87,22 +87,42 @@ def test_resumed_run_keeps_its_id_and_an_end_other_than_completion_its_exit_code
     assert sorted(by_id.values()) == [[0, 0], [1]]
 
 
-@pytest.mark.parametrize("known", [0, 3])
-def test_resumed_run_logs_only_rows_that_its_server_lacks(tmp_path, monkeypatch, known):
-    logged = []
-    server = SimpleNamespace(id="a", starting_step=known, log=logged.append, define_metric=lambda *_, **_more: None)
+@pytest.mark.parametrize(
+    ("known", "missing"),
+    [
+        ({}, range(8)),
+        ({"step/interval": 6}, (2, 5, 6, 7)),  # killed in the evaluation after step 6
+        ({"step/interval": 6, "step/eval": 6}, (6, 7)),
+        ({"step/interval": 8, "step/eval": 6}, ()),
+    ],
+)
+def test_resumed_run_with_another_interval_logs_only_steps_after_the_last_sent(tmp_path, monkeypatch, known, missing):
+    logged, summary = [], {**known}
+
+    def log(row):
+        logged.append(row)
+        summary.update(row)
+
+    server = SimpleNamespace(id="a", summary=summary, log=log, define_metric=lambda *_, **_more: None)
     monkeypatch.setattr(wandb, "init", lambda **_: server)
     directory = RunDirectory(tmp_path)
     identity.store_ids(directory, wandb="a")
-    records = [{"kind": "interval", "step": step, "loss": 0.5, "lr": 0.1} for step in (1, 2, 3, 4)]
-    file, tracker = MetricsFile(directory, 0), WandB()
+    steps = [("interval", 2), ("interval", 4), ("eval", 4)]
+    steps += [("interval", 5), ("interval", 6), ("eval", 6), ("interval", 7), ("interval", 8)]
+    made = {"interval": {"loss": 0.5, "lr": 0.1}, "eval": {"eval_loss": 0.5, "eval_s": 1.0}}
+    records = [{"kind": kind, "step": step, **made[kind]} for kind, step in steps]
+    file = MetricsFile(directory, 0)
     file.write({"kind": "start", "step": 0})
-    for record in records[:2]:
+    for record in records[:3]:
         file.write(record)
-    tracker.on_start(RunInfo(tmp_path, {}, {}, 2))
-    for record in records[2:]:
+    tracker = WandB()
+    tracker.on_start(RunInfo(tmp_path, {}, {}, 4))
+    for record in records[3:]:
         tracker.on_record(record)
-    assert [row["step"] for row in logged] == [1, 2, 3, 4][known:]
+    expected = [steps[i] for i in missing]
+    assert [(kind, row["step"]) for row in logged for kind in made if f"step/{kind}" in row] == expected
+    tracker.on_start(RunInfo(tmp_path, {}, {}, 8))
+    assert len(logged) == len(expected)
 
 
 @pytest.mark.slow
