@@ -93,6 +93,9 @@ class Weights:
             return dict(self.stashed[number, transform])
         version = self.version(number)
         changed = transform.apply(version, self)
+        if transform.stashed:  # updates in place change the weights that it leaves out
+            kept = [name for name in self.optimizer.parameters if name not in changed]
+            changed = {**changed, **self.pool.copy({name: version.tensors[name] for name in kept})}
         self.meter.watch(changed)
         tensors = {**version.tensors, **changed}
         if transform.stashed:

@@ -1,7 +1,9 @@
 """Weight versions: copied on write, released with their last reader, and counted on their storages."""
 
 import gc
+from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,10 +12,11 @@ from support.methods import METHODS, fitting_cases, quick_cases
 from support.pipelines import batches, newest, pipeline, sgd, stage_of, unit_gradients
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from typing_extensions import override
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.planned_operations import Activations
-from pipetrain.program.weight_reads import StageContext, WeightRead
+from pipetrain.program.weight_reads import StageContext, WeightRead, WeightTransform
 from pipetrain.weights.transforms import Predicted
 from pipetrain.weights.versions import Weights
 
@@ -255,6 +258,28 @@ def test_lstm_keeps_no_weights_once_its_forward_is_over(activations):
     stage.weights.pool.free()
     stage.weights.meter.mark()
     assert stage.weights.meter.versions_since == 1
+
+
+@dataclass(frozen=True)
+class DoubledBias(WeightTransform):
+    stashed: ClassVar[bool] = True
+
+    def __str__(self):
+        return "*2"
+
+    @override
+    def apply(self, version, weights):
+        return {"b": 2 * version.tensors["b"]}
+
+
+def test_stashed_transform_keeps_the_weights_that_it_leaves_out(versions):
+    weights, _ = versions
+    expected = weights.newest.tensors["w"].clone(), 2 * weights.newest.tensors["b"]
+    forward = weights.read(0, DoubledBias())
+    weights.update(gradient(), keep=False)
+    for found in (forward, weights.read(0, DoubledBias())):
+        assert torch.equal(found["w"], expected[0])
+        assert torch.equal(found["b"], expected[1])
 
 
 def test_old_version_is_freed_when_its_last_backward_ends():
