@@ -5,7 +5,15 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from pipetrain.program.weight_reads import ReadContext, ReadPolicy, StageContext, WeightRead, query_method
+from pipetrain.errors import ConfigError
+from pipetrain.program.weight_reads import (
+    ReadContext,
+    ReadPolicy,
+    StageContext,
+    WeightRead,
+    WeightTransform,
+    query_method,
+)
 from pipetrain.schedules.operation import Kind, Operation, backward, forward
 
 
@@ -52,6 +60,9 @@ def planned_operations(
         policy: the method.
         lead: microbatch steps between a recomputation and its backward.
         start: minibatches of the run before the list.
+
+    Raises:
+        ConfigError: the policy reads weights changed by something else than a `WeightTransform`.
     """
     entries = {
         (op.minibatch, op.microbatch or 0): newest
@@ -81,9 +92,22 @@ def _reads(policy: ReadPolicy, contexts: Iterator[ReadContext]) -> Iterator[Weig
             yield _shared(WeightRead(at.newest))
             continue
         microbatch = op.minibatch, op.microbatch or 0
-        read = _shared(query_method(policy, at, forwards.get(microbatch)))
+        found = query_method(policy, at, forwards.get(microbatch))
+        kind = type(found.transform)
+        if found.transform is not None and not _is_transform(kind):
+            raise ConfigError(
+                f"method: {type(policy).__name__} reads weights changed by {kind.__name__}, which must be a frozen "
+                "dataclass that inherits pipetrain.WeightTransform"
+            )
+        read = _shared(found)
         forwards.setdefault(microbatch, read)
         yield read
+
+
+def _is_transform(kind: type) -> bool:
+    by_identity: object = object.__hash__
+    # equal reads are looked up, so they must be hashable and compare by value
+    return WeightTransform in kind.__mro__ and kind.__hash__ not in (None, by_identity)
 
 
 @lru_cache(maxsize=1 << 16)

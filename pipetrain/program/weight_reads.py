@@ -13,6 +13,8 @@ from pipetrain.schedules.replicas import Replicas
 class WeightTransform(Protocol):
     """A change of a version's weights that a method reads instead of the version itself; prints as a suffix of it.
 
+    Subclasses are frozen dataclasses: reads with equal transforms read the same weights.
+
     Attributes:
         passes: how often each weight, or what it is changed by, is read or written for it; partitions count this.
         stashed: True if the changed weights are kept from F to B. Otherwise, what reads them later computes them again.

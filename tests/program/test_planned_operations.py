@@ -1,11 +1,14 @@
 """Which versions operations read, against the specification's worked example and closed forms."""
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import reference
 from support.methods import ASYNCHRONOUS, METHODS, SYNCHRONOUS, fitting
 
+from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.naive_async import NaiveAsync
@@ -18,6 +21,7 @@ from pipetrain.methods.synchronous import Synchronous
 from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.program.planned_operations import Activations, rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.weight_reads import WeightRead, WeightTransform
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
@@ -46,6 +50,30 @@ def read_by(stage, operation):
 def backward_of(stage, t, j):
     """The operation that takes a microbatch back: its own, or that of the whole minibatch."""
     return next(op for op in (backward(t, j), backward(t, None)) if op in stage)
+
+
+class ByIdentity(WeightTransform):
+    def __str__(self):
+        return "~"
+
+
+@dataclass
+class Unhashable(ByIdentity): ...
+
+
+@dataclass(frozen=True)
+class NotInheriting:
+    passes, stashed = 3, False
+
+
+@pytest.mark.parametrize("transform", [ByIdentity, Unhashable, NotInheriting])
+def test_transform_of_another_kind_of_class_is_refused_by_name(transform):
+    class Own(NaiveAsync):
+        def forward(self, at):
+            return WeightRead(at.newest, transform())
+
+    with pytest.raises(ConfigError, match=rf"method: Own .* {transform.__name__}, which must be a frozen dataclass"):
+        planned_stages(Own(), OneFOneB(), 2)
 
 
 @pytest.mark.parametrize(
