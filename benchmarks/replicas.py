@@ -27,8 +27,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from cuts import even_bounds, sgd
+from rounds import Plain, process_groups, stamps, training
 from rows import Measured, Rows, machine, show, summary, write
-from runtime import Plain, process_groups, stamps, training
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workloads import WORKLOADS, Workload

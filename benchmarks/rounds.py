@@ -1,0 +1,326 @@
+"""The rows of `runtime.py`: the pipeline that each of them trains in two processes, and the times of its steps."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import torch
+import torch.distributed as dist
+from cuts import sgd
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from typing_extensions import override
+from workloads import Workload
+
+from pipetrain.data.loader import Loader
+from pipetrain.device_queue import synchronize
+from pipetrain.executors.hooks import OnStep, RunHooks
+from pipetrain.executors.messages.transport import agreed_transport
+from pipetrain.executors.pipeline import Bounds, build_pipeline, build_stages, connect_stages
+from pipetrain.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.losses import CrossEntropy, StepLoss
+from pipetrain.methods.base import Method
+from pipetrain.methods.naive_async import NaiveAsync
+from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.pipemare import PipeMare
+from pipetrain.methods.pipeoptim import PipeOptim
+from pipetrain.methods.synchronous import Synchronous
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.playback import play
+from pipetrain.program.times import TimeSpan
+from pipetrain.schedules.base import Schedule
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
+from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.schedules.sequential import Sequential
+from pipetrain.stage.base import Training
+from pipetrain.stage.measurements import Clock
+from pipetrain.stage.stage import Stage
+
+STAGES, WARM_UP = 2, 3
+MICROBATCHES = (2, 4, 8)
+_CPU = torch.device("cpu")
+
+OURS: dict[str, tuple[Schedule, Method, int]] = {
+    **{f"gpipe_n{n}": (GPipe(), Synchronous(), n) for n in MICROBATCHES},
+    **{f"1f1b_flush_n{n}": (OneFOneBFlush(), Synchronous(), n) for n in MICROBATCHES},
+    "naive_async": (OneFOneB(), NaiveAsync(), 1),
+    "pipedream": (OneFOneB(), PipeDream(), 1),
+    "pipeoptim": (OneFOneB(), PipeOptim(), 1),
+    "pipemare": (PipeMareSchedule(), PipeMare(), 1),
+}
+TORCH = {
+    **{f"torch_gpipe_n{n}": (ScheduleGPipe, n) for n in MICROBATCHES},
+    **{f"torch_1f1b_n{n}": (Schedule1F1B, n) for n in MICROBATCHES},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is measured.
+
+    Attributes:
+        kind: sequential, limit, or a key of OURS or TORCH.
+        bounds: the stages.
+    """
+
+    name: str
+    kind: str
+    bounds: Bounds
+
+    @property
+    def cut(self) -> int:
+        """The first layer of the second stage."""
+        return self.bounds[-1][0]
+
+
+def rules_of(name: str) -> PipelineRules:
+    schedule, method, num_microbatches = OURS[name]
+    return PipelineRules(schedule, method, STAGES, num_microbatches)
+
+
+def training(workload: Workload, device: torch.device = _CPU) -> Training:
+    return Training(sgd, lambda _: workload.lr, CrossEntropy(), device=device)
+
+
+def stamps() -> tuple[list[float], list[float], OnStep]:
+    """Times and losses of the steps, and what records them; reading the loss waits for the device, as a run does."""
+    times, losses = list[float](), list[float]()
+
+    def on_step(_minibatch: int, loss: StepLoss) -> None:
+        losses.append(loss.mean.item())
+        times.append(time.perf_counter())
+
+    return times, losses, on_step
+
+
+class Round(NamedTuple):
+    """A round of a row, as one process saw it.
+
+    Attributes:
+        seconds: of a step behind the warm-up, the mean, on the ranks that know it.
+        loss: of the same steps, the mean.
+        idle: the share of those steps in which its stage did not compute, where it is known.
+        computing: seconds of each operation of its list, where they are known.
+    """
+
+    seconds: float | None = None
+    loss: float | None = None
+    idle: float | None = None
+    computing: Sequence[float] = ()
+
+    @classmethod
+    def of(cls, times: Sequence[float], losses: Sequence[float]) -> Self:
+        """Of the times at which steps ended, and their losses."""
+        return cls(seconds_of_step(times), statistics.fmean(losses[WARM_UP:]) if losses else None)
+
+
+class KeptClock(Clock):
+    """A clock whose spans can be read once more when the executor has taken them."""
+
+    @override
+    def take(self) -> list[TimeSpan]:
+        self.taken = super().take()
+        return self.taken
+
+
+class Bench:
+    """One process of the two that measure a row together; each round builds the row anew.
+
+    A row that is kept also keeps its process groups, and each of Gloo's wakes a core a hundred times a second.
+
+    Args:
+        workload: the model and its data.
+        rank: the stage.
+        device: where it computes.
+        steps: of a row in a round.
+    """
+
+    def __init__(self, workload: Workload, rank: int, device: torch.device, steps: int) -> None:
+        self.workload = workload
+        self.rank = rank
+        self.device = device
+        self.steps = steps
+        self.transport = agreed_transport(device)
+        self.data = workload.pictures(steps)
+
+    def measure(self, row: Row) -> Round:
+        """A round of the row."""
+        others = process_groups()
+        train = self.built(row)
+        dist.barrier()
+        measured = train()
+        del train
+        synchronize(self.device)
+        for group in process_groups()[len(others) :]:
+            dist.destroy_process_group(group)
+        return measured
+
+    def built(self, row: Row) -> Callable[[], Round]:
+        """What trains for a round."""
+        if row.kind in OURS:
+            return self.ours(row.bounds, rules_of(row.kind))
+        if row.kind in TORCH:
+            return self.torchs(row.bounds, *TORCH[row.kind])
+        return self.limit(row.bounds) if row.kind == "limit" else self.sequential()
+
+    def stage(self, r: int, bounds: Bounds) -> Stage:
+        return build_stages(self.workload.chain(), bounds, self.training, [r])[0]
+
+    @property
+    def training(self) -> Training:
+        return training(self.workload, self.device)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def sequential(self) -> Callable[[], Round]:
+        if self.rank:
+            return Round
+        times, losses, on_step = stamps()
+        chain = self.workload.chain()
+        phases = self.phases(PipelineRules(Sequential(), Synchronous(), 1, 1))
+        executor = build_pipeline(chain, [(0, len(chain))], phases, self.training, RunHooks(on_step))
+
+        def train() -> Round:
+            executor.train(self.loader(1), DrainInterval.whole(self.steps))
+            return Round.of(times, losses)
+
+        return train
+
+    def limit(self, bounds: Bounds) -> Callable[[], Round]:
+        """Each stage alone on stored tensors, both at once; the slower one would bind a pipeline."""
+        (images, labels), (activations, gradients) = self.minibatch(0), self.messages(bounds)
+        module, last = self.stage(self.rank, bounds).module, self.rank == STAGES - 1
+        inputs = activations if self.rank else (images,)
+
+        def step(number: int) -> float | None:
+            outputs = module(*(each.detach().requires_grad_(self.rank > 0) for each in inputs), microbatch=(number, 0))
+            if not last:
+                torch.autograd.backward(outputs, gradients)
+                return None
+            loss = nn.functional.cross_entropy(outputs[0], labels)
+            loss.backward()
+            return loss.item()
+
+        return self.steps_of(step, module)
+
+    def messages(self, bounds: Bounds) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The activations and the gradients between the stages for the first minibatch, by the initial weights."""
+        first, last = (self.stage(r, bounds).module for r in range(STAGES))
+        images, labels = self.minibatch(0)
+        activations = tuple(each.detach().requires_grad_() for each in first(images, microbatch=(0, 0)))
+        loss = nn.functional.cross_entropy(last(*activations, microbatch=(0, 0))[0], labels)
+        return activations, torch.autograd.grad(loss, activations)
+
+    def minibatch(self, step: int) -> tuple[Tensor, ...]:
+        part = slice(step * self.workload.batch, (step + 1) * self.workload.batch)
+        return tuple(tensor[part].to(self.device) for tensor in self.data.tensors)
+
+    def steps_of(self, step: Callable[[int], float | None], module: nn.Module) -> Callable[[], Round]:
+        """A row whose steps are `step`, which leaves the gradient of one and returns its loss, and an update."""
+        optimizer = sgd(list(module.parameters()), self.workload.lr)
+
+        def train() -> Round:
+            times, losses = list[float](), list[float]()
+            for number in range(self.steps):
+                loss = step(number)
+                optimizer.step()
+                optimizer.zero_grad()
+                synchronize(self.device)
+                times.append(time.perf_counter())
+                losses += [] if loss is None else [loss]
+            return Round.of(times, losses)
+
+        return train
+
+    def ours(self, bounds: Bounds, rules: PipelineRules) -> Callable[[], Round]:
+        times, losses, on_step = stamps()
+        stage = self.stage(self.rank, bounds)
+        stage.clock = clock = KeptClock(self.device)
+        executor = connect_stages(
+            [stage], self.phases(rules), RunHooks(on_step), clip_norm=None, transport=self.transport
+        )
+        operations = rules.lists(self.steps)[self.rank]
+
+        def train() -> Round:
+            executor.train(self.loader(rules.num_microbatches), DrainInterval.whole(self.steps))
+            spans = clock.taken
+            return Round.of(times, losses)._replace(
+                idle=idle_share(operations, spans), computing=[span.seconds for span in spans]
+            )
+
+        return train
+
+    def phases(self, rules: PipelineRules) -> list[Phase]:
+        return [Phase(rules, 0, self.steps)]
+
+    def loader(self, num_microbatches: int) -> Loader:
+        return Loader(self.data, batch_size=self.workload.batch, microbatches=num_microbatches, shuffle=False)
+
+    def torchs(self, bounds: Bounds, schedule_class: type, num_microbatches: int) -> Callable[[], Round]:
+        module = Plain(self.stage(self.rank, bounds).module)
+        pipe = PipelineStage(module, self.rank, STAGES, self.device, group=self.transport.new_group())
+        schedule = schedule_class(pipe, num_microbatches, loss_fn=nn.functional.cross_entropy)
+
+        def step(number: int) -> float | None:
+            images, labels = self.minibatch(number)
+            if self.rank == 0:
+                schedule.step(images)
+                return None
+            losses: list[Tensor] = []
+            schedule.step(target=labels, losses=losses)
+            return torch.stack(losses).mean().item()
+
+        return self.steps_of(step, module)
+
+
+def process_groups() -> list[dist.ProcessGroup]:
+    """Those of this process, in the order in which it made them."""
+    return list(dist.distributed_c10d._world.pg_map)
+
+
+class Plain(nn.Module):
+    """A stage without the key of its random numbers, which torch's pipelines do not pass."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    @override
+    def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = self.module(*tensors, microbatch=(0, 0))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def seconds_of_step(ends: Sequence[float]) -> float | None:
+    """Seconds of a step behind the warm-up, the mean, given when all ended; None without any."""
+    return (ends[-1] - ends[WARM_UP - 1]) / (len(ends) - WARM_UP) if ends else None
+
+
+def overhead(kind: str, steps: int, rounds: Sequence[Round]) -> float | None:
+    """The share of the time that operations of these lengths would not have taken: that of messages and of Python.
+
+    The rest of what a pipeline is slower than its limit comes from its operations: those of one stage wait for those of
+    the other, and no two steps take equally long.
+    """
+    if not all(each.computing for each in rounds):
+        return None
+    lists = rules_of(kind).lists(steps)
+    seconds = [dict(zip(ops, each.computing, strict=True)) for ops, each in zip(lists, rounds, strict=True)]
+    last = play(lists, lambda worker, operation: seconds[worker][operation])[-1]
+    ideal = seconds_of_step([each.end for each in last if each.operation.kind is Kind.UPDATE])
+    measured = rounds[-1].seconds
+    return None if ideal is None or measured is None else 1 - ideal / measured
+
+
+def idle_share(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> float:
+    """The share of time in which a stage did not compute, from the update that ends the warm-up to the last but one.
+
+    Neither the fill of the pipeline nor the drain behind a round of few steps counts.
+    """
+    updates = [span for operation, span in zip(operations, spans, strict=True) if operation.kind is Kind.UPDATE]
+    begin, end = (updates[step].start + updates[step].seconds for step in (WARM_UP - 1, -2))
+    return 1 - sum(span.seconds for span in spans if begin <= span.start < end) / (end - begin)
