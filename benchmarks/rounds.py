@@ -60,11 +60,11 @@ TORCH = {
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured.
+    """A row of the table.
 
     Attributes:
         kind: sequential, limit, or a key of OURS or TORCH.
-        bounds: the stages.
+        bounds: of the stages.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def cut(self) -> int:
-        """The first layer of the second stage."""
+        """Index of the first layer of the second stage."""
         return self.bounds[-1][0]
 
 
@@ -87,7 +87,10 @@ def training(workload: Workload, device: torch.device = _CPU) -> Training:
 
 
 def stamps() -> tuple[list[float], list[float], OnStep]:
-    """Times and losses of the steps, and what records them; reading the loss waits for the device, as a run does."""
+    """Lists of the times and losses of steps, and a callback that appends to them.
+
+    It reads the loss, which waits for the device, as in a run.
+    """
     times, losses = list[float](), list[float]()
 
     def on_step(_minibatch: int, loss: StepLoss) -> None:
@@ -98,13 +101,13 @@ def stamps() -> tuple[list[float], list[float], OnStep]:
 
 
 class Round(NamedTuple):
-    """A round of a row, as one process saw it.
+    """Measurements of one process in a round of a row. Those that it cannot make are left out.
 
     Attributes:
-        seconds: of a step behind the warm-up, the mean, on the ranks that know it.
-        loss: of the same steps, the mean.
-        idle: the share of those steps in which its stage did not compute, where it is known.
-        computing: seconds of each operation of its list, where they are known.
+        seconds: mean time of a step after the warm-up.
+        loss: mean loss of these steps.
+        idle: share of time in which the stage did not compute.
+        computing: seconds of each operation of the stage's list.
     """
 
     seconds: float | None = None
@@ -114,12 +117,12 @@ class Round(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[float], losses: Sequence[float]) -> Self:
-        """Of the times at which steps ended, and their losses."""
+        """The measurements that follow from the times at which steps ended, and from their losses."""
         return cls(seconds_of_step(times), statistics.fmean(losses[WARM_UP:]) if losses else None)
 
 
 class KeptClock(Clock):
-    """A clock whose spans can be read once more when the executor has taken them."""
+    """A clock that keeps the spans last taken by the executor in `taken`."""
 
     @override
     def take(self) -> list[TimeSpan]:
@@ -128,15 +131,16 @@ class KeptClock(Clock):
 
 
 class Bench:
-    """One process of the two that measure a row together; each round builds the row anew.
+    """One of the two processes that measure a row together.
 
-    A row that is kept also keeps its process groups, and each of Gloo's wakes a core a hundred times a second.
+    It builds the row anew in each round. If rows were kept, so would be their process groups, and every group of Gloo
+    wakes a core a hundred times per second.
 
     Args:
         workload: the model and its data.
-        rank: the stage.
-        device: where it computes.
-        steps: of a row in a round.
+        rank: index of the stage.
+        device: of the stage.
+        steps: number of steps in a round.
     """
 
     def __init__(self, workload: Workload, rank: int, device: torch.device, steps: int) -> None:
@@ -148,7 +152,7 @@ class Bench:
         self.data = workload.pictures(steps)
 
     def measure(self, row: Row) -> Round:
-        """A round of the row."""
+        """Measurements of one round of the row."""
         others = process_groups()
         train = self.built(row)
         dist.barrier()
@@ -160,7 +164,7 @@ class Bench:
         return measured
 
     def built(self, row: Row) -> Callable[[], Round]:
-        """What trains for a round."""
+        """A function that trains the row for one round."""
         if row.kind in OURS:
             return self.ours(row.bounds, rules_of(row.kind))
         if row.kind in TORCH:
@@ -191,7 +195,7 @@ class Bench:
         return train
 
     def limit(self, bounds: Bounds) -> Callable[[], Round]:
-        """Each stage alone on stored tensors, both at once; the slower one would bind a pipeline."""
+        """Trains both stages at once, each on stored tensors; a pipeline cannot be faster than the slower one."""
         (images, labels), (activations, gradients) = self.minibatch(0), self.messages(bounds)
         module, last = self.stage(self.rank, bounds).module, self.rank == STAGES - 1
         inputs = activations if self.rank else (images,)
@@ -208,7 +212,7 @@ class Bench:
         return self.steps_of(step, module)
 
     def messages(self, bounds: Bounds) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The activations and the gradients between the stages for the first minibatch, by the initial weights."""
+        """Activations and gradients that the stages exchange for the first minibatch, at the initial weights."""
         first, last = (self.stage(r, bounds).module for r in range(STAGES))
         images, labels = self.minibatch(0)
         activations = tuple(each.detach().requires_grad_() for each in first(images, microbatch=(0, 0)))
@@ -220,7 +224,12 @@ class Bench:
         return tuple(tensor[part].to(self.device) for tensor in self.data.tensors)
 
     def steps_of(self, step: Callable[[int], float | None], module: nn.Module) -> Callable[[], Round]:
-        """A row whose steps are `step`, which leaves the gradient of one and returns its loss, and an update."""
+        """A function that trains for one round: each step is a call of `step` and an update.
+
+        Args:
+            step: step number -> its loss if this process has one; adds to the gradients of the module.
+            module: the stage.
+        """
         optimizer = sgd(list(module.parameters()), self.workload.lr)
 
         def train() -> Round:
@@ -278,12 +287,15 @@ class Bench:
 
 
 def process_groups() -> list[dist.ProcessGroup]:
-    """Those of this process, in the order in which it made them."""
+    """Process groups of this process, oldest first."""
     return list(dist.distributed_c10d._world.pg_map)
 
 
 class Plain(nn.Module):
-    """A stage without the key of its random numbers, which torch's pipelines do not pass."""
+    """A stage without the argument `microbatch`, which torch's pipelines do not pass.
+
+    It gets the same random numbers in all microbatches.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -296,15 +308,15 @@ class Plain(nn.Module):
 
 
 def seconds_of_step(ends: Sequence[float]) -> float | None:
-    """Seconds of a step behind the warm-up, the mean, given when all ended; None without any."""
+    """Mean time of a step after the warm-up, from the times at which all steps ended; None if there are none."""
     return (ends[-1] - ends[WARM_UP - 1]) / (len(ends) - WARM_UP) if ends else None
 
 
 def overhead(kind: str, steps: int, rounds: Sequence[Round]) -> float | None:
-    """The share of the time that operations of these lengths would not have taken: that of messages and of Python.
+    """Share of the time that messages and Python took; None if the lengths of operations are unknown.
 
-    The rest of what a pipeline is slower than its limit comes from its operations: those of one stage wait for those of
-    the other, and no two steps take equally long.
+    It is measured against an ideal pipeline whose operations take as long as the measured ones and cost nothing else.
+    This pipeline is slower than the limit, too, because stages wait for each other and steps are unequally long.
     """
     if not all(each.computing for each in rounds):
         return None
@@ -317,9 +329,9 @@ def overhead(kind: str, steps: int, rounds: Sequence[Round]) -> float | None:
 
 
 def idle_share(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> float:
-    """The share of time in which a stage did not compute, from the update that ends the warm-up to the last but one.
+    """Share of time in which the stage did not compute, from the last update of the warm-up to the last but one.
 
-    Neither the fill of the pipeline nor the drain behind a round of few steps counts.
+    This leaves out how the pipeline fills and drains, which would weigh too much in a round of few steps.
     """
     updates = [span for operation, span in zip(operations, spans, strict=True) if operation.kind is Kind.UPDATE]
     begin, end = (updates[step].start + updates[step].seconds for step in (WARM_UP - 1, -2))

@@ -1,22 +1,23 @@
-"""Samples per second of the runtime, beside torch's own pipelines and the machine's limit, all in one run.
+"""Speed of pipetrain in samples per second, compared with torch's pipelines and with the limit of the machine.
 
-`make bench`, or `python benchmarks/runtime.py --model alexnet`. Synthetic pictures, two stages of one thread each, cut
-by `partition=even`, and once more by `partition=auto` where that cuts elsewhere. A round measures a few steps of every
-row in turn; rounds are repeated, every other one backwards, so that a busy machine slows all rows alike. Each row is
-the mean over a round's steps behind the warm-up, as long and short steps of a pipeline take turns, and the median over
-the rounds; each ratio is of two rows of one round, and the median over the rounds.
+Run `make bench`, or `python benchmarks/runtime.py --model alexnet`. The data are synthetic images. There are two stages
+of one thread each, cut by `partition=even`, and also by `partition=auto` where that gives another cut. A round measures
+a few steps of every row. Every second round takes the rows in reverse order, so that other load on the machine slows
+all rows alike. In a round, the time of a step is the mean after the warm-up, because long and short steps alternate in
+a pipeline. The result of a row is the median over the rounds. A ratio is between two rows of one round, and its result
+is the median over the rounds as well.
 
-    sequential       the whole model in one process, the other idle
-    limit            the two stages as two processes that never talk: stored inputs, stored gradients
-    naive_async, pipedream, pipeoptim, pipemare, gpipe_nN, 1f1b_flush_nN      pipetrain, with its stages' idle shares
-    NAME_auto        the same under `partition=auto`
-    limit_K          the limit of rows that are cut before layer K, elsewhere than `pipedream`
-    torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, same stages and optimizer
+    sequential       the whole model in one process; the other process is idle
+    limit            the two stages as two processes that do not communicate, with stored inputs and gradients
+    naive_async, pipedream, pipeoptim, pipemare, gpipe_nN, 1f1b_flush_nN      pipetrain, with the stages' idle shares
+    NAME_auto        the same with `partition=auto`
+    limit_K          the limit for a second stage that begins at layer K, if `pipedream` is cut elsewhere
+    torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, with the same stages and optimizer
 
-Every round builds its rows anew, and checks that they train alike (`rows.Rows.check`): saturated, denormal or NaN
-numbers take other times. All take SGD with momentum in torch's fused form. torch's rows have processes of their own, as
-torch leaves a process; those of pipetrain keep freed memory, as a run's do (`training.builders.machine`). With
-`--alike` torch's keep it too, and what still differs is the pipeline alone.
+Every round builds its rows anew and checks that their losses agree (`rows.Rows.check`), because saturated, denormal and
+NaN values change the time of operations. All rows use torch's fused SGD with momentum. torch's rows run in processes of
+their own, with torch's default handling of memory. Those of pipetrain keep freed memory, as in a run
+(`training.builders.machine`). With `--alike`, torch's processes keep it, too, so that only the pipelines differ.
 """
 
 import argparse
@@ -51,7 +52,7 @@ _PAIRS = (
 
 
 def rows_of(workload: Workload, device: str) -> list[Row]:
-    """In the order of measuring: what is compared runs one after the other."""
+    """The rows in the order in which they are measured; those that are compared are next to each other."""
     profile, asynchronous = measured_profile(workload, device), list[Row]()
     for name in _ASYNCHRONOUS:
         even, auto = even_bounds(workload, rules_of(name)), auto_bounds(profile, name, STAGES)
@@ -68,7 +69,7 @@ def rows_of(workload: Workload, device: str) -> list[Row]:
 
 
 class Processes:
-    """The processes of all stages; they wait, idle, between the rows that they are asked for."""
+    """One process per stage, idle until a row is to be measured."""
 
     def __init__(self, model: str, device: str, steps: int, *, keep_memory: bool) -> None:
         self._batch, self._steps = WORKLOADS[model].batch, steps
@@ -85,15 +86,15 @@ class Processes:
             self._pipes.append(here)
 
     def measure(self, row: Row) -> Measured:
-        """One round of the row.
+        """Measurements of one round of the row.
 
         Raises:
-            EOFError: a process ended.
+            EOFError: a process has ended.
         """
         for pipe in self._pipes:
             pipe.send(row)
         rounds: list[Round] = [pipe.recv() for pipe in self._pipes]
-        # every process times its own steps; the slowest is the pipeline's
+        # every process times its own steps, and the slowest one sets the pace of the pipeline
         slowest = max(each.seconds for each in rounds if each.seconds is not None)
         (loss,) = (each.loss for each in rounds if each.loss is not None)
         idle = [each.idle for each in rounds if each.idle is not None]
@@ -119,7 +120,7 @@ def process(  # noqa: PLR0913  (sent to a new process by name)
 
 
 def measure(measured: list[Row], options: argparse.Namespace) -> Rows:
-    """All rounds, behind one that warms up."""
+    """Measures all rounds, after one that is not counted."""
     repeats: int = options.repeats or WORKLOADS[options.model].rounds
     choices = options.model, options.device, options.steps
     ours = Processes(*choices, keep_memory=True)
@@ -163,14 +164,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=WORKLOADS, default="resnet56")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--steps", type=int, default=8, help=f"of each row in a round, the first {WARM_UP} to warm up")
-    parser.add_argument("--repeats", type=int, help="rounds, behind one that warms up; default 10, of vgg16_bn 5")
+    parser.add_argument(
+        "--steps", type=int, default=8, help=f"of each row in a round; the first {WARM_UP} are not counted"
+    )
+    parser.add_argument("--repeats", type=int, help="rounds, after one that is not counted; default 10, for vgg16_bn 5")
     parser.add_argument("--alike", action="store_true", help="torch's processes keep freed memory, as pipetrain's do")
-    parser.add_argument("--only", nargs="*", default=[], help="kinds of rows to measure; nothing is written then")
+    parser.add_argument("--only", nargs="*", default=[], help="kinds of rows to measure; writes no file")
     options = parser.parse_args()
     rows = rows_of(WORKLOADS[options.model], options.device)
     if options.device == "cuda" and torch.cuda.device_count() < STAGES:
-        print("without torch's rows: its pipelines need a device for each process")
+        print("rows of torch are left out: its pipelines need a device for each process")
         rows = [row for row in rows if row.kind not in TORCH]
     measured = [row for row in rows if not options.only or row.kind in ("sequential", *options.only)]
     result = report(measured, measure(measured, options), options)
