@@ -18,7 +18,7 @@ from pipetrain.errors import ConfigError, one_line
 from pipetrain.planner.json_reader import from_json
 from pipetrain.report.seed_statistics import Interval, Values
 from pipetrain.report.steps_to_loss import SHARE
-from pipetrain.report.style import GRAY, figure
+from pipetrain.report.style import GRAY, figure, page_style
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.lines import End, label_ends, line_styles
 from pipetrain.report.sweep.slowdown import ratio_cell
@@ -191,6 +191,7 @@ def page(found: Comparison, figure: str) -> str:
     """The document: the sentence, the table, the figure as an SVG element, and the settings that were tried."""
     parts = {
         "TITLE": escape(found.folder.resolve().name),
+        "STYLE": page_style(),
         "HEAD": escape(found.head),
         "TABLE": _html_table(*_table(found)),
         "NOTES": "\n".join(f"<p>{escape(line)}</p>" for line in notes(found)),

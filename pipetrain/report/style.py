@@ -1,4 +1,4 @@
-"""The look that all figures share."""
+"""The look that all figures share, and that of the pages of sweeps and comparisons."""
 
 import io
 import re
@@ -37,6 +37,7 @@ _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pipetrain",
 }
+_PAGE = Path(__file__).with_name("page.css")
 _IN_SVG = {
     r'<g id="tooltip:([^"]*)">': r"<g><title>\1</title>",
     r'<g id="tooltip(\d+):([^"]*)">': r'<g data-group="\1"><title>\2</title>',
@@ -103,6 +104,11 @@ def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["F
             file.write_text(element, encoding="utf-8")
         else:
             file.write(element)
+
+
+def page_style() -> str:
+    """Style sheet of the pages of sweeps and comparisons, which add rules of their own."""
+    return _PAGE.read_text(encoding="utf-8").rstrip()
 
 
 def tooltip(text: str, group: int | None = None) -> str:

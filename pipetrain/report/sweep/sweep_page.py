@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from pipetrain.report.style import GRAY
+from pipetrain.report.style import GRAY, page_style
 from pipetrain.report.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import line_styles
@@ -27,6 +27,7 @@ def page(title: str, compared: ComparedGroups) -> str:
     lines = [*(note.replace("~:", "predicted:") for note in notes(compared)), *not_completed(compared)]
     parts = {
         "TITLE": escape(title),
+        "STYLE": page_style(),
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
         "TABLE": _results(metric, groups),
         "NOTES": "\n".join(f"<p>{escape(line)}</p>" for line in lines),
