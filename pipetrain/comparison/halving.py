@@ -66,6 +66,18 @@ class Search:
                 found.append(word)
         return found
 
+    @property
+    def without_effect(self) -> bool:
+        """True if what is tuned changes nothing: candidates that were trained for as long have the same loss."""
+        lengths = [steps for _, steps in self.losses]
+        shortest = [loss for (_, steps), loss in self.losses.items() if steps == min(lengths)]
+        return len(shortest) > 1 and _are_equal(shortest)
+
+
+def _are_equal(losses: Sequence[float]) -> bool:
+    """True if all are one finite number."""
+    return len(set(losses)) == 1 and math.isfinite(losses[0])
+
 
 def rungs_of(axes: Sequence[Axis], steps: int) -> list[int]:
     """Steps of each round: the last one has all `steps`, and each earlier one half of the next."""
@@ -125,6 +137,8 @@ def _further(
     If all of these diverged, it is the best of `others`, which the last round had left out; else the one beyond the
     best candidate, if that one has the last value that was tried of an axis.
     """
+    if len(rivals) > 1 and _are_equal([losses[rival, steps] for rival in rivals]):
+        return None
     if diverged := all(losses[rival, steps] == math.inf for rival in rivals):
         if left := [other for other in others if other not in rivals]:
             return left[0]

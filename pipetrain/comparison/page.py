@@ -91,10 +91,15 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"the target is {found.goal}, {whose}; --target sets another")
     if found.slowdown is not None and found.slowdown.width:
         lines.append(f"training losses are means over {found.slowdown.width:.3g} steps")
-    ends = [f"{' '.join(each.tuning.at_end)} of {each.contender.name}" for each in found.outcomes if each.tuning.at_end]
+    tuned = [each for each in found.outcomes if not each.tuning.without_effect]
+    ends = [f"{' '.join(each.tuning.at_end)} of {each.contender.name}" for each in tuned if each.tuning.at_end]
     if ends:
         where = "at the edge of the range that was tried, so a better one may lie beyond it"
         lines.append(f"the best value is {where}: {'; '.join(ends)}")
+    for each in found.outcomes:
+        if each.tuning.without_effect:
+            settings = ", ".join(axis.setting for axis in each.contender.axes)
+            lines.append(f"{settings} has no effect on {each.contender.name}: all candidates ended with the same loss")
     costs = dict.fromkeys(note for each in found.outcomes for note in each.contender.costs.notes)
     missing = [f"missing: {line}" for line in found.missing]
     return [*lines, *(f"prediction: {note}" for note in costs), *missing, *found.lost]

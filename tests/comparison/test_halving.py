@@ -46,6 +46,14 @@ def test_axis_is_extended_while_its_last_value_is_the_best():
     assert not found.at_end
 
 
+def test_setting_without_effect_is_not_extended_and_reported():
+    found, ran = searched([RATE], lambda _, steps: 1 / steps)
+    assert len({each for each, _ in ran}) == 3
+    assert found.without_effect
+    assert not searched([RATE], lambda candidate, _: rate(candidate))[0].without_effect
+    assert not searched([RATE], lambda _, __: math.inf)[0].without_effect
+
+
 def test_given_values_are_not_extended_but_their_end_is_reported():
     found, ran = searched([Axis("lr", ("1", "2", "3"))], lambda candidate, _: -rate(candidate))
     assert {rate(each) for each, _ in ran} == {1, 2, 3}
