@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from papers.compared import compared_runs
-from papers.lines import STAGES, Line, depths_of, table
+from papers.lines import LOSS, STAGES, Line, depths_of, table
 from papers.results import STEPS_TO_LOSS, ended_runs
 from papers.targets import FULL, SMALL, ReproductionTarget
-from pipetrain.report.seed_statistics import ratio, verdict
+from pipetrain.report.seed_statistics import Values, ratio, verdict
 from pipetrain.report.sweep.slowdown import ratio_cell
+from pipetrain.report.text_table import markdown_table
 
 NAME = "slowdown"
 FIGURE, TUNED_FIGURE = f"{NAME}.png", f"{NAME}_tuned.png"
@@ -26,10 +27,23 @@ LINES = {
     ("soap", "pipedream"): "SOAP",
 }
 """(preset, method) -> name of the line."""
+_EARLY = min(STEPS_TO_LOSS, key=lambda name: STEPS_TO_LOSS[name])
 _CONTROL = "AdamW"
 """The line that others are compared with: stashed weights and nothing else."""
 _PLANNED = len(LINES) * 6 * 3
 """Number of runs: each line at six depths with three seeds."""
+_REPORTED = (
+    ("32 stages slow AdamW down 4.24 times with rates by delay, 5.81 times without (Jung et al. 2026)",
+     "AdamW, rates by delay", 32),
+    ("32 stages slow AdamW in a rotated basis down 1.27 times (Jung et al. 2026)", "SOAP", 32),
+    ("NAdam with a momentum of 0.99 trains as well in eight stages as without a pipeline (Ajanthan et al. 2025)",
+     "NAdam", 8),
+    ("a delay of one step costs Muon less than AdamW (Zmushko et al. 2026)", "Muon", 2),
+    ("it costs SOAP less (Zmushko et al. 2026)", "SOAP", 2),
+    ("it costs AdamW less with error feedback (Zmushko et al. 2026)", "AdamW, error feedback", 2),
+    ("PACI trains as well in eight stages as with a flush (Elam et al. 2026)", "AdamW, PACI", 8),
+)  # fmt: skip
+"""What papers report, of language models of 95M to 360M parameters, and the line and depth that are nearest to it."""
 _MADE = "<!-- made by `python -m papers pages slowdown`; edits are lost -->"
 
 
@@ -98,6 +112,14 @@ def _measured(what: str, lines: Sequence[Line], image: str) -> Iterator[str]:
         yield table(lines, depths[1:], partial(_slowdown_cell, column))
     yield "Final loss of evaluation:"
     yield table(lines, depths, Line.final_loss)
+    if rows := list(_next_to_papers(lines)):
+        yield (
+            "What the papers report, and what is seen here. Slowdowns are those to the earlier loss. The cost is the "
+            "final loss over that of one stage. Of both, the 95 % interval of the ratio to AdamW's says whether it is "
+            "less:"
+        )
+        heads = ("reported", "D", "slowdown", "of AdamW", "", "cost", "of AdamW", "")
+        yield "\n".join(markdown_table(heads, rows))
 
 
 def _slowdown_cell(column: str, line: Line, stages: int) -> str:
@@ -134,18 +156,21 @@ _AT_OWN_RATES = (
 
 def _sentences(lines: Sequence[Line]) -> Iterator[str]:
     """What the intervals say of the deepest pipelines, against AdamW with stashed weights."""
-    column = min(STEPS_TO_LOSS, key=lambda name: STEPS_TO_LOSS[name])
     control = next((line for line in lines if line.name == _CONTROL), None)
     if control is None:
         return
     for stages in control.depths[1:]:
-        own = control.slowdown(column, stages)
+        own = control.slowdown(_EARLY, stages)
         if own is None:
             continue
         said: dict[str, list[str]] = {kind: [] for kind in _MEANINGS}
         for line in lines:
-            if line is not control and (found := line.slowdown(column, stages)):
-                said[_compared(line, control, column, stages)].append(f"{line.name} {ratio_cell(found)}")
+            if line is not control and (found := line.slowdown(_EARLY, stages)):
+                kind = _compared(*(_over_one_stage(each, _EARLY, stages) for each in (line, control)))
+                if kind == "undecided" and math.isinf(found.middle):
+                    said["lost"].append(line.name)
+                else:
+                    said[kind].append(f"{line.name} {ratio_cell(found)}")
         texts = [f"{_MEANINGS[kind]}: {', '.join(names)}" for kind, names in said.items() if names]
         yield "; ".join([f"D = {stages}, to the earlier loss: AdamW {ratio_cell(own)}", *texts])
 
@@ -155,18 +180,32 @@ _MEANINGS = {
     "same": "the same bits",
     "more": "slowed down more",
     "undecided": "undecided",
+    "lost": "infinite, too",
 }
 
 
-def _compared(line: Line, control: Line, column: str, stages: int) -> str:
-    """Whether a line is slowed down less than the control, by the interval of the ratio of both slowdowns."""
-    ours, theirs = (
-        {
-            seed: each.measured[column][stages][seed] / each.measured[column][1][seed]
-            for seed in each.measured[column][stages]
-        }
-        for each in (line, control)
-    )
+def _next_to_papers(lines: Sequence[Line]) -> Iterator[tuple[str, ...]]:
+    """A row for each of the reported results whose line and depth were measured."""
+    by_name = {line.name: line for line in lines}
+    control = by_name.get(_CONTROL)
+    for text, name, stages in _REPORTED:
+        line = by_name.get(name)
+        if control and line and all({1, stages} <= set(each.depths) for each in (line, control)):
+            cells = []
+            for column in (_EARLY, LOSS):
+                both = [_over_one_stage(each, column, stages) for each in (line, control)]
+                cells += [*(ratio_cell(ratio(each, dict.fromkeys(each, 1.0))) for each in both), _compared(*both)]
+            yield text, f"{stages}", *cells
+
+
+def _over_one_stage(line: Line, column: str, stages: int) -> Values:
+    """Steps or losses by seed, over those of one stage; the two sides may have different seeds in part."""
+    own, one = line.measured[column][stages], line.measured[column][1]
+    return {seed: own[seed] / one[seed] for seed in own.keys() & one.keys()}
+
+
+def _compared(ours: Values, theirs: Values) -> str:
+    """Whether what is over one stage is less than the control's, by the interval of the ratio of both."""
     if ours == theirs and all(map(math.isfinite, ours.values())):
         return "same"
     if all(map(math.isinf, theirs.values())) and all(map(math.isfinite, ours.values())):

@@ -66,6 +66,13 @@ def test_line_with_the_bits_of_stashing_is_said_to_have_them(results):
     assert "; the same bits: AdamW, rates by delay 2.01 (2.00 to 2.01)" in text
 
 
+def test_results_that_papers_report_are_set_beside_those_seen(results):
+    text = page(*lines_of(results), tuned=[])
+    (row,) = (line for line in text.splitlines() if line.startswith("| it costs SOAP less"))
+    cells = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert cells == ["2", "1.01", "2.01 (2.00 to 2.01)", "less", "1.00", "1.00", "same"]
+
+
 def test_page_and_figure_need_no_results(tmp_path, results):
     assert "Nothing has been measured yet." in page(*lines_of(tmp_path / "none"), tuned=[])
     draw(tmp_path / "figure.png", lines_of(results)[1])
