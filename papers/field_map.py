@@ -9,7 +9,7 @@ from pathlib import Path
 
 from papers.compared import compared_runs
 from papers.lines import STAGES, Line, depths_of, table
-from papers.results import Row
+from papers.results import STEPS_TO_LOSS, Row
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import composed
@@ -144,9 +144,9 @@ _ABOUT = (
     "interval, paired by seed ([records.md](../records.md#runs-compared) says how). A match is **supported**, and the "
     "loss bold, if the interval ends at 1.05 or below; refuted if it begins above 1.05; undecided otherwise. A "
     "diverged run has an infinite loss.",
-    "The *slowdown* is the number of steps to the training loss that plain training has after 70 % of its steps, over "
-    "the number that plain training takes. All runs are equally long, so slowdowns above 1.43 cannot be measured: such "
-    "a run does not reach the target, and counts as infinite.",
+    "The *slowdown* is the number of steps to the training loss that plain training has after 70 % or 10 % of its "
+    "steps, over the number that plain training takes. All runs are equally long, so slowdowns above 1.43 and 10 "
+    "cannot be measured: such a run does not reach the target, and counts as infinite.",
     "The methods do not all read weights of the same age. Under their schedules, `stale` and PipeMare read weights "
     "twice as old as the other methods do, so compare these two with each other. `pipedream_2bw` reads weights one "
     "update old at any depth, for which it needs at least D microbatches, so a minibatch of eight samples ends at D = "
@@ -203,8 +203,9 @@ def _network(found: FieldMap) -> Iterator[str]:
     if found.plain is not None and depths[-1] > 1:
         yield "The loss over that of plain training, 95 % interval and reading:"
         yield table(found.lines, depths[1:], partial(_ratio, found))
-        yield "Slowdown to the training loss of plain training after 70 % of its steps:"
-        yield table(found.lines, depths[1:], partial(_slowdown, found.plain.measured["loss_steps"][1]))
+        for column, share in STEPS_TO_LOSS.items():
+            yield f"Slowdown to the training loss of plain training after {share:.0%} of its steps:"
+            yield table(found.lines, depths[1:], partial(_slowdown, column, found.plain.measured[column][1]))
     yield "The learning rate, as tuned:"
     yield table(found.lines, depths, lambda line, depth: f"{line.rates[depth]:g}")
     if found.hybrids:
@@ -284,13 +285,13 @@ def _sentences(found: FieldMap) -> Iterator[str]:
     if found.plain is None:
         return
     others = [line for line in found.lines if line is not found.plain]
-    for reading, words in ((Reading.SUPPORTED, "match"), (Reading.REFUTED, "do not match")):
+    for reading, words in ((Reading.SUPPORTED, "to match"), (Reading.REFUTED, "not to match")):
         shown = {
             depth: [line.name for line in others if found.readings(line).get(depth) is reading]
             for depth in depths_of(others)
         }
         if texts := [f"at D = {depth}: {', '.join(names)}" for depth, names in shown.items() if names]:
-            yield f"Methods shown to {words} plain training, {'; '.join(texts)}."
+            yield f"Methods shown {words} plain training, {'; '.join(texts)}."
 
 
 def _listed(depths: Sequence[int]) -> str:
@@ -313,8 +314,8 @@ def _cell(found: FieldMap, line: Line, depth: int) -> str:
     return f"**{loss}**" if found.readings(line).get(depth) is Reading.SUPPORTED else loss
 
 
-def _slowdown(over: Values, line: Line, depth: int) -> str:
-    return ratio_cell(line.slowdown("loss_steps", depth, over))
+def _slowdown(column: str, over: Values, line: Line, depth: int) -> str:
+    return ratio_cell(line.slowdown(column, depth, over))
 
 
 def costs() -> Iterable[str]:
