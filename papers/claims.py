@@ -1,7 +1,8 @@
 """Claims about what was trained or timed: what runs have to show, their controls, and verdicts."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from papers.difference import Relation, shown
@@ -64,22 +65,26 @@ class Reaches:
         method: a group of it.
         metric: a column; more is better.
         least: the value that its mean has to reach.
+        whose: what has this value.
+        small: True if the value is for the data of the small scale, so that the full scale does not have to reach it.
     """
 
     experiment: str
     method: str
     metric: str
     least: float
+    whose: str = ""
+    small: bool = False
 
     def unmet(self, groups: Groups) -> str | None:
         """Why the experiment is not fit; None if it is."""
         found = groups.get(self.method)
-        head = column_of(self.metric).head
+        asked = f"a {column_of(self.metric).head} of {self.least:g}"
         if found is None or self.metric not in found.means:
-            return f"{self.method} must first reach a {head} of {self.least:g}, which was not measured"
+            return f"{self.method} must first reach {asked}, which was not measured"
         if found.means[self.metric] >= self.least:
             return None
-        return f"{shown(found, self.metric)} does not reach a {head} of {self.least:g}"
+        return f"{shown(found, self.metric)} does not reach {asked}" + (f", that of {self.whose}" if self.whose else "")
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,37 @@ class Within:
         if first.means[self.metric] >= other.means[self.metric] - self.points:
             return None
         return f"{asked}; it has {shown(first, self.metric)}, {shown(other, self.metric)}"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A method that has no remedy loses to another, so that there is something to remedy.
+
+    Attributes:
+        experiment: the preset.
+        method: a group of it.
+        against: the preset of the other group.
+        other: the group that it is compared to.
+        metric: a column.
+        points: by how much its mean has to be worse, unless it diverged.
+    """
+
+    experiment: str
+    method: str
+    against: str
+    other: str
+    metric: str
+    points: float
+
+    def unmet(self, groups: Groups) -> str | None:
+        """Why the experiment is not fit; None if it is."""
+        found, other = groups.get(self.method), groups.get(self.other)
+        asked = f"{self.method} must lose more than {self.points:g} of {self.other}'s {column_of(self.metric).head}"
+        if found is None or other is None or self.metric not in other.means:
+            return f"{asked}, which was not measured"
+        if found.means.get(self.metric, -math.inf) < other.means[self.metric] - self.points:
+            return None
+        return f"{asked}; it has {shown(found, self.metric)}, {shown(other, self.metric)}"
 
 
 @dataclass(frozen=True)
@@ -160,7 +196,7 @@ class SameRate:
         )
 
 
-Control = Reaches | Within | Distinct | SameRate
+Control = Reaches | Within | Apart | Distinct | SameRate
 
 
 @dataclass(frozen=True)
@@ -176,7 +212,7 @@ class RankingClaim:
             others have a measured one in its place.
         against: the experiment of the others, where it is another one.
         within: margin that the paper states for `LIKE`; None for the default of `Difference`.
-        floor: value up to which a failed method has learned nothing; None to decide by the losses.
+        floor: column -> value up to which a method has learned nothing, for `FAILS`; empty to decide by the losses.
         factor: ratio that the paper states for `BETTER`.
         full: True if the small scale cannot decide.
         controls: what experiments have to show first.
@@ -189,7 +225,7 @@ class RankingClaim:
     metric: str | None = None
     against: str | None = None
     within: float | None = None
-    floor: float | None = None
+    floor: Mapping[str, float] = field(default_factory=dict)
     factor: float | None = None
     full: bool = False
     controls: tuple[Control, ...] = ()

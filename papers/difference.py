@@ -1,10 +1,11 @@
 """Difference between two groups of runs, compared to the scatter between seeds."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
-from papers.results import MeasuredGroup
+from papers.results import STUCK, MeasuredGroup
 from pipetrain.report.seed_statistics import Interval, Sample, difference, verdict, welch
 from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
 from pipetrain.report.text_table import counted
@@ -34,14 +35,15 @@ class Difference:
         metric: a column.
         within: the margin as the paper names it; None: 3 % of the other's mean of what was learned, 10 % in time and
             memory.
-        floor: a value up to which nothing was learned, if there is one; None: as the losses tell.
+        floor: column -> value up to which nothing was learned, even if others are above theirs; empty: as the losses
+            tell.
     """
 
     first: MeasuredGroup
     other: MeasuredGroup
     metric: str
     within: float | None = None
-    floor: float | None = None
+    floor: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def untested(self) -> str | None:
@@ -148,7 +150,7 @@ class Difference:
         return (not ahead) if relation is Relation.WORSE else ahead
 
     def _by_survivors(self, relation: Relation, gain: Interval) -> bool | None:
-        """Verdict if one group diverged: its metric covers only surviving runs, so it cannot make the group better."""
+        """Verdict if runs of one group failed: its metric covers only the rest, so it cannot make the group better."""
         worse = self._survived(self.first) and not self._survived(self.other) and gain.high < 0
         better = self._survived(self.other) and not self._survived(self.first) and gain.low > 0
         if not worse and not better:
@@ -158,22 +160,22 @@ class Difference:
     @property
     def _fails(self) -> bool | None:
         """True if no run of the first group has learned while all of the other have; None if some of the first have."""
-        if not self._learned(self.other) or self.other.diverged:
+        if not self._learned(self.other) or self.other.failed:
             return None
         if not self._learned(self.first):
             return True
-        return None if self.first.diverged else False
+        return None if self.first.failed else False
 
     def _learned(self, group: MeasuredGroup) -> bool:
-        if self.floor is None or not group.completed:
+        if not self.floor or not group.completed:
             return group.learned
-        return group.means.get(self.metric, -math.inf) > self.floor
+        return all(group.means.get(column, -math.inf) > value for column, value in self.floor.items())
 
     def _missing(self, group: MeasuredGroup) -> bool:
         return not group.completed or self.metric not in group.means
 
     def _survived(self, group: MeasuredGroup) -> bool:
-        return self.of_learning and group.diverged > 0
+        return self.of_learning and group.failed > 0
 
     def _sample(self, group: MeasuredGroup) -> Sample:
         return Sample(group.means[self.metric], group.deviations.get(self.metric, 0.0), max(1, group.completed))
@@ -193,8 +195,8 @@ def shown(group: MeasuredGroup, metric: str) -> str:
         return f"{group.name} (never)"
     reached = group.reached if metric in TO_TARGET else group.completed
     runs = f"{reached} of {group.completed} runs" if reached < group.completed else counted(reached, "run", "runs")
-    diverged = f", {group.diverged} diverged" if group.diverged else ""
-    return f"{group.name} {_value(group, metric)} ({runs}{diverged})"
+    failed = (f", {count} {how}" for how in ("diverged", STUCK) if (count := group.ended.get(how)))
+    return f"{group.name} {_value(group, metric)} ({runs}{''.join(failed)})"
 
 
 def _value(group: MeasuredGroup, metric: str) -> str:

@@ -9,12 +9,14 @@ from itertools import pairwise
 from papers.claims import (
     NOT_TESTED,
     UNDECIDED,
+    Apart,
     Contrast,
     ContrastClaim,
     Control,
     MeanRatioClaim,
     RankingClaim,
     RatioTrendClaim,
+    Reaches,
     Rule,
     Verdict,
     seen,
@@ -137,7 +139,8 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
         return
     holds = difference.shows(order.relation)
     word, reading = difference.word(order.relation), difference.reading(order.relation)
-    if holds and order.relation is Relation.LIKE and not _separates_any(difference, _groups(there)):
+    separates = any(isinstance(each, Apart) for each in order.controls) or _separates_any(difference, _groups(there))
+    if holds and order.relation is Relation.LIKE and not separates:
         none = "no other method is worse either, so the experiment does not separate methods"
         yield answer(word, f"{reading}; {none}", tested=False)
         return
@@ -193,8 +196,20 @@ def _costs(contrast: Contrast, metric: str, results: Results) -> dict[Hashable, 
 
 def _unmet(controls: Sequence[Control], results: Results) -> str | None:
     """The first control that an experiment does not meet."""
-    found = (each.unmet(_groups(companions(each.experiment, results))) for each in controls)
-    return next(filter(None, found), None)
+    found = ((each, _there(each, results)) for each in controls)
+    unmet = (each.unmet(_groups(there)) for each, there in found if not _exempt(each, there))
+    return next(filter(None, unmet), None)
+
+
+def _there(control: Control, results: Results) -> list[Measured]:
+    """Measurements of the experiments of a control."""
+    names = (control.experiment, control.against) if isinstance(control, Apart) else (control.experiment,)
+    return [each for name in names for each in companions(name, results)]
+
+
+def _exempt(control: Control, there: Sequence[Measured]) -> bool:
+    """True if the control is for the data of the small scale, and the experiment was run at full scale."""
+    return isinstance(control, Reaches) and control.small and any(each.scale == FULL for each in there)
 
 
 def _separates_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bool:

@@ -36,6 +36,7 @@ _INTRODUCTION = (
 _BEST = "Like the paper's tables, these use the best evaluation of each run, not the last. "
 _UNTIMED = ", shared with other work, so times and throughput are left out"
 _QUIET = "; on an idle machine it takes about {0}"
+_OUTDATED = " These runs are from before the small scale was changed to the settings that the command now has."
 _BLEU = " BLEU"
 
 
@@ -104,8 +105,11 @@ def _made(paper: Paper, parts: Sequence[Measured]) -> str:
     machine = parts[0].made["made_with"]
     timed = all(part.made.get("timed", True) for part in parts)
     announced = sum(ReproductionTarget(f"{paper.name}/{part.experiment}", SMALL).minutes for part in parts)
-    shared = "" if timed else _UNTIMED + (_QUIET.format(_minutes(announced)) if announced < seconds / 60 else "")
-    return f"{commands}: {runs}, {_minutes(seconds / 60)} on {machine['cores']} cores ({machine['cpu']}){shared}."
+    outdated = any(part.outdated for part in parts)
+    quiet = "" if outdated or announced >= seconds / 60 else _QUIET.format(_minutes(announced))
+    shared = "" if timed else _UNTIMED + quiet
+    took = f"{runs}, {_minutes(seconds / 60)} on {machine['cores']} cores ({machine['cpu']}){shared}"
+    return f"{commands}: {took}.{_OUTDATED if outdated else ''}"
 
 
 def _minutes(count: float) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from papers.claims import NOT_TESTED, UNDECIDED, Verdict
+from papers.judgement import companions
 from papers.measured_section import measured_section
 from papers.paper import Agreement, Comparison, Paper, Row, Tables, shown
 from papers.results import Measured, Results
@@ -153,17 +154,19 @@ def _evidence(number: int, row: Row, verdict: Verdict, left: Sequence[str]) -> l
 
 
 def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) -> list[str]:
-    """Remaining work to decide a claim, in words and as a command."""
+    """Remaining work to decide a claim, or to decide it with the settings of today, in words and as a command."""
+    there = companions(row["experiment"], results) if row["experiment"] else []
+    current = bool(there) and not any(each.outdated for each in there)
     decided = verdict.tested and verdict.verdict != UNDECIDED
     takes = [f"a {'fairer' if decided else 'fair'} test takes {row['takes']}"] if row["takes"] else []
-    if decided:
+    if decided and (current or not there):
         return takes
     if not row["experiment"]:
         return takes or [f"no experiment: it takes {_MACHINES}"]
     rules = paper.rules.get(row["name"], ())
     full = bool(rules) and all(rule.full for rule in rules)
     experiment = f"{paper.name}/{row['experiment']}"
-    return [*takes, _what_it_takes(experiment, measured=row["experiment"] in results, full=full)]
+    return [*takes, _what_it_takes(experiment, measured=current, full=full)]
 
 
 def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:

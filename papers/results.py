@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import shlex
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from pipetrain.tracking.files import write_whole
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
 """Largest ratio of the evaluation loss to the first training loss that counts as learning."""
+STUCK = "learned nothing"
+"""How runs ended that completed and learned nothing, where others of the same configuration learned."""
 STEPS_TO_LOSS = {"loss_steps": 0.7, "early_loss_steps": 0.1}
 """Column of the steps to the smoothed training loss of a baseline -> the share of its steps after which it has that."""
 
@@ -47,15 +50,17 @@ def ended_runs(paths: Iterable[Path]) -> list[Row]:
 class MeasuredGroup:
     """The runs of one configuration under several seeds.
 
+    If some of the runs that completed learned and others did not, the latter are apart, and only in `ended` and `lost`.
+
     Attributes:
         name: its name in the experiment.
         completed: number of runs that completed.
-        ended: status -> number of runs.
+        ended: status, or `STUCK` -> number of runs.
         means: column -> mean over seeds.
         deviations: column -> sample standard deviation over seeds; none of fewer than two.
         reached: number of completed runs that reached their target.
         by_seed: seed -> column -> value, of the completed runs.
-        lost: seeds whose runs diverged.
+        lost: seeds whose runs diverged, or learned nothing where others learned.
         rates: the learning rates of its runs.
     """
 
@@ -70,15 +75,14 @@ class MeasuredGroup:
     lost: frozenset[int] = frozenset()
 
     @property
-    def diverged(self) -> int:
-        """Number of runs that diverged."""
-        return self.ended.get("diverged", 0)
+    def failed(self) -> int:
+        """Number of runs that diverged, or learned nothing where others learned."""
+        return self.ended.get("diverged", 0) + self.ended.get(STUCK, 0)
 
     @property
     def learned(self) -> bool:
         """True if the runs have learned anything, as far as their losses are known."""
-        first, last = self.means.get("first_loss"), self.means.get("loss")
-        return self.completed > 0 and (first is None or last is None or last <= _LEARNED * first)
+        return self.completed > 0 and _has_learned(self.means)
 
     def same_bits(self, other: "MeasuredGroup") -> bool:
         """True if both have bit-identical final losses under each common seed, so that they computed the same."""
@@ -113,6 +117,12 @@ class Measured:
         words = shlex.split(self.made["command"])
         given = words[words.index("--multirun") + 1 :]
         return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
+
+    @property
+    def outdated(self) -> bool:
+        """True if its preset has other settings at this scale than these runs had."""
+        own = (word for word in shlex.split(self.made["command"]) if word.startswith("experiment="))
+        return self.changes != ReproductionTarget(next(own).partition("=")[2], self.scale).settings
 
     def changed(self, name: str) -> str | None:
         """The choice of a group, or the value of a setting, in place of the preset's; None if it is that."""
@@ -167,18 +177,33 @@ def _rates(path: Path) -> Mapping[str, frozenset[float]]:
 
 
 def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup:
-    ended = content["statuses"]
+    ended, runs = content["statuses"], [run for run in content["runs"] if "seed" in run]
+    completed = {run["seed"]: _columns(run) for run in runs if run.get("status") == "completed"}
+    learned = {seed: columns for seed, columns in completed.items() if _has_learned(columns)}
+    stuck = completed.keys() - learned.keys() if learned else set()
+    means, deviations = _known(content["mean"]), _known(content["standard_deviation"])
+    if stuck:
+        ended = {**ended, "completed": ended["completed"] - len(stuck), STUCK: len(stuck)}
+        values = {name: [run[name] for run in learned.values() if name in run] for name in means}
+        means = {name: statistics.fmean(found) for name, found in values.items() if found}
+        deviations = {name: statistics.stdev(found) for name, found in values.items() if len(found) > 1}
     return MeasuredGroup(
         content["name"],
         ended.get("completed", 0),
         ended,
-        _known(content["mean"]),
-        _known(content["standard_deviation"]),
+        means,
+        deviations,
         sum(run.get("target_epochs") is not None for run in content["runs"]),
-        {run["seed"]: _columns(run) for run in content["runs"] if run.get("status") == "completed" and "seed" in run},
+        learned if stuck else completed,
         rates,
-        frozenset(run["seed"] for run in content["runs"] if run.get("status") == "diverged" and "seed" in run),
+        frozenset(run["seed"] for run in runs if run.get("status") == "diverged") | stuck,
     )
+
+
+def _has_learned(columns: Mapping[str, float]) -> bool:
+    """True unless the losses are known and show that nothing was learned."""
+    first, last = columns.get("first_loss"), columns.get("loss")
+    return first is None or last is None or last <= _LEARNED * first
 
 
 def _columns(run: Mapping[str, Any]) -> Mapping[str, float]:

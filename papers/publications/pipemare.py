@@ -9,7 +9,18 @@ from pathlib import Path
 
 import torch
 
-from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, Control, RankingClaim, Reaches, Rule, Verdict, Within
+from papers.claims import (
+    DOES_NOT_HOLD,
+    HOLDS,
+    HOLDS_PARTLY,
+    Apart,
+    Control,
+    RankingClaim,
+    Reaches,
+    Rule,
+    Verdict,
+    Within,
+)
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, PaperFigure, Tables, Value
 from papers.publications.figures import draw_stages
@@ -275,18 +286,24 @@ _BOTH, _NEITHER = "t1=true t2=true", "t1=false t2=false"
 _T1, _T2 = "t1=true t2=false", "t1=false t2=true"
 _TRAINED: Mapping[str, tuple[Control, ...]] = {
     # in the paper PipeDream loses 0.2 points, and plain asynchrony diverges
-    "cifar10": (Within("table2_cifar10", "pipedream", "gpipe", "best_top1", points=1.0),),
+    "cifar10": (
+        Within("table2_cifar10", "pipedream", "gpipe", "best_top1", points=1.0),
+        Apart("table3_cifar10", _NEITHER, "table2_cifar10", "gpipe", "best_top1", points=1.0),
+    ),
     # GPipe's 34.5 on IWSLT14; below a BLEU of 15 a network of this size has not learned to translate
     "iwslt14": (Reaches("table2_iwslt14", "gpipe", "best_bleu", least=15),),
 }
-"""Data -> what shows that GPipe and PipeDream are trained there as they are in the paper."""
-_NO_BLEU = 1.0
-"""A BLEU up to which nothing was learned (§ 4.3)."""
+"""Data -> what shows that methods are trained there as they are in the paper."""
+_BIGRAM = 30.5
+"""Share of Multi30k's words, in percent, that a bigram of the target gets right, which does not see the source."""
+_NO_TRANSLATION = {"best_bleu": 1.0, "best_top1": _BIGRAM}
+"""Column -> value up to which a model has not learned to translate: the paper prints a BLEU of 0.0 (§ 4.3)."""
 
 
 def _against_gpipe(data: str, techniques: str, relation: Relation, within: float | None = None) -> RankingClaim:
     """A row of table 3 against GPipe's of table 2."""
-    bleu = data == "iwslt14" and relation is Relation.FAILS
+    fails = relation is Relation.FAILS
+    bleu = data == "iwslt14" and fails
     return RankingClaim(
         f"table3_{data}",
         techniques,
@@ -295,18 +312,21 @@ def _against_gpipe(data: str, techniques: str, relation: Relation, within: float
         "best_bleu" if bleu else None,
         against=f"table2_{data}",
         within=within,
-        floor=_NO_BLEU if bleu else None,
+        floor=_NO_TRANSLATION if bleu else {},
+        # the paper's delays of up to 27 updates make it diverge; those of the small scale are of 4 at most
+        full=fails and data == "cifar10",
         controls=_TRAINED[data],
     )
 
 
 def _table_2(data: str, method: str, relation: Relation, metric: str | None = None) -> RankingClaim:
-    floor = _NO_BLEU if relation is Relation.FAILS else None
+    floor = _NO_TRANSLATION if relation is Relation.FAILS else {}
     return RankingClaim(f"table2_{data}", method, relation, ("gpipe",), metric, floor=floor, controls=_TRAINED[data])
 
 
 _RULES: Mapping[str, Sequence[Rule]] = {
     "cifar_matches": [_table_2("cifar10", "pipemare", Relation.LIKE)],
+    "pipedream_trains_cifar": [_table_2("cifar10", "pipedream", Relation.LIKE)],
     "imagenet_close": [RankingClaim("table2_imagenet", "pipemare_w", Relation.LIKE, ("gpipe",), within=0.1)],
     "wmt17_above": [RankingClaim("table2_wmt17", "pipemare_w", Relation.BETTER, ("gpipe",), "best_bleu")],
     "pipedream_fails": [_table_2("iwslt14", "pipedream", Relation.FAILS, "best_bleu")],
@@ -327,8 +347,16 @@ _RULES: Mapping[str, Sequence[Rule]] = {
         _against_gpipe("iwslt14", _T2, Relation.FAILS),
     ],
     "both_recover": [
-        RankingClaim(f"table3_{data}", _BOTH, Relation.BETTER, (_NEITHER,), controls=controls)
-        for data, controls in _TRAINED.items()
+        RankingClaim("table3_cifar10", _BOTH, Relation.BETTER, (_NEITHER,), controls=_TRAINED["cifar10"]),
+        RankingClaim(
+            "table3_iwslt14",
+            _NEITHER,
+            Relation.FAILS,
+            (_BOTH,),
+            "best_bleu",
+            floor=_NO_TRANSLATION,
+            controls=_TRAINED["iwslt14"],
+        ),
     ],
     "t2_needed_deep": [
         RankingClaim(figure, _BOTH, Relation.BETTER, (_T1,))

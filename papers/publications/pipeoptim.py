@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Rule, Verdict
+from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Reaches, Rule, Verdict
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Tables, Value
 from papers.planned_reads import planned_reads
@@ -131,21 +131,48 @@ _ADAMW = ("table4_residual_lstm_adamw", "table4_vgg16", "table4_googlenet")
 _ADAM = ("table4_residual_lstm_adam", "table4_gnmt8")
 _SAME, _LARGEST = ("fig5_resnet101", "fig5_gnmt8", "fig5_gnmt16"), ("table5_gnmt8", "table5_gnmt16")
 _TABLE_6 = ("table6_resnet101", "table6_inception_v3")
+_TRAINED = {
+    # multinomial logistic regression on fashion_mnist_mini, with the best of four weight decays; a network below that
+    # is not trained far enough to compare methods
+    experiment: (Reaches(experiment, "gpipe", "best_top1", 84.5, whose="a linear classifier", small=True),)
+    for experiment in (*_SGDM, "table4_vgg16", "table4_googlenet")
+}
+"""Preset whose small scale has images -> what shows that GPipe is trained there."""
+_LOST_BY_ALEXNET = 2.7
+"""Points of top-1 by which PipeOptim is below GPipe in the row of table IV where it loses most."""
 
 
 def _pipeoptim(
-    experiments: Iterable[str], relation: Relation, *others: str, metric: str | None = None
+    experiments: Iterable[str],
+    relation: Relation,
+    *others: str,
+    metric: str | None = None,
+    within: float | None = None,
 ) -> list[RankingClaim]:
-    return [RankingClaim(experiment, "pipeoptim", relation, others, metric) for experiment in experiments]
+    return [
+        RankingClaim(
+            experiment,
+            "pipeoptim",
+            relation,
+            others,
+            metric,
+            within=within,
+            controls=_TRAINED.get(experiment, ()),
+        )
+        for experiment in experiments
+    ]
 
 
 _RULES: Mapping[str, Sequence[Rule]] = {
-    "sgdm_matches_gpipe": _pipeoptim(_SGDM, Relation.LIKE, "gpipe"),
+    "sgdm_matches_gpipe": _pipeoptim(_SGDM, Relation.LIKE, "gpipe", within=_LOST_BY_ALEXNET),
     "sgdm_above_stashing": _pipeoptim(_SGDM, Relation.BETTER, "pipedream", "pipedream_2bw"),
-    "sgdm_like_spectrain": _pipeoptim(_SGDM, Relation.LIKE, "spectrain"),
+    "sgdm_like_spectrain": _pipeoptim(_SGDM, Relation.LIKE, "spectrain", within=_LOST_BY_ALEXNET),
     "adamw_best": _pipeoptim(_ADAMW, Relation.BETTER, "gpipe", "pipedream", "pipedream_2bw"),
     "adam_effective": _pipeoptim(_ADAM, Relation.LIKE, "gpipe"),
-    "any_optimizer": _pipeoptim((*_SGDM, *_ADAMW, *_ADAM), Relation.LIKE, "gpipe"),
+    "any_optimizer": [
+        *_pipeoptim(_SGDM, Relation.LIKE, "gpipe", within=_LOST_BY_ALEXNET),
+        *_pipeoptim((*_ADAMW, *_ADAM), Relation.LIKE, "gpipe"),
+    ],
     "gnmt8_best_bleu": _pipeoptim(
         ("table4_gnmt8",), Relation.BETTER, "gpipe", "pipedream", "pipedream_2bw", metric="best_bleu"
     ),

@@ -157,9 +157,15 @@ def test_method_fails_if_none_of_its_runs_learned_but_all_others(ours, other, fa
 
 
 def test_floor_says_up_to_which_value_nothing_was_learned():
-    assert Difference(group("a", 0.4), group("b", 20.0), "top1", floor=1.0).shows(Relation.FAILS) is True
-    assert Difference(group("a", 5.0), group("b", 20.0), "top1", floor=1.0).shows(Relation.FAILS) is False
-    assert Difference(group("a", 0.4), group("b", 0.9), "top1", floor=1.0).shows(Relation.FAILS) is None
+    assert Difference(group("a", 0.4), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is True
+    assert Difference(group("a", 5.0), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is False
+    assert Difference(group("a", 0.4), group("b", 0.9), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is None
+
+
+def test_method_that_is_above_one_floor_of_two_has_learned_nothing():
+    low, high = group("a", 5.0, loss=1.0), group("b", 20.0, loss=2.0)
+    assert Difference(low, high, "top1", floor={"top1": 1.0, "loss": 1.5}).shows(Relation.FAILS) is True
+    assert Difference(low, high, "top1", floor={"top1": 1.0, "loss": 0.5}).shows(Relation.FAILS) is False
 
 
 def test_runs_that_have_not_learned_are_worse():

@@ -1,17 +1,19 @@
 """The verdicts that runs give on claims."""
 
 import json
+import shlex
 import statistics
 
 import pytest
 
-from papers.claims import ContrastClaim, MeanRatioClaim, RankingClaim, RatioTrendClaim, Reaches
+from papers.claims import Apart, ContrastClaim, MeanRatioClaim, RankingClaim, RatioTrendClaim, Reaches
 from papers.difference import Relation
 from papers.judgement import judge
 from papers.measured_section import measured_section
 from papers.pages import PAPERS
 from papers.paper import PublishedTable
 from papers.results import read_results
+from papers.targets import ReproductionTarget
 from pipetrain.errors import ConfigError
 
 
@@ -125,6 +127,13 @@ def test_experiment_that_does_not_meet_its_control_tests_nothing(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("scale", "word"), [("small", "not tested here"), ("full", "seen at full scale")])
+def test_value_for_data_of_small_scale_is_not_asked_of_full_scale(tmp_path, scale, word):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)}, scale=scale)
+    rule = order(Relation.BETTER, "gpipe", controls=(Reaches("table4_vgg16", "gpipe", "top1", 90, small=True),))
+    assert judged(tmp_path, rule).verdict == word
+
+
 @pytest.mark.parametrize(
     ("delayed", "word"),
     [
@@ -196,6 +205,44 @@ def test_closeness_is_untested_if_no_method_is_worse(tmp_path):
     assert "no other method is worse either" in found.why[0]
     write(tmp_path, "table4_vgg16_2bw", {"pipedream_2bw": [69.9, 70.0, 70.2]})
     assert judged(tmp_path, order(Relation.LIKE, "gpipe")).verdict == "seen at small scale"
+
+
+def with_losses(folder, name, group, losses):
+    """Gives the runs of a group their final losses after a first training loss of 2.3."""
+    path = folder / "pipeoptim" / name / "small" / "sweep.json"
+    content = json.loads(path.read_text())
+    (found,) = (each for each in content["groups"] if each["name"] == group)
+    for run, loss in zip(found["runs"], losses, strict=True):
+        run["final"]["loss"], run["first_loss"] = loss, 2.3
+    found["mean"] |= {"loss": statistics.fmean(losses), "first_loss": 2.3}
+    path.write_text(json.dumps(content))
+
+
+def test_runs_that_learned_nothing_where_others_did_are_counted_apart(tmp_path):
+    alike = {"pipeoptim": [80.0, 10.0, 80.2], "gpipe": [80.0, 80.1, 80.3], "pipedream": [70.0, 70.1, 70.3]}
+    write(tmp_path, "table4_vgg16", alike)
+    with_losses(tmp_path, "table4_vgg16", "pipeoptim", [0.5, 2.3, 0.5])
+    found = read_results(tmp_path, "pipeoptim")["table4_vgg16"].groups[0]
+    assert (found.completed, found.ended) == (2, {"completed": 2, "learned nothing": 1})
+    assert (found.means["top1"], found.lost) == (pytest.approx(80.1), {1})
+    like = judged(tmp_path, order(Relation.LIKE, "gpipe"))
+    assert like.verdict == "undecided"
+    assert "pipeoptim 80.10 ± 0.14 (2 runs, 1 learned nothing) against gpipe" in like.why[0]
+
+
+def test_runs_that_learned_nothing_are_not_apart_if_none_learned(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(10.0), "gpipe": around(80.0)})
+    with_losses(tmp_path, "table4_vgg16", "pipeoptim", [2.3, 2.3, 2.3])
+    assert read_results(tmp_path, "pipeoptim")["table4_vgg16"].groups[0].ended == {"completed": 3}
+    assert judged(tmp_path, order(Relation.FAILS, "gpipe")).verdict == "seen at small scale"
+
+
+@pytest.mark.parametrize(("plain", "word"), [(around(78.0), "seen at small scale"), (around(79.9), "not tested here")])
+def test_method_without_remedy_in_another_experiment_is_a_control(tmp_path, plain, word):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": [79.9, 80.0, 80.1], "gpipe": [80.0, 80.1, 79.9]})
+    write(tmp_path, "table4_alexnet", {"naive_async": plain})
+    control = Apart("table4_alexnet", "naive_async", "table4_vgg16", "gpipe", "top1", points=1.0)
+    assert judged(tmp_path, order(Relation.LIKE, "gpipe", controls=(control,))).verdict == word
 
 
 def test_superlative_fails_or_is_undecided_with_any_one_order(tmp_path):
@@ -305,3 +352,19 @@ def test_page_shows_printed_and_measured_numbers_and_curves(tmp_path):
     assert blocks[-3][0].startswith("On `fashion_mnist_mini`: Fashion-MNIST subset bundled with the package: 6,000 + ")
     assert blocks[-3][0].endswith(". Changed for the small scale: `dataset=fashion_mnist_mini '~dataset.size'`.")
     assert blocks[-1][0].endswith("(../pipeoptim/table4_vgg16/small/sweep.png)")
+
+
+def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
+    write(tmp_path, "table6_resnet101", {"pipeoptim": around(80.0)})
+    path = tmp_path / "pipeoptim" / "table6_resnet101" / "small" / "made.json"
+
+    def found():
+        results = read_results(tmp_path, "pipeoptim")
+        blocks = measured_section(PAPERS["pipeoptim"], {}, results, tmp_path)
+        text = "".join(line for block in blocks for line in block)
+        return results["table6_resnet101"].outdated, "from before" in text
+
+    assert found() == (True, True)
+    words = ReproductionTarget("pipeoptim/table6_resnet101", "small").words(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": shlex.join(["pipetrain", *words])}))
+    assert found() == (False, False)
