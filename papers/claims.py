@@ -166,7 +166,9 @@ class Distinct:
     def unmet(self, groups: Groups) -> str | None:
         """Why the experiment is not fit; None if it is."""
         first, other = (groups.get(name) for name in self.methods)
-        if first is None or other is None or not first.same_bits(other):
+        if first is None or other is None:
+            return f"{' and '.join(self.methods)} must compute different numbers, which was not measured"
+        if not first.same_bits(other):
             return None
         return f"{first.name} and {other.name} computed the same bits under every seed, as they do if {self.why}"
 

@@ -52,6 +52,7 @@ def test_methods_that_computed_the_same_bits_are_named():
     assert control.unmet({"a": group("a"), "b": group("b", losses=(0.5, 0.7))}) is None
     why = "a and b computed the same bits under every seed, as they do if nothing is stale"
     assert control.unmet({"a": group("a"), "b": group("b")}) == why
+    assert control.unmet({"a": group("a")}) == "a and b must compute different numbers, which was not measured"
 
 
 def test_groups_of_different_rates_are_named_with_them():

@@ -65,7 +65,10 @@ def test_every_training_claim_names_an_existing_experiment():
     ("name", "found"),
     [
         ("zhang-table2_lenet5", ["zhang/table2_lenet5", "zhang/table2_lenet5_baseline"]),
-        ("timeprest/fig3", ["timeprest/fig3", "timeprest/fig3_pipedream"]),
+        (
+            "timeprest/fig3",
+            ["timeprest/fig3", "timeprest/fig3_i_timeprest", "timeprest/fig3_pipedream"],
+        ),
     ],
 )
 def test_name_stands_for_all_presets_of_a_table_or_figure(name, found):
