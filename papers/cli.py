@@ -50,12 +50,12 @@ def _add_reproduce(subparsers: Subparsers) -> None:
         "reproduce",
         help="run the papers' experiments and keep their results",
         description=_REPRODUCE,
-        epilog="For example: python -m papers reproduce zhang/table2_lenet5 --scale small",
+        epilog="For example: python -m papers reproduce zhang/table2_resnet20 --scale small",
     )
     parser.add_argument(
         "name",
         metavar="NAME",
-        help="for example pipeoptim, pipeoptim/table4, zhang/table2_lenet5, map, slowdown, or papers for all of them",
+        help="for example pipeoptim, pipeoptim/table4, zhang/table2_resnet20, map, slowdown, or papers for all of them",
     )
     parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's")
     parser.add_argument(
@@ -144,6 +144,6 @@ def _stability(options: argparse.Namespace) -> ExitCode:
 PROGRAM = cli.Program(
     "python -m papers",
     "Runs the experiments of nine papers on pipeline parallelism and compares printed with measured numbers.",
-    "For example: python -m papers reproduce zhang/table2_lenet5\n             python -m papers pages zhang",
+    "For example: python -m papers reproduce zhang/table2_resnet20\n             python -m papers pages zhang",
     _add_parsers,
 )

@@ -12,7 +12,6 @@ from papers.claims import (
     DOES_NOT_HOLD,
     HOLDS,
     HOLDS_PARTLY,
-    Control,
     RankingClaim,
     RatioTrendClaim,
     Rule,
@@ -243,7 +242,7 @@ def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
         return {}
     row, cuts = tables["table2"].row(model=_NAMES[model]), json.loads(_CUTS[model][1])
     reached = {f"ppv={cuts[:count]}": text for count, text in enumerate(_reached(row), start=1)}
-    return {"sequential": row["nonpipelined"], **reached}
+    return {**dict.fromkeys(("sequential", "lr=0.1"), row["nonpipelined"]), **reached}
 
 
 def _stashed_copies() -> int:
@@ -291,23 +290,24 @@ _ON_GPUS = (*_DEEP, *(name.replace("table5", "table6") for name in _DEEP))
 _WITHOUT = ("sequential",)
 
 
-def _at_one_rate(model: str, cuts: str) -> tuple[Control, ...]:
-    """That the pipeline has the learning rate of training without one, so that the gap is that of staleness."""
-    return (SameRate(f"table2_{model}", f"ppv={cuts}", "sequential"),)
+def _without(model: str) -> str:
+    """The group of training without a pipeline at the pipelines' rate; ResNet-20 is also trained at 0.1."""
+    return "lr=0.01" if model == "resnet20" else "sequential"
+
+
+def _against_one(model: str, cuts: str, relation: Relation) -> RankingClaim:
+    """A pipeline of table 2 against training without one at the same learning rate, so that only staleness differs."""
+    first, other = f"ppv={cuts}", _without(model)
+    return RankingClaim(
+        f"table2_{model}", first, relation, (other,), controls=(SameRate(f"table2_{model}", first, other),)
+    )
 
 
 _STALE_TRAINS = (Within("table4_resnet20", "stale", "sequential", "top1", points=5.0),)
 """In table 4 the pipeline is 3.2 points below training without one; where it collapses its hybrid shows nothing."""
 _RULES: Mapping[str, Sequence[Rule]] = {
-    "early_stages_harmless": [
-        RankingClaim(f"table2_{model}", f"ppv={few}", Relation.LIKE, _WITHOUT, controls=_at_one_rate(model, few))
-        for model, (few, _) in _CUTS.items()
-    ],
-    "deep_stages_harm": [
-        RankingClaim(f"table2_{model}", f"ppv={many}", Relation.WORSE, _WITHOUT, controls=_at_one_rate(model, many))
-        for model, (_, many) in _CUTS.items()
-        if model in ("vgg16", "resnet20")
-    ],
+    "early_stages_harmless": [_against_one(model, few, Relation.LIKE) for model, (few, _) in _CUTS.items()],
+    "deep_stages_harm": [_against_one(model, _CUTS[model][1], Relation.WORSE) for model in ("vgg16", "resnet20")],
     "lenet5_deep": [
         RankingClaim("table2_lenet5", f"ppv={many}", Relation.LIKE, _WITHOUT, within=0.5)
         for many in ("[1, 2]", "[1, 2, 3]", _CUTS["lenet5"][1])
@@ -357,7 +357,7 @@ PAPER = Paper(
         "A minibatch in flight is counted twice by torchsummary, for forward and backward. The increase of table 7 is "
         "this double count of the first partition: two further minibatches, of which only the forward is kept.",
         "App. A trains ResNet-20 at a rate of 0.1 without a pipeline and of 0.01 with one, so the gap of table 2 is "
-        "not that of staleness alone; the presets do the same.",
+        "not that of staleness alone; the preset without a pipeline has both rates, and the claims are about 0.01.",
         "Speed-ups of table 5 are cut off in places (13,150 s / 7,570 s = 1.737 is printed as 1.73).",
     ),
     verdicts=_verdicts,

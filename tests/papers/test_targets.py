@@ -48,10 +48,10 @@ def test_every_preset_names_its_place_in_the_paper_and_its_cost():
         assert int(remarks["minutes"]) > 0, name
 
 
-def test_small_scale_of_every_preset_takes_at_most_an_hour():
+def test_small_scale_of_every_preset_takes_at_most_three_hours():
     for name in presets():
         if not name.startswith(("map/", "slowdown/")):  # run in rounds, the first of which are short
-            assert ReproductionTarget(name, SMALL).minutes <= 60, name
+            assert ReproductionTarget(name, SMALL).minutes <= 180, name
 
 
 def test_every_training_claim_names_an_existing_experiment():
@@ -81,7 +81,7 @@ def test_targets_start_with_cheapest_experiment_and_companions():
     assert set(found) == {name for name in presets() if not name.startswith(("map/", "slowdown/"))}
     assert ReproductionTarget(found[0], SMALL).minutes < 10 < ReproductionTarget(found[-1], SMALL).minutes
     assert found.index("zhang/table2_lenet5_baseline") == found.index("zhang/table2_lenet5") + 1
-    assert found.index("zhang/table2_lenet5") < found.index("zhang/table2_alexnet")
+    assert found.index("zhang/table2_resnet20") < found.index("zhang/table2_lenet5")
 
 
 @pytest.mark.parametrize(("name", "scale"), [("zhang/table2", "medium"), ("zhang/table22", SMALL), ("gpipe", SMALL)])
