@@ -79,7 +79,7 @@ def test_name_stands_for_all_presets_of_a_table_or_figure(name, found):
 def test_targets_start_with_cheapest_experiment_and_companions():
     found = [target.experiment for target in targets_of("papers", SMALL)]
     assert set(found) == {name for name in presets() if not name.startswith(("map/", "slowdown/"))}
-    assert ReproductionTarget(found[0], SMALL).minutes < 10 < ReproductionTarget(found[-1], SMALL).minutes
+    assert ReproductionTarget(found[0], SMALL).minutes < 10 <= ReproductionTarget(found[-1], SMALL).minutes
     assert found.index("zhang/table2_lenet5_baseline") == found.index("zhang/table2_lenet5") + 1
     assert found.index("zhang/table2_resnet20") < found.index("zhang/table2_lenet5")
 
