@@ -374,7 +374,7 @@ _RULES: Mapping[str, Sequence[Rule]] = {
 _DATA = {"cifar10": "CIFAR10", "imagenet": "ImageNet", "iwslt14": "IWSLT14", "wmt17": "WMT17"}
 _TECHNIQUES = {_BOTH: "T1+T2", _T1: "T1", _T2: "T2"}
 _METRICS = {"top1": "", "bleu": " BLEU"}
-"""Unit after a number; at small scale, translation is measured by its perplexity."""
+"""Metric of the paper -> unit after a number."""
 
 
 def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
