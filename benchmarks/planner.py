@@ -149,7 +149,7 @@ def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tupl
 
 
 def measurement(pipeline: Pipeline, folder: Path) -> Seen:
-    """What a run measures, and what it keeps beside that."""
+    """Measurements of a run, with the memory that it keeps in addition."""
     words = pipeline.setting.words(pipeline.boundaries)
     command("run", *words, f"hydra.run.dir={folder}", gigabytes=pipeline.setting.gigabytes_per_s)
     summary = json.loads((folder / "summary.json").read_text())

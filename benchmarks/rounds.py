@@ -131,9 +131,9 @@ class KeptClock(Clock):
 
 
 class Bench:
-    """One of the two processes that measure a row together.
+    """One of the two processes that train a row.
 
-    It builds the row anew in each round. If rows were kept, so would be their process groups, and every group of Gloo
+    It rebuilds the row in each round. Keeping rows would keep their process groups, and every group of Gloo
     wakes a core a hundred times per second.
 
     Args:

@@ -19,7 +19,7 @@ from typing_extensions import override
 from pipetrain.arithmetic import switches_in_effect
 
 LOSS_TOLERANCE = 0.1
-"""Largest relative difference between the loss of a row and that of the synchronous row."""
+"""Largest relative difference between the losses of a row and of the synchronous row."""
 _RESULTS = Path(__file__).resolve().parents[1] / "results" / "bench"
 
 

@@ -14,7 +14,7 @@ is the median over the rounds as well.
     limit_K          the limit for a second stage that begins at layer K, if `pipedream` is cut elsewhere
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, with the same stages and optimizer
 
-Every round builds its rows anew and checks that their losses agree (`rows.Rows.check`), because saturated, denormal and
+Every round rebuilds its rows and checks that their losses agree (`rows.Rows.check`), because saturated, denormal and
 NaN values change the time of operations. All rows use torch's fused SGD with momentum. torch's rows run in processes of
 their own, with torch's default handling of memory. Those of pipetrain keep freed memory, as in a run
 (`training.builders.machine`). With `--alike`, torch's processes keep it, too, so that only the pipelines differ.
@@ -52,7 +52,7 @@ _PAIRS = (
 
 
 def rows_of(workload: Workload, device: str) -> list[Row]:
-    """The rows in the order in which they are measured; those that are compared are next to each other."""
+    """The rows in the order of measurement, with rows that are compared next to each other."""
     profile, asynchronous = measured_profile(workload, device), list[Row]()
     for name in _ASYNCHRONOUS:
         even, auto = even_bounds(workload, rules_of(name)), auto_bounds(profile, name, STAGES)
@@ -69,7 +69,7 @@ def rows_of(workload: Workload, device: str) -> list[Row]:
 
 
 class Processes:
-    """One process per stage, idle until a row is to be measured."""
+    """One process per stage, which waits for rows to measure."""
 
     def __init__(self, model: str, device: str, steps: int, *, keep_memory: bool) -> None:
         self._batch, self._steps = WORKLOADS[model].batch, steps

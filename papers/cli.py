@@ -11,8 +11,8 @@ from pipetrain.errors import ConfigError, ExitCode
 _REPRODUCE = """\
 Runs the presets of an experiment, a table, a figure or a whole paper as sweeps, one after another, cheapest first, and
 stores the measurements, their figure, the command, versions, seeds, time and kind of machine. Failed sweeps are listed
-at the end. A second call continues where the first was interrupted. The map and the slowdowns are run in rounds, those
-that say most first. Rounds that call `pipetrain compare` are not run again if all of their results are stored."""
+at the end. A second call continues where the first was interrupted. The map and the slowdowns are run in rounds, the
+most informative first. Rounds that call `pipetrain compare` are not run again if all of their results are stored."""
 _SETTING = (
     ("--curvature", float, "λ, the curvature of the quadratic; default 1"),
     (

@@ -2,13 +2,12 @@
 
 import csv
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from papers.results import ENDED, Row, ended_runs, kept_run, made_with, row_of, steps_to_loss, with_steps
-from papers.targets import ReproductionTarget, SweepRound
+from papers.targets import ReproductionTarget, SweepRound, command_of
 from pipetrain.report.sweep.compared_run import ComparedRun, read
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import csv_table
@@ -45,7 +44,7 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
     found = steps_to_loss(this.target, groups) or steps_to_loss(this.target, groups, _targets(this, results))
     groups = with_steps(groups, found)
     missing = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["missing"]
-    made = made_with([this.words(Path("DIR"))], folder, groups)
+    made = made_with(this.words(Path("DIR")), folder, groups)
     made |= {"missing": missing, _TARGETS: {column: each.target for column, each in found.items()}}
     kept = results / this.name
     kept.mkdir(parents=True, exist_ok=True)
@@ -60,8 +59,7 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
 def is_kept(this: SweepRound, results: Path) -> bool:
     """True if all of the comparison is kept already, as the same command made it."""
     made = _made(this, results)
-    command = shlex.join(["pipetrain", *this.words(Path("DIR"))])
-    return made.get("command") == command and not made["missing"]
+    return made.get("command") == command_of(this.words(Path("DIR"))) and not made["missing"]
 
 
 def compared_runs(target: ReproductionTarget, results: Path) -> Iterator[tuple[SweepRound, list[Row]]]:

@@ -44,7 +44,7 @@ class Reading(Enum):
 
 
 def reading_of(found: Interval) -> Reading:
-    """What the ratio of a loss to plain training's says."""
+    """Verdict on a loss, from the interval of its ratio to that of plain training."""
     holds = verdict(found, high=NEAR).holds
     return Reading.UNDECIDED if holds is None else Reading.SUPPORTED if holds else Reading.REFUTED
 
@@ -57,7 +57,7 @@ class FieldMap:
         target: the preset, at a scale.
         dataset: what it was trained on.
         lines: methods in pipelines, plain asynchrony first.
-        hybrids: those that are synchronous for a part of their steps.
+        hybrids: methods that are synchronous for part of their steps.
         delayed: optimizers under a chosen delay of all weights, by the delay.
         runs: number of reported runs.
         missing: number of rounds that have not run.
@@ -152,7 +152,7 @@ _ABOUT = (
     "update old at any depth, for which it needs at least D microbatches, so a minibatch of eight samples ends at D = "
     "8. `hogwild` draws each age at random around PipeMare's; it models asynchrony and cannot be run as a pipeline. "
     "`delayed` gives all weights the same age, so its table compares optimizers at equal delay.",
-    "`python -m papers reproduce map` runs what is missing, round by round, those that say most first. `python -m "
+    "`python -m papers reproduce map` runs the missing rounds, the most informative first. `python -m "
     "papers pages map` writes this page from the stored results.",
 )
 DEPTHS, _MICROBATCHES = (8, 16, 32), 8
@@ -226,7 +226,7 @@ def _hybrids(found: FieldMap) -> Iterator[str]:
 def _delayed(found: FieldMap) -> Iterator[str]:
     yield (
         "**Equal delay**: all weights are τ updates old in forward and backward (`method=delayed`). Final loss, then "
-        "the loss over that of the same optimizer with τ = 0:"
+        "its ratio to the loss of the same optimizer at τ = 0:"
     )
     delays = depths_of(found.delayed)
     yield table(found.delayed, delays, Line.final_loss, "τ")

@@ -1,7 +1,6 @@
 """Runs the papers' experiments at a scale, and keeps their results."""
 
 import argparse
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from types import FrameType
 from papers.compared import is_kept, keep_comparison
 from papers.computed import computed_part
 from papers.results import keep_results
-from papers.targets import SweepRound, full_name, presets_of, rounds_of, targets_of
+from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 from pipetrain.launch.signals import handled_by
@@ -50,7 +49,7 @@ def reproduce(options: argparse.Namespace) -> ExitCode:
     if options.list:
         for each in rounds:
             kept = _kept_before(each, options)
-            print(f"# {kept}" if kept else shlex.join(["pipetrain", *each.words(options.outputs)]))
+            print(f"# {kept}" if kept else command_of(each.words(options.outputs)))
         return ExitCode.COMPLETED
     for folder in (options.output, options.outputs):
         check_writable(str(folder), folder)
@@ -80,7 +79,7 @@ def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
         print(kept)
         return ExitCode.COMPLETED
     target, words = this.target, this.words(options.outputs)
-    print(shlex.join(["pipetrain", *words]), flush=True)
+    print(command_of(words), flush=True)
     ended = carried_out([sys.executable, "-m", "pipetrain", *words])
     if ended not in _KEPT:
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from papers.targets import FULL, SMALL, ReproductionTarget
+from papers.targets import FULL, SMALL, ReproductionTarget, command_of
 from pipetrain.config.choices import choice_of
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
@@ -240,7 +240,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     remarks = choice_of("experiment", target.experiment).remarks
     compared = comparison.ranked(found, remarks.get("metric"))
-    made = made_with([target.words(Path("DIR"))], runs, compared.groups) | {"timed": timed}
+    made = made_with(target.words(Path("DIR")), runs, compared.groups) | {"timed": timed}
     groups = [
         replace(group, runs=[kept_run(run, runs, timed=timed) for run in without_repeats(group)])
         for group in compared.groups
@@ -292,7 +292,7 @@ def steps_to_loss(
 
 def with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> list[SweepGroup]:
     """The groups, of which the runs that reach a loss have their number of steps to it in its column."""
-    with_steps = []
+    found_runs = []
     for number, group in enumerate(groups):
         runs = list(group.runs)
         for column, slowdown in found.items():
@@ -302,8 +302,8 @@ def with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> l
                 replace(run, numbers={**run.numbers, column: taken[run.seeds]}) if run.seeds in taken else run
                 for run in runs
             ]
-        with_steps.append(replace(group, runs=runs))
-    return with_steps
+        found_runs.append(replace(group, runs=runs))
+    return found_runs
 
 
 def kept_run(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
@@ -323,11 +323,11 @@ def row_of(name: str, run: ComparedRun) -> Mapping[str, Any]:
     return {"name": name, **settings, "status": run.status, **run.values}
 
 
-def made_with(commands: Sequence[Sequence[str]], runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
-    """The commands, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
+def made_with(words: Sequence[str], runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
+    """The command, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
     every = [run for group in groups for run in group.runs]
     return {
-        "command": "; ".join(shlex.join(["pipetrain", *words]) for words in commands),
+        "command": command_of(words),
         "seeds": sorted({run.settings["seed"] for run in every if "seed" in run.settings}),
         "runs": len(every),
         "wall_s": sum(run.numbers.get("wall_s", 0.0) for run in every),

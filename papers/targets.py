@@ -45,7 +45,7 @@ class ReproductionTarget:
 
     @property
     def rounds(self) -> list["SweepRound"]:
-        """The parts that it is run in, those that say most first; a sweep is run in one at the full scale."""
+        """The parts in which it is run, the most informative first; at the full scale a sweep is one part."""
         remark = choice_of("experiment", self.experiment).remarks.get("rounds", "")
         whole = self.scale == FULL and not remark.startswith(_COMPARE)
         parts = [""] if whole else remark.split("|")
@@ -111,6 +111,11 @@ class SweepRound:
         """Setting -> its value or values, of those that it has in addition to the target's."""
         pairs = (word.partition("=") for word in self.settings if "=" in word and not word.startswith("-"))
         return {name: value for name, _, value in pairs}
+
+
+def command_of(words: Sequence[str]) -> str:
+    """The words of a command as a line for a shell."""
+    return shlex.join(["pipetrain", *words])
 
 
 def rounds_of(targets: Sequence[ReproductionTarget]) -> list[SweepRound]:
