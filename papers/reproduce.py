@@ -8,7 +8,7 @@ from types import FrameType
 
 from papers.compared import is_kept, keep_comparison
 from papers.computed import computed_part
-from papers.results import keep_results
+from papers.results import has_every_run, keep_results
 from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
@@ -66,11 +66,16 @@ def reproduce(options: argparse.Namespace) -> ExitCode:
 
 
 def _kept_before(this: SweepRound, options: argparse.Namespace) -> str | None:
-    """A line that says so if there is nothing left to run; a sweep finds out by itself what is left."""
-    target = this.target
-    if not (this.compares and is_kept(this, target.results(options.output))):
+    """A line that says so if nothing is left to run of a target with comparisons, whose rounds take hours.
+
+    A target of sweeps alone is measured anew, unless its runs are in the folder for runs.
+    """
+    target, results = this.target, this.target.results(options.output)
+    if not any(each.compares for each in target.rounds):
         return None
-    return f"{target.experiment}: {target.results(options.output)} already has all of round {this.number}"
+    if not (is_kept(this, results) if this.compares else has_every_run(target, results)):
+        return None
+    return f"{target.experiment}: {results} already has all of round {this.number}; another -o measures it anew"
 
 
 def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:

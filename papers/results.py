@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from papers.targets import FULL, SMALL, ReproductionTarget, command_of
+from pipetrain.commands.run.sweep import number_of_runs
 from pipetrain.config.choices import choice_of
+from pipetrain.config.composition import Composition
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
 from pipetrain.report.sweep.columns import TIMINGS
@@ -255,6 +257,23 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
     shown = comparison.write(compared, folder / "sweep", f"{target.experiment}, {target.scale}")
     return [folder / "runs.csv", folder / "made.json", *shown]
+
+
+def has_every_run(target: ReproductionTarget, folder: Path) -> bool:
+    """True if all runs of a target's sweeps are kept already, as the same command made them.
+
+    Args:
+        target: what is to be run.
+        folder: of what is kept of it.
+    """
+    if not (folder / "made.json").is_file():
+        return False
+    made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
+    params = Composition.of([f"experiment={target.experiment}"]).hydra.sweeper.params
+    sweeps = [each.words(Path("DIR"))[2:] for each in target.rounds if not each.compares]
+    planned = sum(number_of_runs(words, params) or 0 for words in sweeps)
+    same = made["command"] == command_of(target.words(Path("DIR")))
+    return same and len(ended_runs([folder / "runs.csv"])) == planned
 
 
 def without_repeats(group: SweepGroup) -> list[ComparedRun]:

@@ -127,6 +127,39 @@ def test_runs_that_reach_the_baselines_loss_have_their_steps(tmp_path):
     assert (content["metric"], content["slowdowns"][0]["target"]) == ("loss", 2.8)
 
 
+def test_sweeps_that_are_kept_beside_comparisons_are_not_repeated(tmp_path, monkeypatch, capsys):
+    settings = [["partition.stages=1"], ["partition.stages=2,8"], ["compare", "partition.stages=1"]]
+    rounds = property(lambda self: [SweepRound(self, number, words) for number, words in enumerate(settings, 1)])
+    monkeypatch.setattr(ReproductionTarget, "rounds", rounds)
+    target, runs = ReproductionTarget("slowdown/soap", "small"), tmp_path / "runs"
+    results = target.results(tmp_path / "out")
+    commands = []
+    monkeypatch.setattr(reproduce, "carried_out", lambda words: commands.append(words[3]) or ExitCode.COMPLETED)
+
+    def repeated() -> list[str]:
+        commands.clear()
+        assert cli.carry_out(["reproduce", target.experiment, "-o", str(tmp_path / "out")], PROGRAM) == 0
+        return list(commands)
+
+    monkeypatch.chdir(tmp_path)
+    for number, stages in enumerate(("1", "2", "8")):
+        for seed in (1, 2, 3):
+            write_run(runs / f"{number}-{seed}", f"partition.stages={stages}", f"seed={seed}", dataset="austen")
+    keep_results(target, runs, results)
+    assert repeated() == ["compare"]
+    assert [line for line in capsys.readouterr().out.splitlines() if "already" in line] == [
+        f"slowdown/soap: {results} already has all of round {number}; another -o measures it anew" for number in (1, 2)
+    ]
+    shutil.rmtree(runs / "2-3")
+    keep_results(target, runs, results)
+    assert repeated() == ["run", "run", "compare"]
+    write_run(runs / "2-3", "partition.stages=8", "seed=3", dataset="austen")
+    keep_results(target, runs, results)
+    made = json.loads((results / "made.json").read_text())
+    (results / "made.json").write_text(json.dumps(made | {"command": "pipetrain run --multirun experiment=other"}))
+    assert repeated() == ["run", "run", "compare"]
+
+
 @pytest.mark.slow
 def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, capfd):
     tiny = ["model.layers=1", "model.width=16", "model.heads=2", "dataset=austen", "dataset.tokens=characters"]
@@ -155,7 +188,7 @@ def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, ca
     capfd.readouterr()
     assert cli.carry_out(words, PROGRAM) == 0
     assert capfd.readouterr().out.splitlines() == [
-        f"slowdown/soap: {results} already has all of round {number}" for number in (1, 2)
+        f"slowdown/soap: {results} already has all of round {number}; another -o measures it anew" for number in (1, 2)
     ]
     assert [row for _, found in compared_runs(target, results) for row in found] == rows
 
