@@ -1,5 +1,6 @@
 """Intervals of differences and ratios over seeds, verdicts, and the choice of a setting on seeds of its own."""
 
+import itertools
 import math
 import random
 import statistics
@@ -73,37 +74,34 @@ def test_single_seed_decides_nothing():
     assert (found.middle, found.low, found.high, found.decided) == (98.0, -INF, INF, False)
 
 
-def test_median_of_three_seeds_is_bootstrapped_over_all_resamples():
-    # of 27 resamples 7 have the least of three values as their median, 13 the middle one and 7 the largest; the t
-    # interval of the ratio ends at exp(log 3 ± 2.48 s), which is wider
-    found = ratio(seeds(2.0, 3.0, 4.0), seeds(1.0, 1.0, 1.0), statistics.median)
-    spread = statistics.stdev(map(math.log, (2, 3, 4)))
-    half = 4.3027 * spread / math.sqrt(3)
-    assert found.middle == pytest.approx(3.0)
-    assert math.log(found.high / found.low) == pytest.approx(2 * half, rel=1e-4)
-    assert found.low < 2.0 < 4.0 < found.high
+def test_ratio_of_three_seeds_has_students_interval_of_logarithms():
+    found = ratio(seeds(2.0, 3.0, 4.0), seeds(1.0, 1.0, 1.0))
+    half = 4.3027 * statistics.stdev(map(math.log, (2, 3, 4))) / math.sqrt(3)
+    assert found.middle == pytest.approx(statistics.geometric_mean((2, 3, 4)))
+    assert math.log(found.high / found.middle) == pytest.approx(half, rel=1e-4)
+    assert math.log(found.middle / found.low) == pytest.approx(half, rel=1e-4)
 
 
-@pytest.mark.parametrize(("low", "high"), [(5, 2), (6, 3)], ids=["all resamples", "random ones"])
-def test_bootstrap_widens_the_interval_of_a_skewed_sample(low, high):
-    # most of the values are 0, and so is the median of most resamples, but more than 2.5 % of them have a median of 10
-    found = difference(seeds(*[0.0] * low, *[10.0] * high), dict.fromkeys(range(low + high), 0.0), statistics.median)
-    mean, spread = 10 * high / (low + high), found.spread
-    assert mean + t_quantile(low + high - 1) * spread / math.sqrt(low + high) < found.high == 10.0
-    assert found.low == pytest.approx(mean - t_quantile(low + high - 1) * spread / math.sqrt(low + high))
-    assert found.middle == 0.0
+def test_bootstrap_widens_the_interval_of_many_skewed_values():
+    # of 20 values two are 10: of 20 drawn, 5 or more are with probability 0.043, 6 or more with 0.011
+    found = difference(seeds(*[0.0] * 18, 10.0, 10.0), dict.fromkeys(range(20), 0.0))
+    half = t_quantile(19) * found.spread / math.sqrt(20)
+    assert found.middle + half < found.high == 10 * 5 / 20
+    assert found.low == pytest.approx(found.middle - half)
 
 
-def test_bootstrap_leaves_out_what_less_than_a_fortieth_shows():
-    # of 7 values one is 10: of 7 drawn, 4 or more are it with probability 0.0099
-    found = difference(seeds(*[0.0] * 6, 10.0), dict.fromkeys(range(7), 0.0), statistics.median)
-    assert found.high == pytest.approx(10 / 7 + 2.4469 * found.spread / math.sqrt(7), rel=1e-4)
+@given(st.lists(st.sampled_from([0.0, 1.0]) | st.floats(0.01, 100.0), min_size=2, max_size=4))
+def test_bootstrap_of_few_values_would_not_widen_the_interval(values):
+    found = difference(seeds(*values), dict.fromkeys(range(len(values)), 0.0))
+    means = [statistics.fmean(picked) for picked in itertools.product(values, repeat=len(values))]
+    assert sum(mean < found.low - 1e-9 for mean in means) <= 0.025 * len(means)
+    assert sum(mean > found.high + 1e-9 for mean in means) <= 0.025 * len(means)
 
 
 def test_random_resamples_are_the_same_in_every_call():
     dice = random.Random(1)
     ours, theirs = (seeds(*(dice.expovariate(1) for _ in range(12)), first=first) for first in (0, 20))
-    assert difference(ours, theirs, statistics.median) == difference(ours, theirs, statistics.median)
+    assert difference(ours, theirs) == difference(ours, theirs)
 
 
 def test_interval_of_many_seeds_holds_the_truth_in_about_95_percent():
@@ -133,10 +131,9 @@ def test_runs_that_diverged_are_infinitely_worse(ours, theirs, middle, low, high
 
 def test_one_diverged_run_counts_at_least_as_the_worst_of_the_rest():
     ours, theirs = (4.0, INF, 5.0), (1.0, 1.0, 1.0)
-    found = difference(seeds(*ours), seeds(*theirs), statistics.median)
-    clipped = difference(seeds(4.0, 5.0, 5.0), seeds(*theirs), statistics.median)
-    assert (found.middle, found.low, found.high) == (4.0, clipped.low, INF)
-    assert difference(seeds(*ours), seeds(*theirs)).middle == INF
+    found = difference(seeds(*ours), seeds(*theirs))
+    clipped = difference(seeds(4.0, 5.0, 5.0), seeds(*theirs))
+    assert (found.middle, found.low, found.high) == (INF, clipped.low, INF)
     assert verdict(found, high=1.5).holds is False
     assert verdict(found, low=1.0).holds is True
     assert verdict(found, high=4.0) == (None, None)
