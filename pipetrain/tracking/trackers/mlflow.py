@@ -22,8 +22,6 @@ from pipetrain.tracking.trackers.points import points_of, results
 _STATUS = {"completed": "FINISHED", "interrupted": "KILLED"}
 _SECONDS = 5.0
 """Seconds between requests with metrics."""
-_SHOWN = {"interval": "train/loss", "epoch": "train/epoch_loss", "eval": "eval/loss"}
-"""Kind of a record -> a metric that all of them have."""
 
 
 class MLflow(Callback):
@@ -39,7 +37,7 @@ class MLflow(Callback):
         self._metrics: list[Metric] = []
         self._sent_at = time.monotonic()
         self._id = self._continued(identity.stored_ids(self._run).get("mlflow")) or self._created(run)
-        self._last = {kind: self._last_step(metric) for kind, metric in _SHOWN.items()}
+        self._last: dict[str, int] = {}
         tags = {**identity.tags_of(run.choices), "directory": str(run.directory)}
         present = self._client.get_run(self._id).data.params  # they cannot be changed
         values = values_set(run.settings, run.choices).items()
@@ -92,13 +90,18 @@ class MLflow(Callback):
                 file.write(found)
             return found
 
-    def _last_step(self, metric: str) -> int:
-        return max((each.step for each in self._client.get_metric_history(self._id, metric)), default=-1)
+    def _last_step(self, kind: str, metric: str) -> int:
+        """The last step that earlier parts of the run sent of a kind of records, by a metric that they have."""
+        if kind not in self._last:
+            history = self._client.get_metric_history(self._id, metric)
+            self._last[kind] = max((each.step for each in history), default=-1)
+        return self._last[kind]
 
     @override
     def on_record(self, record: Record) -> None:
-        if record["step"] > self._last.get(record["kind"], -1):
-            self._add(record["step"], points_of(record))
+        points = points_of(record)
+        if points and record["step"] > self._last_step(record["kind"], next(iter(points))):
+            self._add(record["step"], points)
         if time.monotonic() - self._sent_at > _SECONDS:
             self._send()
 

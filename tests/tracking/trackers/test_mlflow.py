@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 from support import cli
 
+from pipetrain.tracking.callbacks import RunInfo
+from pipetrain.tracking.records import MetricsFile
+from pipetrain.tracking.run_directory import RunDirectory
+
 pytest.importorskip("mlflow", reason="MLflow is not installed")
 from mlflow.tracking import MlflowClient
+
+from pipetrain.tracking.trackers import mlflow
 
 OWN = "support.own_callbacks"
 WORDS = (
@@ -66,7 +72,7 @@ def test_run_has_parameters_metrics_tags_and_artifacts(store, tmp_path, monkeypa
 @pytest.mark.slow
 def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
     kill = f"callbacks=[{{_target_: {OWN}.Killing, step: 7, file: {tmp_path}/killed}}]"
-    longer = (*WORDS, "train.epochs=3", "checkpoint.every_steps=3")
+    longer = (*WORDS, "train.epochs=3", "checkpoint.every_steps=3", "log.staleness_every_steps=2")
     cli.fails(tmp_path / "run", *longer, kill, message="stage 1 failed: killed by SIGKILL")
     (killed,) = runs(store).values()
     assert (killed.info.status, killed.data.tags["status"]) == ("FAILED", "failed")
@@ -77,11 +83,35 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
     assert run.data.tags["directory"] == str(tmp_path / "again")
     assert [step for step, _ in steps(store, run, "train/loss")] == list(range(1, 16))
     assert [step for step, _ in steps(store, run, "eval/loss")] == [5, 10, 15]
+    assert [step for step, _ in steps(store, run, "weight_drift/stage0")] == [2, 4, 6, 8, 10, 12, 14]
     # other settings are another run, with the steps before the checkpoint
     cli.run(tmp_path / "other", *longer, f"resume={tmp_path}/run", "optimizer.lr=0.01")
     both = runs(store)
     assert set(both) == {"run", "other"}
     assert [step for step, _ in steps(store, both["other"], "train/loss")] == list(range(1, 16))
+
+
+def test_resumed_run_sends_no_record_again(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(mlflow, "_SECONDS", -1.0)  # each record by itself
+    file = MetricsFile(RunDirectory(tmp_path), 0)
+    file.write({"kind": "start", "step": 0})
+    made = {
+        "interval": {"loss": 0.5, "lr": 0.1}, "eval": {"eval_loss": 0.5, "eval_s": 1.0},
+        "staleness": {"stage0_weight_drift": 0.25, "stage0_weight_norm": 2.0},
+    }  # fmt: skip
+    for step in (2, 4):
+        for kind, numbers in made.items():
+            file.write({"kind": kind, "step": step, **numbers})
+    for last in (6, 8):
+        tracker = mlflow.MLflow()
+        tracker.on_start(RunInfo(tmp_path, {}, {}, 8))
+        for kind, numbers in made.items():
+            record = {"kind": kind, "step": last, **numbers}
+            file.write(record)
+            tracker.on_record(record)
+    (run,) = runs(store).values()
+    for metric in ("train/loss", "eval/loss", "weight_drift/stage0"):
+        assert [step for step, _ in steps(store, run, metric)] == [2, 4, 6, 8]
 
 
 @pytest.mark.slow
