@@ -26,6 +26,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.moved import with_present_paths
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.phases import check_read, expand_phases, phases_of
+from pipetrain.config.reference import check_no_choice_removed
 from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, leaves, schema
 from pipetrain.config.settings import (
     DatasetSettings,
@@ -175,7 +176,12 @@ class Composition:
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> Self:
-        """Composes the configuration of `pipetrain run` with these overrides; errors are Hydra's own."""
+        """Composes the configuration of `pipetrain run` with these overrides; errors are Hydra's own.
+
+        Raises:
+            ConfigError: an override takes away a choice that every run needs.
+        """
+        check_no_choice_removed(overrides)
         with own_hydra():
             whole = compose("config", list(overrides), return_hydra_config=True)
         OmegaConf.set_readonly(whole.hydra, value=False)

@@ -95,6 +95,12 @@ def test_patience_of_a_run_without_evaluations_is_refused():
         checked("train.patience=2", "eval.every_epochs=0")
 
 
+def test_choice_that_every_run_needs_cannot_be_removed():
+    with pytest.raises(ConfigError, match=r"~lr_schedule: every run needs a choice of lr_schedule: lr_schedule=NAME"):
+        composed(["~lr_schedule"])
+    assert composed(["~optimizer.momentum"]).choices["optimizer"] == "sgdm"
+
+
 def test_flag_is_true_or_false_and_nothing_else():
     check_flag("dataset.shuffle", value=False)
     with pytest.raises(ConfigError, match=r"dataset.shuffle=0: true or false"):

@@ -131,13 +131,12 @@ def _check(options: argparse.Namespace) -> None:
             f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN continues a run, and its "
             "settings are in RUN/.hydra/overrides.yaml"
         )
-    from pipetrain.config.reference import groups
+    from pipetrain.config.reference import check_no_choice_removed
 
+    check_no_choice_removed(options.words)
     given: dict[str, str] = {}
     for word in options.words:
         name = word.lstrip("+~").partition("=")[0]
-        if word.startswith("~") and name in groups() and name != "experiment":
-            raise ConfigError(f"{word}: every run needs a choice of {name}: {name}=NAME")
         if name in given and not word.startswith("~") and os.environ.get("RANK", "0") == "0":
             print(f"pipetrain: warning: {given[name]} {word}: given twice; the last counts", file=sys.stderr)
         given[name] = word
