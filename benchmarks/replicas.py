@@ -1,16 +1,17 @@
-"""Samples per second with replicas of stages, beside the same work without them and beside DistributedDataParallel.
+"""Speed with replicas of stages, compared with the same work without replicas and with DistributedDataParallel.
 
-`make bench`, or `python benchmarks/replicas.py --model alexnet`. The workloads and the cuts are those of `runtime.py`,
-and so are the rounds: each measures every row in turn, every other one backwards; each row is the median over a round's
-steps behind the warm-up, then over the rounds; each ratio is of two rows of one round, and the median over the rounds.
+Run `make bench`, or `python benchmarks/replicas.py --model alexnet`. Workloads, cuts and rounds are those of
+`runtime.py`: every second round takes the rows in reverse order. The time of a step is the median over a round's steps
+after the warm-up. The result of a row is the median over the rounds. A ratio is between two rows of one round, and its
+result is the median over the rounds as well.
 
-    ddp             torch's DistributedDataParallel: two processes, each with the whole model
-    data_parallel   pipetrain on the same minibatches: one stage with two replicas
+    ddp             torch's DistributedDataParallel in two processes, each with the whole model
+    data_parallel   pipetrain on the same minibatches, with one stage in two replicas
     pipedream       two stages
-    pipedream_rr    the same two stages, the first with two replicas: three processes
+    pipedream_rr    the same two stages, the first in two replicas, in three processes
 
-Every process has one thread. Where there are fewer cores than processes, `pipedream_rr` says what replicas cost, not
-what they gain.
+Every process has one thread. With fewer cores than processes, `pipedream_rr` shows what replicas cost, not what they
+gain.
 """
 
 import argparse
@@ -49,7 +50,7 @@ from pipetrain.stage.stage import Stage
 from pipetrain.training.builders.machine import keep_freed_memory
 
 WARM_UP = 4
-"""Minibatches of each round that are not counted."""
+"""Number of minibatches at the start of a round that are not counted."""
 DDP_PROCESSES = 2
 OURS = {
     "data_parallel": PipelineRules(RoundRobin(DataParallel(), Replicas((2,))), Synchronous(), 1, 1),
@@ -60,17 +61,17 @@ ROWS = ("ddp", *OURS)
 RATIOS = (("data_parallel", "ddp"), ("pipedream_rr", "pipedream"))
 
 Row = Callable[[], tuple[list[float], list[float]]]
-"""Trains for a round; the seconds of each minibatch and the losses, where they are known."""
+"""Trains for a round, and returns the seconds and the losses of minibatches, each empty if unknown."""
 
 
 def whole(workload: Workload) -> Stage:
-    """The model in one stage."""
+    """The whole model as one stage."""
     chain = workload.chain()
     return build_stages(chain, [(0, len(chain))], training(workload))[0]
 
 
 def minibatch_seconds(times: list[float], together: int) -> list[float]:
-    """Of the times at which minibatches ended, `together` of them at once."""
+    """Seconds of each minibatch after the warm-up, from the times at which minibatches ended, `together` at once."""
     ends = times[together - 1 :: together]
     return [(b - a) / together for a, b in itertools.pairwise(ends[WARM_UP // together - 1 :])]
 
@@ -110,7 +111,7 @@ def ours(workload: Workload, rank: int, steps: int, rules: PipelineRules) -> Row
 
 
 class Processes:
-    """The processes of one row; they wait, idle, between the rounds that they are asked for."""
+    """The processes of one row, which are idle between rounds."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
         with socket.socket() as free:
@@ -155,7 +156,7 @@ def process(pipe: Connection, rank: int, port: int, name: str, options: argparse
 
 
 def measure(names: list[str], options: argparse.Namespace) -> Rows:
-    """All rounds, behind one that warms up."""
+    """All rounds after one that warms up."""
     processes, batch = {name: Processes(name, options) for name in names}, WORKLOADS[options.model].batch
     rows = Rows()
     for repeat in range(options.repeats + 1):
@@ -173,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=WORKLOADS, default="resnet56")
     parser.add_argument("--steps", type=int, default=12, help=f"minibatches of a round, the first {WARM_UP} to warm up")
-    parser.add_argument("--repeats", type=int, default=10, help="rounds, behind one that warms up")
+    parser.add_argument("--repeats", type=int, default=10, help="rounds after one that warms up")
     parser.add_argument("--only", nargs="*", default=[], choices=ROWS, help="rows to measure; nothing is written then")
     options = parser.parse_args()
     result = summary(

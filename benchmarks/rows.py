@@ -1,4 +1,4 @@
-"""Rows that were measured in rounds: their medians, their ratios, the machine, as a table and as a file."""
+"""Rows measured in rounds: medians, ratios and the machine, printed as a table and stored as JSON."""
 
 import json
 import os
@@ -28,9 +28,9 @@ class Measured(NamedTuple):
 
     Attributes:
         speed: samples per second.
-        loss: the mean training loss.
-        idle: the idle shares of all stages, where they are known.
-        overhead: the share of the time that messages and Python took, where it is known.
+        loss: mean training loss.
+        idle: idle share of each stage; empty if unknown.
+        overhead: share of the time that messages and Python took; None if unknown.
     """
 
     speed: float
@@ -46,31 +46,31 @@ class Measured(NamedTuple):
 
 @dataclass
 class Rows:
-    """What was measured, row by row.
+    """All measurements.
 
     Attributes:
-        rounds: of each row, in order.
+        rounds: name of a row -> its rounds, in order.
     """
 
     rounds: dict[str, list[Measured]] = field(default_factory=dict)
 
     def add(self, name: str, measured: Measured) -> None:
-        """One round of a row."""
+        """Adds a round of a row."""
         self.rounds.setdefault(name, []).append(measured)
 
     @property
     def speeds(self) -> dict[str, list[float]]:
-        """Samples per second in each round."""
+        """Name of a row -> samples per second in each round."""
         return {name: [each.speed for each in rounds] for name, rounds in self.rounds.items()}
 
     def check(self, reference: str) -> None:
-        """Checks that the last round of every row did the same work: a network that diverges computes other numbers.
+        """Checks the losses of the last round, because a network that diverges does not do the same work.
 
         Args:
-            reference: a synchronous row, from whose loss no other may differ by more than `LOSS_TOLERANCE`.
+            reference: a synchronous row; the loss of every other row must be within `LOSS_TOLERANCE` of its loss.
 
         Raises:
-            SystemExit: one does, or is not finite.
+            SystemExit: the loss of a row is not, or is not finite.
         """
         expected = self.rounds[reference][-1].loss
         for name, rounds in self.rounds.items():
@@ -79,19 +79,19 @@ class Rows:
                 raise SystemExit(f"{name}: no measurement: its loss is {loss:.3f}, that of {reference} {expected:.3f}")
 
     def ratio(self, name: str, *others: str) -> float:
-        """Of two rows of one round, the median over the rounds; of several others, the fastest of each round."""
+        """Median over the rounds of a row's speed divided by that of the fastest of the others in the same round."""
         best: list[float] = [max(speeds) for speeds in zip(*(self.speeds[other] for other in others), strict=True)]
         return statistics.median(own / other for own, other in zip(self.speeds[name], best, strict=True))
 
 
 def summary(what: str, rows: Rows, ratios: Iterable[tuple[str, str]], **details: object) -> dict[str, Any]:
-    """What is kept of the rows.
+    """Results of all rows, as they are stored.
 
     Args:
-        what: was measured, in words.
+        what: description of the measurement.
         rows: all rounds.
-        ratios: pairs of rows to compare; those of rows that were not measured are left out.
-        details: what else there is to say.
+        ratios: pairs of rows to compare; pairs with a row that was not measured are left out.
+        details: further entries.
     """
     pairs = [(a, b) for a, b in ratios if a in rows.speeds and b in rows.speeds]
     return {
@@ -121,7 +121,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What was measured on; `device` is cpu or cuda."""
+    """Hardware and versions; `device` is cpu or cuda."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -133,7 +133,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def _of_cuda() -> dict[str, Any]:
-    """Versions, switches and topology: what decides how fast these GPUs compute and communicate."""
+    """Versions, switches and topology, which determine how fast the GPUs compute and communicate."""
     return {
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),

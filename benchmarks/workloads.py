@@ -1,4 +1,4 @@
-"""What the runtime is measured on: a model, synthetic pictures for it, and which rows are worth their time."""
+"""Workloads of the benchmarks: a model, synthetic images, and the microbatches of the synchronous rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ class Workload:
     """A model and its data.
 
     Attributes:
-        what: the model in words.
-        build: the model.
-        side: of its pictures, in pixels.
-        classes: of its data.
-        batch: samples of a minibatch.
-        microbatches: the N of the synchronous rows.
-        lr: the learning rate, with which all rows train alike.
-        rounds: so many are measured unless told otherwise; a large model's take minutes each.
+        what: description of the model.
+        build: builds the model.
+        side: height and width of the images, in pixels.
+        classes: number of classes.
+        batch: number of samples in a minibatch.
+        microbatches: values of N in the synchronous rows.
+        lr: learning rate, low enough for all rows to train.
+        rounds: default number of rounds; those of a large model take minutes each.
     """
 
     what: str
@@ -39,24 +39,24 @@ class Workload:
     rounds: int = 10
 
     def chain(self) -> LayerChain:
-        """The model with its initial weights, the same at every call."""
+        """The model, with the same initial weights at every call."""
         torch.manual_seed(0)
         return self.build()
 
     def pictures(self, minibatches: int) -> TensorDataset:
-        """Pictures and labels drawn at random, the same at every call."""
+        """Random images and labels, the same at every call."""
         generator, count = torch.Generator().manual_seed(0), self.batch * minibatches
         images = torch.randn(count, 3, self.side, self.side, generator=generator)
         return TensorDataset(images, torch.randint(0, self.classes, (count,), generator=generator))
 
     @property
     def in_words(self) -> str:
-        """The model and a minibatch, for the report."""
+        """Description of the model and a minibatch."""
         return f"{self.what}, 3x{self.side}x{self.side}, batch {self.batch}"
 
 
 def _vgg16_bn() -> LayerChain:
-    """torchvision's VGG-16 with batch norm; a convolution, its norm and its ReLU are one layer."""
+    """torchvision's VGG-16 with batch norm; a convolution, its norm and its ReLU form one layer."""
     model = torchvision_shim.models.vgg16_bn(weights=None)
     out_of_place(model)
     layers: list[list[nn.Module]] = []
