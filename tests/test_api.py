@@ -91,6 +91,7 @@ def test_default_directory_and_output_are_the_commands(tmp_path, run, capsys):
     assert not GlobalHydra.instance().is_initialized()
 
 
+@pytest.mark.slow
 def test_objects_give_the_bits_of_the_same_targets(run):
     targets = run(
         [
@@ -117,6 +118,7 @@ def test_objects_give_the_bits_of_the_same_targets(run):
     assert made.summary["method"] == "PipeDream"
 
 
+@pytest.mark.slow
 def test_torch_scheduler_and_plain_function_are_objects_too(run):
     words = [*TARGETS, *SIMULATED, "optimizer=sgd", "optimizer.lr=0.1"]
     scheduled = run([*words, "lr_schedule=custom", "lr_schedule._target_=torch.optim.lr_scheduler.StepLR",
@@ -131,6 +133,7 @@ def test_torch_scheduler_and_plain_function_are_objects_too(run):
     assert hashes(made) == hashes(scheduled)
 
 
+@pytest.mark.slow
 def test_function_of_an_optimizer_goes_with_parameter_groups(run):
     words = [*SIMULATED, "optimizer.groups=[{max_dims: 1, weight_decay: 0, lr_scale: 2}]"]
     given = functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.1)
@@ -163,6 +166,7 @@ class Kinds(pipetrain.Callback):
         self.seen.append(record["kind"])
 
 
+@pytest.mark.slow
 def test_callback_is_the_object_itself_and_changes_no_bits(tmp_path, run, given):
     callback, of_words = Kinds(), f"callbacks=[{{_target_: {__name__}.Kinds}}]"
     done = run([*SIMULATED, of_words], **objects(callbacks=[callback]))
@@ -228,6 +232,7 @@ def test_string_in_place_of_words_is_refused(run):
         run("method=pipedream")
 
 
+@pytest.mark.slow
 def test_failed_run_raises_its_cause_and_the_next_one_works(tmp_path, run):
     def fails(outputs, _targets):
         calls.append(outputs)
@@ -249,6 +254,7 @@ def test_diverged_run_is_a_result(run):
     assert done.summary["diverged_at_step"] > 0
 
 
+@pytest.mark.slow
 def test_interrupted_run_resumes_to_the_bits_of_a_whole_one(tmp_path, run, given):
     class Interrupting(CrossEntropy):
         def forward(self, *args):
@@ -293,6 +299,7 @@ def test_program_around_a_run_finds_all_as_it_was(run, words):
         assert state_of_process() == before
 
 
+@pytest.mark.slow
 def test_runs_of_threads_have_the_bits_of_the_main_one(run, given, tmp_path):
     found = {}
 
@@ -308,6 +315,7 @@ def test_runs_of_threads_have_the_bits_of_the_main_one(run, given, tmp_path):
     assert found == {0: hashes(given), 1: hashes(given)}
 
 
+@pytest.mark.slow
 def test_sweep_has_the_commands_order_and_a_table(tmp_path, capsys):
     words = ["method=gpipe,pipedream", "seed=0,1", *SIMULATED]
     swept = pipetrain.sweep(words, path=tmp_path / "sweep", **objects())
@@ -321,6 +329,7 @@ def test_sweep_has_the_commands_order_and_a_table(tmp_path, capsys):
     assert len(swept[1:3]) == 2
 
 
+@pytest.mark.slow
 def test_sweep_goes_on_after_a_refused_run(tmp_path, capsys):
     words = ["method=pipedream_2bw,pipedream", *SIMULATED]
     swept = pipetrain.sweep(words, path=tmp_path / "sweep", progress=False, **objects())
@@ -356,6 +365,7 @@ def test_model_is_what_export_writes(given, tmp_path, main, monkeypatch):
     assert all(torch.equal(value, state[name]) for name, value in exported.items())
 
 
+@pytest.mark.slow
 def test_model_needs_the_object_or_trust(given, run):
     with pytest.raises(pipetrain.ConfigError, match=r"model=.*LayerChain.*pipetrain.load\(RUN, model=...\)"):
         pipetrain.load(given.path).model()

@@ -66,6 +66,7 @@ def carried_out(folder, *overrides, code=0):
     assert cli.carry_out(["run", *words]) == code
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_what_a_run_writes(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -222,6 +223,7 @@ def test_stored_run_is_evaluated_and_exported(tmp_path):
     module.load_state_dict(torch.load(tmp_path / "w.pt"))
 
 
+@pytest.mark.slow
 def test_sweep_goes_on_after_a_run_that_fails(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     sweep = ["hydra.sweep.dir=sweep", "executor=simulated", "threads=1", *TINY, "train.epochs=1"]
@@ -238,6 +240,7 @@ def test_sweep_goes_on_after_a_run_that_fails(tmp_path, monkeypatch, capfd):
     assert table.endswith("\nnext: pipetrain report runs sweep -o comparison, tensorboard --logdir sweep\n")
 
 
+@pytest.mark.slow
 def test_run_that_a_sweep_refuses_is_a_row_of_its_table(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     words = ["hydra.sweep.dir=sweep", "executor=simulated", *TINY, "device=cpu", "train.max_steps=1"]

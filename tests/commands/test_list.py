@@ -38,8 +38,9 @@ def test_group_that_does_not_exist_is_answered_with_the_nearest(capsys):
     assert capsys.readouterr().err == f"pipetrain: error: {error}\n"
 
 
-def test_models_are_listed_with_task_dataset_and_paper_settings(capsys):
-    rows = {row["name"]: row for row in listed(capsys)["models"]}
+def test_models_are_listed_with_task_dataset_and_paper_settings(capsys, monkeypatch):
+    monkeypatch.setattr("pipetrain.commands.list._sizes", lambda *_: {})
+    rows = {row["name"]: row for row in listed(capsys, "models")}
     assert rows["alexnet"]["task"] == "image classification"
     assert rows["alexnet"]["dataset"] == "fashion_mnist_mini"
     assert rows["alexnet"]["paper"].startswith("dataset=tiny_imagenet dataset.size=224")
@@ -75,7 +76,8 @@ def test_sizes_of_what_has_none_are_refused(capsys):
     assert "pipetrain list models --sizes" in capsys.readouterr().err
 
 
-def test_choices_in_user_folder_are_listed_last(tmp_path, capsys):
+def test_choices_in_user_folder_are_listed_last(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("pipetrain.commands.list._sizes", lambda *_: {})  # building all models takes long
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("# A model of mine\n_target_: mylib.build\n")
     rows = listed(capsys, "models", f"--config-dir={tmp_path}")

@@ -27,6 +27,7 @@ def test_output_that_nobody_reads_is_dropped():
         print("two" * 10_000, file=stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"), [(("list", "methods"), 1), (("run", *TINY, "executor=simulated", "hydra.run.dir=run"), 0)]
 )

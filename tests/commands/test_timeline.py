@@ -24,6 +24,7 @@ def drawn(tmp_path, *words):
     return Page(text).data["panels"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

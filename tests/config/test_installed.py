@@ -97,6 +97,7 @@ def test_names_of_a_family_leave_out_code_that_does_not_work(site):
     assert "fails" not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "folder", "reason"),
     [

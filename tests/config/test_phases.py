@@ -209,6 +209,7 @@ def test_phases_are_bitwise_equal_in_executors_and_on_resume(tmp_path):
     assert len({result["weights_sha256"] for result in results}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, 4, 6, 10])
 def test_resume_around_phase_change_keeps_bits(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
@@ -231,6 +232,7 @@ def test_weight_change_average_is_saved_in_its_phase_only(tmp_path):
         assert all(value.abs().sum() > 0 for value in named.values())
 
 
+@pytest.mark.slow
 def test_resume_without_weight_change_average_differs(tmp_path, monkeypatch):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
     monkeypatch.setattr(UpdateAverage, "load_state", lambda _self, _state: None)
@@ -238,6 +240,7 @@ def test_resume_without_weight_change_average_differs(tmp_path, monkeypatch):
     assert again["weights_sha256"] != whole["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_average_of_weight_changes_loads_into_another_partition(tmp_path):
     simulated(job(tmp_path / "two", "pipemare", 2, **SWITCHING))
     source = store.at_step(tmp_path / "two", 6)

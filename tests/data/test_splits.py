@@ -102,6 +102,7 @@ def test_hugging_face_splits_are_tensors_with_classes(make):
     assert NamedSamples(splits["train"].with_format("numpy"), "label")[0][0].__class__ is not torch.Tensor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [stand_in, real])
 def test_both_executors_train_on_a_dict_of_splits(tmp_path, make):
     make()  # skips without the library

@@ -63,6 +63,7 @@ SELECTION = {
 }
 
 
+@pytest.mark.slow
 def test_stages_on_separate_gpus_equal_simulation(tmp_path):
     check(tmp_path, SELECTION)
 
@@ -83,6 +84,7 @@ def run_mutant(monkeypatch, folder, name, case="pipedream"):
     return on_gpus([unfused(folder / name, *SELECTION[case])])[0]
 
 
+@pytest.mark.slow
 def test_posted_receives_deadlock_with_device_wide_wait(tmp_path, monkeypatch):
     with pytest.raises(ProcessExitedException):
         run_mutant(monkeypatch, tmp_path, "receives_posted_ahead_and_full_memory")
@@ -98,9 +100,8 @@ def test_communicators_that_take_all_of_a_gpu_end_the_run(tmp_path, monkeypatch)
     assert "thread blocks" in logged_errors(tmp_path / "waits")
 
 
-@pytest.mark.parametrize(
-    "mutant", ["dropped_wait", "sent_memory_changes", pytest.param("memory_not_lent", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", ["dropped_wait", "sent_memory_changes", "memory_not_lent"])
 def test_message_that_is_garbage_fails_the_run_or_has_other_bits(tmp_path, monkeypatch, mutant):
     monkeypatch.setenv("STRICT_NCCL_LATE_MS", "5")
     result = None

@@ -117,6 +117,7 @@ def test_equal_seeds_give_equal_bits_and_others_do_not(tmp_path):
     assert first["weights_sha256"] != other["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_asynchronous_methods_end_with_different_weights(tmp_path):
     train = {"microbatches": 3}  # with one, nf1b is 1f1b
     hashes = {

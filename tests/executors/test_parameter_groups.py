@@ -32,6 +32,7 @@ def assert_same(ours, theirs, what=""):
         assert ours[field] == theirs[field], f"{what} {field}"
 
 
+@pytest.mark.slow
 def test_parameter_groups_have_equal_bits_in_both_executors(tmp_path):
     jobs = [job(tmp_path / f"{name}-distributed", method, D, **more) for name, (method, D, more) in CASES.items()]
     found = dict(zip(CASES, distributed(jobs), strict=True))
@@ -42,6 +43,7 @@ def test_parameter_groups_have_equal_bits_in_both_executors(tmp_path):
         assert found[name]["weights_sha256"] != plain["weights_sha256"], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "settings"), [("pipeoptim", SGD), ("pipeoptim", ADAMW), ("pipemare", CLIPPED)])
 def test_resumed_run_with_parameter_groups_has_equal_bits(tmp_path, method, settings):
     changes = {**settings, "checkpoint": {"every_steps": 4}}

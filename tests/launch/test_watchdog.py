@@ -302,6 +302,7 @@ with watch:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("launcher", "code"), [("ordered", 0), ("silent", 128 + signal.SIGINT)])
 def test_signal_ends_worker_unless_launcher_stops_the_run(tmp_path, launcher, code):
     done = subprocess.run([sys.executable, "-c", ORDERED, str(tmp_path), launcher], timeout=60, check=False)

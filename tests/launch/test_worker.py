@@ -44,6 +44,7 @@ def broken_off(made, steps, interruption=None, kind="interval"):
 LONG = {"train": {"epochs": 3}, "checkpoint": {"every_epochs": 1}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim", "vertical_sync"])
 def test_stopped_simulation_resumes_as_after_any_drain(tmp_path, method):
     stopped = broken_off(job(tmp_path / "stopped", method, 3, **LONG), 8)
@@ -71,6 +72,7 @@ def evaluated_in_tensorboard(run):
     return [point.step for point in events.Scalars("eval/loss")], [p.step for p in events.Scalars("train/epoch_loss")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [6, 18])
 @pytest.mark.parametrize("where", ["same", "other"])
 def test_simulation_stopped_in_evaluation_repeats_only_that(tmp_path, step, where):

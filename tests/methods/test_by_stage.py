@@ -164,10 +164,8 @@ def both(tmp_path, case, D, optimizer, **changes):
     return bits(whole)
 
 
-@pytest.mark.parametrize(
-    ("case", "D"),
-    [("pipeoptim", 3), *(pytest.param(case, 4, marks=pytest.mark.slow) for case in ("pipedream", "stale"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "D"), [("pipeoptim", 3), ("pipedream", 4), ("stale", 4)])
 def test_runs_by_stage_have_equal_bits_in_both_executors(tmp_path, case, D):
     whole = both(tmp_path, case, D, BY_STAGE)
     for name in ("lr_by_delay", "momentum_by_stage"):

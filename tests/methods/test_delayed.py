@@ -18,6 +18,7 @@ def bits(summary):
     return summary["loss_sha256"], summary["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delay", "method"), [(0, "sequential"), ([2, 1, 0], "pipedream"), (1, "pipedream_2bw")])
 def test_delayed_equals_the_method_that_has_its_delay(tmp_path, delay, method):
     microbatches = {"train": {"microbatches": 4 if method == "pipedream_2bw" else 1}}

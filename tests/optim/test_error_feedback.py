@@ -91,6 +91,7 @@ def bits(summary):
     return summary["loss_sha256"], summary["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["pipedream_2bw", "pipeoptim", "gpipe"])
 def test_both_executors_and_a_resumed_run_have_equal_bits(tmp_path, method):
     chosen = {"optimizer": {"error_feedback": 1.0, "lr": 0.02}, "train": {"epochs": 2, "microbatches": 2}}

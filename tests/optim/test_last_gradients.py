@@ -52,6 +52,7 @@ SWITCHING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, 4, 6])
 def test_resume_around_predicting_phase_start_keeps_bits(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 2, **SWITCHING))

@@ -200,6 +200,7 @@ def bits(summary):
     return summary["loss_sha256"], summary["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SECTIONS)
 def test_both_executors_and_a_resumed_run_have_equal_bits(tmp_path, name):
     chosen = {"optimizer": {**SECTIONS[name], "groups": GROUPS, "clip_norm": 0.5}, "train": {"epochs": 2}}

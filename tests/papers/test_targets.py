@@ -186,6 +186,7 @@ def test_tables_and_figures_are_found_in_a_source(text, parts):
     assert parts_of(text) == parts
 
 
+@pytest.mark.slow
 def test_every_table_and_figure_has_presets_or_is_computed():
     page = (Path(__file__).parents[2] / "docs" / "reproduction" / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)

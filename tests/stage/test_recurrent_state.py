@@ -155,6 +155,7 @@ def test_recomputation_begins_with_state_of_the_forward(case, weight_drop):
     assert all(torch.equal(a, b) for a, b in zip(*(run.state().values() for run in runs), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segments", [None, [0, 2]])
 def test_fine_grained_stages_carry_state_as_stages_of_layers_do(segments):
     theirs = lstm_pipeline("pipemare", 2, [1, 2, 3, 4, 5, 6], recompute=segments).train(loader(data().train, 2))

@@ -57,6 +57,7 @@ def expected(first, last, status="completed"):
     return [*lines, ["on_end", status, last]]
 
 
+@pytest.mark.slow
 def test_callbacks_see_a_run_in_order_in_both_executors(tmp_path):
     here, there = with_calls(tmp_path / "simulated"), with_calls(tmp_path / "distributed")
     simulated(here)
@@ -70,6 +71,7 @@ def test_callbacks_see_a_run_in_order_in_both_executors(tmp_path):
         assert calls(path / "calls")[-1][0] == "on_end"
 
 
+@pytest.mark.slow
 def test_resumed_run_calls_for_its_own_steps_once(tmp_path):
     made = with_calls(tmp_path)
 
@@ -92,6 +94,7 @@ def on_simulator(made):
     return replace(made.settings, executor=replace(made.settings.executor, name="simulated"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
 def test_callbacks_cannot_change_what_a_run_computes(tmp_path, method):
     def hashes(name, run, **changes):
@@ -191,6 +194,7 @@ def test_exception_at_the_end_is_only_a_warning():
     assert line.startswith("callbacks[0]: on_end raised sys.exit(3) was called")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [None, ValueError("another")])
 def test_checkpoint_complete_after_a_failure_is_reported(tmp_path, monkeypatch, error):
     class Noting(Callback):
@@ -220,7 +224,8 @@ def test_checkpoint_complete_after_a_failure_is_reported(tmp_path, monkeypatch, 
     assert seen == [(2, True), *([] if error else ["failed"])]
 
 
-@pytest.mark.parametrize("executor", ["simulated", pytest.param("distributed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["simulated", "distributed"])
 def test_failing_callback_ends_the_run_only_if_it_is_to(tmp_path, executor):
     words = [*cli.TINY, "threads=1", "partition.stages=2", f"executor={executor}"]
     calls_file = tmp_path / "calls"

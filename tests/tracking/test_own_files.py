@@ -34,11 +34,13 @@ def names(left):
     return [path.relative_to(left) for path in (*left.rglob("*"), *partial)]
 
 
+@pytest.mark.slow
 def test_every_file_of_a_run_is_known_to_the_run_directory(left):
     known = {path.name for path in RunDirectory(left)._of_one_run}
     assert {path.name for path in left.iterdir()} == {*known, run_lock.NAME}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", ["auto", "null"])
 def test_no_file_or_folder_of_a_run_is_written_through_a_link(left, tmp_path, capsys, resume):
     precious, elsewhere = tmp_path / "precious", tmp_path / "elsewhere"

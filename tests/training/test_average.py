@@ -45,6 +45,7 @@ def assert_equal_runs(one, other):
         assert one[field] == other[field], field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", DISTINCT)
 def test_averages_change_evaluations_and_no_trained_bit(tmp_path, method):
     train = {"microbatches": 1 if fitting(method, 3, 1) else 3}
@@ -58,6 +59,7 @@ def test_averages_change_evaluations_and_no_trained_bit(tmp_path, method):
             assert with_average[field] == without[field]
 
 
+@pytest.mark.slow
 def test_averages_have_equal_bits_in_both_executors(tmp_path):
     method, stages, changes = replicated((2, 1), "pipeoptim", 2)
     cases = {
@@ -84,6 +86,7 @@ def test_averages_under_a_schedule_of_torch_equal_those_of_gpipe(tmp_path):
         torch.testing.assert_close(average, theirs[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "stages"), [("pipeoptim", 3), ("pipedream", 2), ("pipemare", 3)])
 def test_resumed_averages_have_the_bits_of_a_whole_run(tmp_path, method, stages):
     changes = {"checkpoint": {"every_steps": 4}}

@@ -82,6 +82,7 @@ def test_plain_sgd_keeps_last_gradient_for_its_prediction(tmp_path):
     assert again["weights_sha256"] == whole["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["NAdam", "RMSprop", "Adagrad", "nesterov"])
 def test_last_gradient_for_prediction_survives_resume(tmp_path, optimizer):
     chosen = {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}

@@ -21,6 +21,7 @@ def records(run):
     return [{name: value for name, value in record.items() if name != "wall_s"} for record in found]
 
 
+@pytest.mark.slow
 def test_both_executors_record_the_same_distances(tmp_path):
     cases = {
         "pipeoptim": ("pipeoptim", 2, {"train": {"microbatches": 2}}),
@@ -45,6 +46,7 @@ def test_both_executors_record_the_same_distances(tmp_path):
     assert first.keys() == {"kind", "step", "epoch"} | {f"stage{r}_{name}" for r in (0, 1) for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["pipedream", "pipemare"])
 def test_resumed_run_records_what_the_whole_one_does(tmp_path, case):
     changes = {"checkpoint": {"every_steps": 4}, "log": {"staleness_every_steps": 1, "staleness_gradient": True}}

@@ -47,6 +47,7 @@ def test_completed_run_shows_plan_and_summary(tmp_path, capsys):
     assert summary.read(directory)["steps"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "terminal", "shown"), [("RUN", True, True), ("MULTIRUN", True, False), ("RUN", False, False)]
 )
@@ -354,6 +355,7 @@ def test_killed_set_aside_is_completed_before_next_run(tmp_path):
 REPLAYED = ("status", "steps", "weights_sha256", "loss_sha256", "final")
 
 
+@pytest.mark.slow
 def test_run_with_same_drains_equals_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
     def interrupt(record):
         if record["kind"] == "interval" and record["step"] == 8:

@@ -22,6 +22,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "sweep"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "folders"),
     [
@@ -52,6 +53,7 @@ def test_sweep_without_runs_is_refused(capfd):
     assert capfd.readouterr().err.startswith("pipetrain: error: --multirun method=glob(zz*): no run; a glob or range")
 
 
+@pytest.mark.slow
 def test_sweep_by_launcher_in_other_processes_ends_alike(folder, monkeypatch, capfd):
     launch = BasicLauncher.launch
 

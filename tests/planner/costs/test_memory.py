@@ -100,6 +100,7 @@ FIRST_BY_ADAMW = "optimizer.groups=[{match: w0, algorithm: adamw}]"
 SHAPES = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -46,6 +46,7 @@ def artifacts(store, run):
     return {each.path for each in store.list_artifacts(run.info.run_id)}
 
 
+@pytest.mark.slow
 def test_run_has_parameters_metrics_tags_and_artifacts(store, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     cli.run(tmp_path / "run", *WORDS, "train.epochs=2", "method=pipeoptim")
@@ -91,6 +92,7 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
     assert [step for step, _ in steps(store, both["other"], "train/loss")] == list(range(1, 16))
 
 
+@pytest.mark.slow
 def test_resumed_run_sends_no_record_again(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mlflow, "_SECONDS", -1.0)  # each record by itself
     file = MetricsFile(RunDirectory(tmp_path), 0)
@@ -128,6 +130,7 @@ def test_runs_of_a_sweep_have_a_parent(store, tmp_path):
     assert "sweep/0_gpipe_lr=0.05" in found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store")
 def test_store_that_cannot_be_reached_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")

@@ -57,6 +57,7 @@ def run(tmp_path, name, *words, code=0, **environment):
     return done
 
 
+@pytest.mark.slow
 def test_offline_run_has_history_config_and_identity(tmp_path):
     run(tmp_path, "run", "method=pipeoptim", "train.epochs=2", WANDB_PROJECT="mine")
     (file,) = offline_runs(tmp_path)

@@ -195,6 +195,7 @@ def test_name_of_weights_goes_to_a_constructor_that_knows_it():
     assert not settings("gpipe", model={"weights": "ONES"}).model.constructor_takes_weights
 
 
+@pytest.mark.slow
 def test_exports_and_runs_are_what_another_run_starts_from(tmp_path):
     run(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=3")
     for name in ("w.safetensors", "w.pt"):
@@ -213,6 +214,7 @@ def test_exports_and_runs_are_what_another_run_starts_from(tmp_path):
     assert origins == [str(tmp_path / "w.safetensors"), str(tmp_path / "w.pt"), str(store.checkpoints(tmp_path / "first")[-1])]  # fmt: skip  # noqa: E501
 
 
+@pytest.mark.slow
 def test_resumed_run_does_not_need_the_file(tmp_path):
     run(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=1")
     assert pipetrain("export", "first", "-o", "w.pt", cwd=tmp_path).returncode == 0
