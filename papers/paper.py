@@ -195,6 +195,7 @@ class Paper:
         verdicts: on claims, without training.
         rules: name in `claims.csv` -> what trained models have to show for it.
         superlatives: names of the rules that put one before all others.
+        tried: name in `claims.csv` -> what was run in addition to the experiments because they do not show the claim.
         best: True if its tables have the best evaluation of a run in place of the last.
         printed: numbers of trained models.
         figures: of the page.
@@ -212,6 +213,7 @@ class Paper:
     verdicts: Verdicts = no_verdicts
     rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)
     superlatives: Collection[str] = ()
+    tried: Mapping[str, str] = field(default_factory=dict)
     best: bool = False
     printed: Printed = nothing_printed
     figures: Sequence[PaperFigure] = ()

@@ -129,7 +129,7 @@ def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence
     yield [
         line
         for number, (row, verdict) in enumerate(rows, start=1)
-        for line in _evidence(number, row, verdict, _what_is_left(paper, row, verdict, results))
+        for line in _evidence(number, row, verdict, _tried(paper, row), _what_is_left(paper, row, verdict, results))
     ]
 
 
@@ -148,9 +148,13 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
     return f"{counted(len(verdicts), 'claim', 'claims')}: {text}. [README.md](README.md#verdicts) defines the verdicts."
 
 
-def _evidence(number: int, row: Row, verdict: Verdict, left: Sequence[str]) -> list[str]:
+def _evidence(number: int, row: Row, verdict: Verdict, *more: Sequence[str]) -> list[str]:
     head = f"{number}. {row['claim']}: {verdict.verdict}."
-    return [head, *(f"    - {line}" for line in (*verdict.why, *left))]
+    return [head, *(f"    - {line}" for lines in (verdict.why, *more) for line in lines)]
+
+
+def _tried(paper: Paper, row: Row) -> list[str]:
+    return [f"also tried: {paper.tried[row['name']]}"] if row["name"] in paper.tried else []
 
 
 def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) -> list[str]:
