@@ -5,12 +5,13 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from papers.judgement import companions
 from papers.paper import Paper, Tables
-from papers.results import Measured, MeasuredGroup, Results
+from papers.results import Measured, MeasuredGroup, Results, untimed
 from papers.targets import SMALL, ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.report.sweep import sweep_figure
@@ -204,7 +205,10 @@ def draw_measured(path: Path, parts: Sequence[Measured]) -> None:
 def _groups(part: Measured) -> list[SweepGroup]:
     with (part.folder / "runs.csv").open(encoding="utf-8", newline="") as file:
         methods = {row["name"]: row["method"] for row in csv.DictReader(file)}
-    return groups_from_json(json.loads((part.folder / "sweep.json").read_text(encoding="utf-8")), methods)
+    groups = groups_from_json(json.loads((part.folder / "sweep.json").read_text(encoding="utf-8")), methods)
+    if part.made.get("timed", True):
+        return groups
+    return [replace(group, runs=[untimed(run) for run in group.runs]) for group in groups]
 
 
 _NO_NUMBERS = {

@@ -327,12 +327,20 @@ def with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> l
 
 def kept_run(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
     """The run by its name in the sweep, which says nothing of where it was made, and without what is not kept."""
-    left_out = () if timed else TIMINGS
+    named = replace(run, path=run.path.relative_to(runs))
+    return named if timed else untimed(named)
+
+
+def untimed(run: ComparedRun) -> ComparedRun:
+    """The run without times, neither as numbers nor as an axis of its curves."""
     return replace(
         run,
-        path=run.path.relative_to(runs),
-        numbers={name: value for name, value in run.numbers.items() if name not in left_out},
-        curves={name: curve for name, curve in run.curves.items() if name not in left_out},
+        numbers={name: value for name, value in run.numbers.items() if name not in TIMINGS},
+        curves={
+            name: [point._replace(seconds=None) for point in curve]
+            for name, curve in run.curves.items()
+            if name not in TIMINGS
+        },
     )
 
 

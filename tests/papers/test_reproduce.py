@@ -108,6 +108,9 @@ def test_results_name_runs_by_sweep_and_omit_shared_timings(tmp_path):
     (group,) = json.loads((tmp_path / "out" / "sweep.json").read_text())["groups"]
     assert {"top1", "steps"} <= group["mean"].keys()
     assert not {"wall_s", "samples_per_second", "idle_share"} & group["mean"].keys()
+    curves = [curve for run in group["runs"] for curve in run["curves"].values()]
+    assert curves
+    assert all(seconds is None for curve in curves for *_, seconds in curve)
     assert json.loads((tmp_path / "out" / "made.json").read_text())["timed"] is False
 
 
