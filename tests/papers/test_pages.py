@@ -64,7 +64,7 @@ def test_page_head_says_what_was_run_below_paper_size():
     found = extent("zhang", read_results(ROOT / "results", "zhang"))
     assert found == (
         "**No experiment was run at the paper's size.** 7 of 37 presets of this paper were run, none at full scale. "
-        "All training is at small scale, 3,200 to 6,000 samples, 4 to 20 epochs: `lenet5` on `fashion_mnist_mini`, "
+        "All training is at small scale, 3,200 to 6,000 samples, 4 to 167 epochs: `lenet5` on `fashion_mnist_mini`, "
         "`resnet20 width=8` on `fashion_mnist_mini`."
     )
 
