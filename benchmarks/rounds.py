@@ -131,7 +131,7 @@ class KeptClock(Clock):
 
 
 class Bench:
-    """One of the two processes that train a row.
+    """One of the two processes that run the rows.
 
     It rebuilds the row in each round. Keeping rows would keep their process groups, and every group of Gloo
     wakes a core a hundred times per second.

@@ -79,7 +79,7 @@ class Rows:
                 raise SystemExit(f"{name}: no measurement: its loss is {loss:.3f}, that of {reference} {expected:.3f}")
 
     def ratio(self, name: str, *others: str) -> float:
-        """Median over the rounds of a row's speed divided by that of the fastest of the others in the same round."""
+        """Speed relative to the fastest of the others in the same round; median over all rounds."""
         best: list[float] = [max(speeds) for speeds in zip(*(self.speeds[other] for other in others), strict=True)]
         return statistics.median(own / other for own, other in zip(self.speeds[name], best, strict=True))
 

@@ -69,7 +69,7 @@ def rows_of(workload: Workload, device: str) -> list[Row]:
 
 
 class Processes:
-    """One process per stage, which waits for rows to measure."""
+    """One worker process per stage, which measures rows on request."""
 
     def __init__(self, model: str, device: str, steps: int, *, keep_memory: bool) -> None:
         self._batch, self._steps = WORKLOADS[model].batch, steps

@@ -12,7 +12,7 @@ _REPRODUCE = """\
 Runs the presets of an experiment, a table, a figure or a whole paper as sweeps, one after another, cheapest first, and
 stores the measurements, their figure, the command, versions, seeds, time and kind of machine. Failed sweeps are listed
 at the end. A second call continues where the first was interrupted. The map and the slowdowns are run in rounds, the
-most informative first. Rounds that call `pipetrain compare` are not run again if all of their results are stored."""
+most informative first. A round of these is not run again if all of its results are stored."""
 _SETTING = (
     ("--curvature", float, "λ, the curvature of the quadratic; default 1"),
     (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from papers.results import ENDED, Row, ended_runs, kept_run, made_with, row_of, steps_to_loss, with_steps
+from papers.results import ENDED, Row, ended_runs, kept_run, made_of, made_with, row_of, steps_to_loss, with_steps
 from papers.targets import ReproductionTarget, SweepRound, command_of
 from pipetrain.report.sweep.compared_run import ComparedRun, read
 from pipetrain.report.sweep.groups import SweepGroup
@@ -58,7 +58,7 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
 
 def is_kept(this: SweepRound, results: Path) -> bool:
     """True if all of the comparison is kept already, as the same command made it."""
-    made = _made(this, results)
+    made = made_of(results / this.name)
     return made.get("command") == command_of(this.words(Path("DIR"))) and not made["missing"]
 
 
@@ -82,9 +82,4 @@ def _given(this: SweepRound, run: ComparedRun) -> Mapping[str, Any]:
 def _targets(this: SweepRound, results: Path) -> Mapping[str, float]:
     """Column -> the baseline's loss, of the first round whose comparison has the baseline."""
     rounds = (each for each in this.target.rounds if each.compares)
-    return next((found for each in rounds if (found := _made(each, results).get(_TARGETS))), {})
-
-
-def _made(this: SweepRound, results: Path) -> Mapping[str, Any]:
-    path = results / this.name / _MADE
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    return next((found for each in rounds if (found := made_of(results / each.name).get(_TARGETS))), {})

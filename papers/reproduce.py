@@ -68,14 +68,14 @@ def reproduce(options: argparse.Namespace) -> ExitCode:
 def _kept_before(this: SweepRound, options: argparse.Namespace) -> str | None:
     """A line that says so if nothing is left to run of a target with comparisons, whose rounds take hours.
 
-    A target of sweeps alone is measured anew, unless its runs are in the folder for runs.
+    A target with sweeps only is run again, unless its runs are in the folder for runs.
     """
     target, results = this.target, this.target.results(options.output)
     if not any(each.compares for each in target.rounds):
         return None
     if not (is_kept(this, results) if this.compares else has_every_run(target, results)):
         return None
-    return f"{target.experiment}: {results} already has all of round {this.number}; another -o measures it anew"
+    return f"{target.experiment}: {results} already has all of round {this.number}; use another -o to measure it again"
 
 
 def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:

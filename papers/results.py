@@ -266,14 +266,18 @@ def has_every_run(target: ReproductionTarget, folder: Path) -> bool:
         target: what is to be run.
         folder: of what is kept of it.
     """
-    if not (folder / "made.json").is_file():
+    if made_of(folder).get("command") != command_of(target.words(Path("DIR"))):
         return False
-    made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
     params = Composition.of([f"experiment={target.experiment}"]).hydra.sweeper.params
     sweeps = [each.words(Path("DIR"))[2:] for each in target.rounds if not each.compares]
     planned = sum(number_of_runs(words, params) or 0 for words in sweeps)
-    same = made["command"] == command_of(target.words(Path("DIR")))
-    return same and len(ended_runs([folder / "runs.csv"])) == planned
+    return len(ended_runs([folder / "runs.csv"])) == planned
+
+
+def made_of(folder: Path) -> Mapping[str, Any]:
+    """Content of `made.json`; empty if there is none."""
+    path = folder / "made.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def without_repeats(group: SweepGroup) -> list[ComparedRun]:

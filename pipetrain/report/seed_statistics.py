@@ -122,11 +122,8 @@ def difference(ours: Values, theirs: Values) -> Interval:
     )
     samples = [[first[seed] - other[seed] for seed in first]] if paired else [[*first.values()], [*other.values()]]
     found = _by_t(*samples)
-    ends = [(found.low, found.high)]
-    if max(map(len, samples)) > _FEW:
-        ends.append(_bootstrapped(samples))
-    low = low if lost[1] else min(end for end, _ in ends)
-    high = high if lost[0] else max(end for _, end in ends)
+    ends = _bootstrapped(samples) if max(map(len, samples)) > _FEW else (found.low, found.high)
+    low, high = low if lost[1] else min(found.low, ends[0]), high if lost[0] else max(found.high, ends[1])
     return replace(found, middle=middle, low=low, high=high, infinite=lost)
 
 

@@ -151,7 +151,8 @@ def test_sweeps_that_are_kept_beside_comparisons_are_not_repeated(tmp_path, monk
     keep_results(target, runs, results)
     assert repeated() == ["compare"]
     assert [line for line in capsys.readouterr().out.splitlines() if "already" in line] == [
-        f"slowdown/soap: {results} already has all of round {number}; another -o measures it anew" for number in (1, 2)
+        f"slowdown/soap: {results} already has all of round {number}; use another -o to measure it again"
+        for number in (1, 2)
     ]
     shutil.rmtree(runs / "2-3")
     keep_results(target, runs, results)
@@ -191,7 +192,8 @@ def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, ca
     capfd.readouterr()
     assert cli.carry_out(words, PROGRAM) == 0
     assert capfd.readouterr().out.splitlines() == [
-        f"slowdown/soap: {results} already has all of round {number}; another -o measures it anew" for number in (1, 2)
+        f"slowdown/soap: {results} already has all of round {number}; use another -o to measure it again"
+        for number in (1, 2)
     ]
     assert [row for _, found in compared_runs(target, results) for row in found] == rows
 

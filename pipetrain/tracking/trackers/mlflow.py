@@ -91,7 +91,7 @@ class MLflow(Callback):
             return found
 
     def _last_step(self, kind: str, metric: str) -> int:
-        """The last step that earlier parts of the run sent of a kind of records, by a metric that they have."""
+        """Last step of a kind of records that earlier parts of the run sent, by one of its metrics; -1 if none."""
         if kind not in self._last:
             history = self._client.get_metric_history(self._id, metric)
             self._last[kind] = max((each.step for each in history), default=-1)

@@ -1,4 +1,4 @@
-"""What PipeMare's experiments have to show before they decide a claim."""
+"""Controls that PipeMare's experiments must pass before they decide a claim."""
 
 from pathlib import Path
 
