@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from pipetrain.errors import RunError
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import WeightTransform
 from pipetrain.weights.average import WeightAverage
@@ -86,13 +87,14 @@ class Weights:
 
         Raises:
             RuntimeError: the version is not held.
+            RunError: `transform` returns what cannot replace these weights.
         """
         if transform is None:
             return dict(self.version(number).tensors)
         if (number, transform) in self.stashed:
             return dict(self.stashed[number, transform])
         version = self.version(number)
-        changed = transform.apply(version, self)
+        changed = self._changed(version, transform)
         if transform.stashed:  # updates in place change the weights that it leaves out
             kept = [name for name in self.optimizer.parameters if name not in changed]
             changed = {**changed, **self.pool.copy({name: version.tensors[name] for name in kept})}
@@ -109,9 +111,22 @@ class Weights:
         version, pool = self.version(number), self.pool
         self.pool = WeightBufferPool()
         try:
-            return {**version.tensors, **transform.apply(version, self)}
+            return {**version.tensors, **self._changed(version, transform)}
         finally:
             self.pool = pool
+
+    def _changed(self, version: WeightVersion, transform: WeightTransform) -> dict[str, Tensor]:
+        changed = transform.apply(version, self)
+        for name, tensor in changed.items():
+            weight = version.tensors.get(name)
+            if weight is None:
+                raise RunError(f"transform {transform!r} returned {name!r}, which is no weight of this stage")
+            if tensor.shape != weight.shape:
+                raise RunError(
+                    f"transform {transform!r} returned {name!r} with shape {list(tensor.shape)}; "
+                    f"this weight has shape {list(weight.shape)}"
+                )
+        return changed
 
     def update(self, gradients: Mapping[str, Tensor], *, keep: bool) -> None:
         """Makes the next version, in place unless the present one is to be kept for a later reader."""

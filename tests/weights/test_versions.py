@@ -14,6 +14,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from typing_extensions import override
 
+from pipetrain.errors import RunError
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import StageContext, WeightRead, WeightTransform
@@ -280,6 +281,33 @@ def test_stashed_transform_keeps_the_weights_that_it_leaves_out(versions):
     for found in (forward, weights.read(0, DoubledBias())):
         assert torch.equal(found["w"], expected[0])
         assert torch.equal(found["b"], expected[1])
+
+
+@dataclass(frozen=True)
+class Returning(WeightTransform):
+    name: str
+    numbers: int
+
+    def __str__(self):
+        return "?"
+
+    @override
+    def apply(self, version, weights):
+        return {self.name: torch.ones(self.numbers)}
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (Returning("bias", 1), "'bias', which is no weight of this stage"),
+        (Returning("w", 1), r"'w' with shape \[1\]; this weight has shape \[3\]"),
+    ],
+)
+def test_transform_that_cannot_replace_weights_is_named(versions, transform, message):
+    weights, _ = versions
+    for read in (weights.read, weights.peek):
+        with pytest.raises(RunError, match=rf"transform Returning\(.* returned {message}"):
+            read(0, transform)
 
 
 def test_old_version_is_freed_when_its_last_backward_ends():
