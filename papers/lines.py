@@ -69,7 +69,7 @@ class Line:
         return self.measured[LOSS]
 
     def slowdown(self, column: str, depth: int, over: Values | None = None) -> Interval | None:
-        """Steps at a depth over others; None if not measured.
+        """Steps at a depth over others; None if not measured, or if one of the others is infinite.
 
         Args:
             column: of `STEPS_TO_LOSS`.
@@ -77,7 +77,9 @@ class Line:
             over: the other steps by seed; None: those of this line at depth 1.
         """
         ours, theirs = self.measured[column].get(depth), over or self.measured[column].get(1)
-        return slowdown(ours, theirs) if ours and theirs and ours.keys() == theirs.keys() else None
+        if not ours or not theirs or ours.keys() != theirs.keys() or not all(map(math.isfinite, theirs.values())):
+            return None
+        return slowdown(ours, theirs)
 
     def to_loss(self, depth: int, other: Values) -> Interval | None:
         """The ratio of the final losses to others, in pairs of equal seeds; None if they do not have the same seeds."""
@@ -130,7 +132,6 @@ def draw(path: Path, lines: Sequence[Line], over: Line | None = None) -> None:
 def _draw_slowdowns(panel: "Axes", lines: Sequence[Line], column: str, top: float, over: Values | None) -> None:
     for line, look in zip(lines, line_styles([line.method for line in lines]), strict=True):
         found = {depth: interval for depth in line.depths if (interval := line.slowdown(column, depth, over))}
-        found = {depth: interval for depth, interval in found.items() if not math.isnan(interval.middle)}
         middles = [min(interval.middle, top) for interval in found.values()]
         lost = [depth for depth, interval in found.items() if math.isinf(interval.middle)]
         panel.plot([*found], middles, color=look.color, linestyle=look.dashes, marker="o", markersize=3)

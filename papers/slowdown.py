@@ -136,7 +136,8 @@ _ABOUT = (
     "stage after 70 % or 10 % of its steps; losses are means over 5 % of all steps. As all runs are equally long, "
     "slowdowns above 1.43 and 10 cannot be measured: such a run does not reach the target, and counts as infinite. The "
     "earlier target is still above the entropy of pairs of characters, so it compares the first part of training; the "
-    "final losses compare all of it. Targets differ between optimizers, so compare slowdowns, not steps.",
+    "final losses compare all of it. Targets differ between optimizers, so compare slowdowns, not steps. A target is "
+    "the mean over the seeds of one stage; where one of them does not reach it, there is no slowdown but a dash.",
     "All rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error feedback has c = 1, "
     "NAdam a first β of 0.99, and rates by delay reach their full values after 140 updates at the small scale.",
     "`make slowdown` runs all of it, the first figure first, and continues where it was interrupted. `python -m "
@@ -150,7 +151,8 @@ _AT_ONE_RATE = (
 _AT_OWN_RATES = (
     "Here [`pipetrain compare`](../compare.md) tunes the learning rate of each row at each depth, one stage included, "
     "by successive halving with seed 1000: from a third to three times the rate above, and further while that helps. "
-    "The reported seeds are 0 to 2."
+    "The reported seeds are 0 to 2. As one seed tunes, a rate may not be the best one: where the rates of a row jump "
+    "from one depth to the next, its slowdowns may do so for that reason alone."
 )
 
 
@@ -194,18 +196,26 @@ def _next_to_papers(lines: Sequence[Line]) -> Iterator[tuple[str, ...]]:
             cells = []
             for column in (_EARLY, LOSS):
                 both = [_over_one_stage(each, column, stages) for each in (line, control)]
-                cells += [*(ratio_cell(ratio(each, dict.fromkeys(each, 1.0))) for each in both), _compared(*both)]
+                cells += [*map(_over_one_stage_cell, both), _compared(*both)]
             yield text, f"{stages}", *cells
 
 
 def _over_one_stage(line: Line, column: str, stages: int) -> Values:
-    """Steps or losses by seed, over those of one stage; the two sides may have different seeds in part."""
+    """Steps or losses by seed, over those of one stage, which may have other seeds in part; empty if one has none."""
     own, one = line.measured[column][stages], line.measured[column][1]
+    if not all(map(math.isfinite, one.values())):
+        return {}
     return {seed: own[seed] / one[seed] for seed in own.keys() & one.keys()}
+
+
+def _over_one_stage_cell(values: Values) -> str:
+    return ratio_cell(ratio(values, dict.fromkeys(values, 1.0)) if values else None)
 
 
 def _compared(ours: Values, theirs: Values) -> str:
     """Whether what is over one stage is less than the control's, by the interval of the ratio of both."""
+    if not ours or not theirs:
+        return "undecided"
     if ours == theirs and all(map(math.isfinite, ours.values())):
         return "same"
     if all(map(math.isinf, theirs.values())) and all(map(math.isfinite, ours.values())):

@@ -50,6 +50,24 @@ def test_depth_without_the_seeds_of_one_stage_has_no_slowdown(results):
     assert muon.slowdown("loss_steps", 2) is None
 
 
+def test_target_that_one_stage_misses_gives_no_slowdown(results, monkeypatch):
+    rows = [("pipedream", 1, seed, "completed", 700 if seed < 3 else "", 300 if seed < 3 else "") for seed in (1, 2, 3)]
+    rows += [("pipedream", stages, seed, "completed", 900, 600) for seed in (1, 2, 3) for stages in (2, 8)]
+    stored(results, "nadam", rows)
+    scale, lines = lines_of(results)
+    nadam = next(line for line in lines if line.name == "NAdam")
+    assert nadam.slowdown("loss_steps", 2) is None
+    text = page(scale, lines, tuned=[])
+    assert "| NAdam | - | - |" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("| NAdam with a momentum"))
+    assert [cell.strip() for cell in row.split("|")[3:6]] == ["-", "infinite", "undecided"]
+    assert not any("NAdam" in line for line in text.splitlines() if "to the earlier loss: AdamW" in line)
+    drawn = []
+    monkeypatch.setattr("matplotlib.axes.Axes.plot", lambda _self, _depths, values, **_look: drawn.extend(values))
+    draw(results / "figure.png", lines)
+    assert min(drawn) > 0.9
+
+
 def test_page_says_what_is_slowed_down_less_than_stashing(results):
     text = page(*lines_of(results), tuned=[])
     assert "D = 2, to the earlier loss: AdamW 2.01 (2.00 to 2.01); slowed down less: SOAP 1.01" in text
