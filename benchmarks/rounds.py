@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -40,7 +40,7 @@ from pipetrain.stage.base import Training
 from pipetrain.stage.measurements import Clock
 from pipetrain.stage.stage import Stage
 
-STAGES, WARM_UP = 2, 3
+STAGES, WARM_UP, COOL_DOWN = 2, 3, 3
 MICROBATCHES = (2, 4, 8)
 _CPU = torch.device("cpu")
 
@@ -104,7 +104,7 @@ class Round(NamedTuple):
     """Measurements of one process in a round of a row. Those that it cannot make are left out.
 
     Attributes:
-        seconds: mean time of a step after the warm-up.
+        seconds: mean time of a counted step.
         loss: mean loss of these steps.
         idle: share of time in which the stage did not compute.
         computing: seconds of each operation of the stage's list.
@@ -118,7 +118,7 @@ class Round(NamedTuple):
     @classmethod
     def of(cls, times: Sequence[float], losses: Sequence[float]) -> Self:
         """The measurements that follow from the times at which steps ended, and from their losses."""
-        return cls(seconds_of_step(times), statistics.fmean(losses[WARM_UP:]) if losses else None)
+        return cls(seconds_of_step(times), statistics.fmean(losses[WARM_UP:-COOL_DOWN]) if losses else None)
 
 
 class KeptClock(Clock):
@@ -246,7 +246,7 @@ class Bench:
         return train
 
     def ours(self, bounds: Bounds, rules: PipelineRules) -> Callable[[], Round]:
-        times, losses, on_step = stamps()
+        _, losses, on_step = stamps()
         stage = self.stage(self.rank, bounds)
         stage.clock = clock = KeptClock(self.device)
         executor = connect_stages(
@@ -257,7 +257,7 @@ class Bench:
         def train() -> Round:
             executor.train(self.loader(rules.num_microbatches), DrainInterval.whole(self.steps))
             spans = clock.taken
-            return Round.of(times, losses)._replace(
+            return Round.of(ends_of_updates(operations, spans), losses)._replace(
                 idle=idle_share(operations, spans), computing=[span.seconds for span in spans]
             )
 
@@ -308,8 +308,12 @@ class Plain(nn.Module):
 
 
 def seconds_of_step(ends: Sequence[float]) -> float | None:
-    """Mean time of a step after the warm-up, from the times at which all steps ended; None if there are none."""
-    return (ends[-1] - ends[WARM_UP - 1]) / (len(ends) - WARM_UP) if ends else None
+    """Mean time of a counted step, from the times at which all steps ended; None if there are none.
+
+    At first stages have no backwards yet, and at last no forwards any more: under `pipemare`, the first stage has made
+    three of them when its last backwards begin.
+    """
+    return (ends[-COOL_DOWN - 1] - ends[WARM_UP - 1]) / (len(ends) - WARM_UP - COOL_DOWN) if ends else None
 
 
 def overhead(kind: str, steps: int, rounds: Sequence[Round]) -> float | None:
@@ -322,17 +326,26 @@ def overhead(kind: str, steps: int, rounds: Sequence[Round]) -> float | None:
         return None
     lists = rules_of(kind).lists(steps)
     seconds = [dict(zip(ops, each.computing, strict=True)) for ops, each in zip(lists, rounds, strict=True)]
-    last = play(lists, lambda worker, operation: seconds[worker][operation])[-1]
-    ideal = seconds_of_step([each.end for each in last if each.operation.kind is Kind.UPDATE])
-    measured = rounds[-1].seconds
-    return None if ideal is None or measured is None else 1 - ideal / measured
+    played = play(lists, lambda worker, operation: seconds[worker][operation])
+    ideal = slowest(
+        seconds_of_step([each.end for each in stage if each.operation.kind is Kind.UPDATE]) for stage in played
+    )
+    return 1 - ideal / slowest(each.seconds for each in rounds)
+
+
+def slowest(seconds: Iterable[float | None]) -> float:
+    """Time of a step of the pipeline, from those of its stages that are known; the slowest one sets the pace."""
+    return max(each for each in seconds if each is not None)
+
+
+def ends_of_updates(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> list[float]:
+    """Times at which the updates of a stage ended."""
+    pairs = zip(operations, spans, strict=True)
+    return [span.start + span.seconds for operation, span in pairs if operation.kind is Kind.UPDATE]
 
 
 def idle_share(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> float:
-    """Share of time in which the stage did not compute, from the last update of the warm-up to the last but one.
-
-    This leaves out how the pipeline fills and drains, which would weigh too much in a round of few steps.
-    """
-    updates = [span for operation, span in zip(operations, spans, strict=True) if operation.kind is Kind.UPDATE]
-    begin, end = (updates[step].start + updates[step].seconds for step in (WARM_UP - 1, -2))
+    """Share of time in which the stage did not compute, in the counted steps."""
+    ends = ends_of_updates(operations, spans)
+    begin, end = ends[WARM_UP - 1], ends[-COOL_DOWN - 1]
     return 1 - sum(span.seconds for span in spans if begin <= span.start < end) / (end - begin)

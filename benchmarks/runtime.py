@@ -3,9 +3,9 @@
 Run `make bench`, or `python benchmarks/runtime.py --model alexnet`. The data are synthetic images. There are two stages
 of one thread each, cut by `partition=even`, and also by `partition=auto` where that gives another cut. A round measures
 a few steps of every row. Every second round takes the rows in reverse order, so that other load on the machine slows
-all rows alike. In a round, the time of a step is the mean after the warm-up, because long and short steps alternate in
-a pipeline. The result of a row is the median over the rounds. A ratio is between two rows of one round, and its result
-is the median over the rounds as well.
+all rows alike. In a round, the time of a step is the mean over all but the first and last ones, because long and short
+steps alternate in a pipeline. The result of a row is the median over the rounds. A ratio is between two rows of one
+round, and its result is the median over the rounds as well.
 
     sequential       the whole model in one process; the other process is idle
     limit            the two stages as two processes that do not communicate, with stored inputs and gradients
@@ -31,7 +31,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from cuts import auto_bounds, even_bounds, measured_profile
-from rounds import MICROBATCHES, STAGES, TORCH, WARM_UP, Bench, Round, Row, overhead, rules_of
+from rounds import COOL_DOWN, MICROBATCHES, STAGES, TORCH, WARM_UP, Bench, Round, Row, overhead, rules_of, slowest
 from rows import Measured, Rows, machine, show, summary, write
 from workloads import WORKLOADS, Workload
 
@@ -94,11 +94,10 @@ class Processes:
         for pipe in self._pipes:
             pipe.send(row)
         rounds: list[Round] = [pipe.recv() for pipe in self._pipes]
-        # every process times its own steps, and the slowest one sets the pace of the pipeline
-        slowest = max(each.seconds for each in rounds if each.seconds is not None)
+        seconds = slowest(each.seconds for each in rounds)
         (loss,) = (each.loss for each in rounds if each.loss is not None)
         idle = [each.idle for each in rounds if each.idle is not None]
-        return Measured(self._batch / slowest, loss, idle, overhead(row.kind, self._steps, rounds))
+        return Measured(self._batch / seconds, loss, idle, overhead(row.kind, self._steps, rounds))
 
 
 def process(  # noqa: PLR0913  (sent to a new process by name)
@@ -144,7 +143,7 @@ def report(measured: list[Row], rows: Rows, options: argparse.Namespace) -> dict
         f"{WORKLOADS[options.model].in_words}, {STAGES} stages, one thread each, SGD with momentum, fused",
         rows,
         (*((f"{row.kind}_auto", row.kind) for row in asynchronous if row.name == row.kind), *_PAIRS),
-        steps=options.steps - WARM_UP,
+        steps=options.steps - WARM_UP - COOL_DOWN,
         torch_keeps_freed_memory=options.alike,
         machine=machine(options.device),
         cuts={row.name: row.cut for row in measured if row.kind != "sequential"},
@@ -165,7 +164,10 @@ def main() -> None:
     parser.add_argument("--model", choices=WORKLOADS, default="resnet56")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
-        "--steps", type=int, default=8, help=f"of each row in a round; the first {WARM_UP} are not counted"
+        "--steps",
+        type=int,
+        default=11,
+        help=f"of each row in a round; the first {WARM_UP} and last {COOL_DOWN} are not counted",
     )
     parser.add_argument("--repeats", type=int, help="rounds, after one that is not counted; default 10, for vgg16_bn 5")
     parser.add_argument("--alike", action="store_true", help="torch's processes keep freed memory, as pipetrain's do")
