@@ -205,23 +205,29 @@ def measured_sentences():
     resnet, alexnet, vgg = (ratios[name] for name in ("runtime", "runtime_alexnet", "runtime_vgg16_bn"))
     gpipe = [resnet[f"gpipe_n{n} / torch_gpipe_n{n}"] for n in (2, 4, 8)]
     yield "speed.md", f"`pipedream` processed {resnet['pipedream / best of torch']:.2f} times as many samples"
+    yield "speed.md", f"{resnet['pipedream_auto / best of torch']:.2f} times as many with `partition=auto`"
+    shares = [resnet[f"{row} / limit"] for row in ("pipedream", "pipedream_auto")]
+    yield "speed.md", f"It reached {shares[0]:.2f} of its limit"
+    yield "speed.md", f"and {shares[1]:.2f} with `partition=auto`. Messages and Python took"
+    yield "speed.md", f"Python took {bench['runtime']['overhead']['pipedream']:.1%} of the time".replace("%", " %")
     yield "speed.md", f"`pipeoptim` ran at {resnet['pipeoptim / pipedream']:.2f} times the speed of `pipedream`"
+    yield "speed.md", f"and `pipemare` at {resnet['pipemare / pipedream']:.2f} times"
     yield "speed.md", f"`gpipe` ran at {min(gpipe):.2f} to {max(gpipe):.2f} times the speed of torch's"
     ours = ("pipedream", "pipeoptim", "pipemare")
-    (times,) = {f"{alexnet[f'{method} / best of torch']:.1f}" for method in ours}
-    yield "speed.md", f"`pipedream`, `pipeoptim` and `pipemare` processed {times} times as many samples"
-    (times,) = {f"{alexnet[pair]:.1f}" for pair in ("gpipe_n2 / torch_gpipe_n2", "1f1b_flush_n2 / torch_1f1b_n2")}
-    yield "speed.md", f"`gpipe` and `1f1b_flush` {times} times as many as torch's own"
+    (times,) = {f"{alexnet[f'{method} / best of torch']:.1f}" for method in ours[:2]}
+    yield "speed.md", f"`pipedream` and `pipeoptim` processed {times} times as many samples"
+    yield "speed.md", f"and `pipemare` {alexnet['pipemare / best of torch']:.1f} times as many"
+    flushed = (alexnet[pair] for pair in ("gpipe_n2 / torch_gpipe_n2", "1f1b_flush_n2 / torch_1f1b_n2"))
+    yield "speed.md", "`gpipe` {:.1f} times and `1f1b_flush` {:.1f} times as many as torch's own".format(*flushed)
     lost = 1 - alexnet["pipedream / naive_async"]
     yield "speed.md", f"Copying versions cost `pipedream` {lost:.0%} of".replace("%", " %")
-    for name, methods, words in (
-        ("runtime_alexnet", ("naive_async", "pipedream", "pipeoptim"), "The stages of all three were idle for"),
-        ("runtime_vgg16_bn", ours, "Their stages were idle for"),
-    ):
-        most = max(share for method in methods for share in bench[name]["idle"][method])
-        yield "speed.md", f"{words} {most:.0%} of the time at most".replace("%", " %")
-    times = [vgg[f"{method} / best of torch"] for method in ours]
-    yield "speed.md", f"`pipemare` ran at {min(times):.1f} to {max(times):.1f} times the speed of the faster"
+    first = [bench["runtime_alexnet"]["idle"][method][0] for method in ("naive_async", "pipedream", "pipeoptim")]
+    yield "speed.md", f"first stage was idle for {100 * min(first):.0f} to {max(first):.0%} of".replace("%", " %")
+    yield "speed.md", f"`pipedream` ran at {alexnet['pipedream_auto / pipedream']:.2f} times the speed with"
+    most = max(share for method in ours[:2] for share in bench["runtime_vgg16_bn"]["idle"][method])
+    yield "speed.md", f"Their stages were idle for {most:.0%} of the time at most".replace("%", " %")
+    (times,) = {f"{vgg[f'{method} / best of torch']:.1f}" for method in ours[:2]}
+    yield "speed.md", f"`pipeoptim` ran at {times} times the speed of the faster"
 
     small = {name: row["ratio"] for name, row in bench["simulated"]["rows"].items()}
     for method in ("gpipe", "naive_async", "pipedream", "pipeoptim"):
