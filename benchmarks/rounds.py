@@ -310,8 +310,8 @@ class Plain(nn.Module):
 def seconds_of_step(ends: Sequence[float]) -> float | None:
     """Mean time of a counted step, from the times at which all steps ended; None if there are none.
 
-    At first stages have no backwards yet, and at last no forwards any more: under `pipemare`, the first stage has made
-    three of them when its last backwards begin.
+    The first and last steps are left out because the pipeline fills and drains in them: under `pipemare`, the first
+    stage runs no forwards between its last four backwards.
     """
     return (ends[-COOL_DOWN - 1] - ends[WARM_UP - 1]) / (len(ends) - WARM_UP - COOL_DOWN) if ends else None
 

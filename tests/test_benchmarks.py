@@ -1,4 +1,4 @@
-"""What the benchmarks count of a round."""
+"""Steps of a round that the benchmarks count, and rows that they accept."""
 
 import pytest
 from rounds import COOL_DOWN, WARM_UP, Round, overhead, rules_of
