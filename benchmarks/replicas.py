@@ -1,9 +1,9 @@
 """Speed with replicas of stages, compared with the same work without replicas and with DistributedDataParallel.
 
 Run `make bench`, or `python benchmarks/replicas.py --model alexnet`. Workloads, cuts and rounds are those of
-`runtime.py`: every second round takes the rows in reverse order. The time of a step is the median over a round's steps
-after the warm-up. The result of a row is the median over the rounds. A ratio is between two rows of one round, and its
-result is the median over the rounds as well.
+`runtime.py`: every second round takes the rows in reverse order. The time of a minibatch is the mean over those of a
+round in which the pipeline neither fills nor drains. The result of a row is the median over the rounds. A ratio is
+between two rows of one round, and its result is the median over the rounds as well.
 
     ddp             torch's DistributedDataParallel in two processes, each with the whole model
     data_parallel   pipetrain on the same minibatches, with one stage in two replicas
@@ -16,7 +16,6 @@ gain.
 
 import argparse
 import contextlib
-import itertools
 import os
 import socket
 import statistics
@@ -49,8 +48,8 @@ from pipetrain.schedules.sequential import DataParallel
 from pipetrain.stage.stage import Stage
 from pipetrain.training.builders.machine import keep_freed_memory
 
-WARM_UP = 4
-"""Number of minibatches at the start of a round that are not counted."""
+WARM_UP, COOL_DOWN = 4, 4
+"""Number of minibatches at the start and at the end of a round that are not counted."""
 DDP_PROCESSES = 2
 OURS = {
     "data_parallel": PipelineRules(RoundRobin(DataParallel(), Replicas((2,))), Synchronous(), 1, 1),
@@ -60,8 +59,8 @@ OURS = {
 ROWS = ("ddp", *OURS)
 RATIOS = (("data_parallel", "ddp"), ("pipedream_rr", "pipedream"))
 
-Row = Callable[[], tuple[list[float], list[float]]]
-"""Trains for a round, and returns the seconds and the losses of minibatches, each empty if unknown."""
+Row = Callable[[], tuple[float | None, list[float]]]
+"""Trains for a round, and returns the mean seconds of a minibatch, None if unknown, and the losses of minibatches."""
 
 
 def whole(workload: Workload) -> Stage:
@@ -70,10 +69,13 @@ def whole(workload: Workload) -> Stage:
     return build_stages(chain, [(0, len(chain))], training(workload))[0]
 
 
-def minibatch_seconds(times: list[float], together: int) -> list[float]:
-    """Seconds of each minibatch after the warm-up, from the times at which minibatches ended, `together` at once."""
+def minibatch_seconds(times: list[float], together: int) -> float | None:
+    """Mean seconds of a counted minibatch, from the times at which minibatches ended, `together` at once."""
+    if not times:
+        return None
     ends = times[together - 1 :: together]
-    return [(b - a) / together for a, b in itertools.pairwise(ends[WARM_UP // together - 1 :])]
+    first, last = WARM_UP // together - 1, len(ends) - 1 - COOL_DOWN // together
+    return (ends[last] - ends[first]) / ((last - first) * together)
 
 
 def ddp(workload: Workload, rank: int, steps: int) -> Row:
@@ -82,7 +84,7 @@ def ddp(workload: Workload, rank: int, steps: int) -> Row:
     optimizer = sgd(list(model.parameters()), workload.lr)
     mine = [*zip(images.split(workload.batch), labels.split(workload.batch), strict=True)][rank::DDP_PROCESSES]
 
-    def row() -> tuple[list[float], list[float]]:
+    def row() -> tuple[float | None, list[float]]:
         times, losses = list[float](), list[float]()
         for x, y in mine:
             loss = nn.functional.cross_entropy(model(x), y)
@@ -103,9 +105,9 @@ def ours(workload: Workload, rank: int, steps: int, rules: PipelineRules) -> Row
     executor = connect_stages(stages, [Phase(rules, 0, steps)], RunHooks(on_step), clip_norm=None)
     loader = Loader(workload.pictures(steps), batch_size=workload.batch, shuffle=False)
 
-    def row() -> tuple[list[float], list[float]]:
+    def row() -> tuple[float | None, list[float]]:
         executor.train(loader, DrainInterval.whole(steps))
-        return minibatch_seconds(times, rules.replicas.counts[-1]) if times else [], losses
+        return minibatch_seconds(times, rules.replicas.counts[-1]), losses
 
     return row
 
@@ -133,7 +135,7 @@ class Processes:
         for pipe in self._pipes:
             pipe.send(None)
         seconds, losses = zip(*(pipe.recv() for pipe in self._pipes), strict=True)
-        slowest = max(statistics.median(each) for each in seconds if each)
+        slowest = max(each for each in seconds if each is not None)
         return slowest, statistics.fmean(loss for each in losses for loss in each)
 
 
@@ -173,15 +175,22 @@ def measure(names: list[str], options: argparse.Namespace) -> Rows:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=WORKLOADS, default="resnet56")
-    parser.add_argument("--steps", type=int, default=12, help=f"minibatches of a round, the first {WARM_UP} to warm up")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=16,
+        help=f"minibatches of a round, an even number; the first {WARM_UP} and last {COOL_DOWN} are not counted",
+    )
     parser.add_argument("--repeats", type=int, default=10, help="rounds after one that warms up")
     parser.add_argument("--only", nargs="*", default=[], choices=ROWS, help="rows to measure; nothing is written then")
     options = parser.parse_args()
+    if options.steps % 2 or options.steps <= WARM_UP + COOL_DOWN:
+        parser.error(f"--steps={options.steps}: an even number above {WARM_UP + COOL_DOWN} works")
     result = summary(
         f"{WORKLOADS[options.model].in_words}, processes of one thread each, SGD with momentum, fused",
         measure(options.only or [*ROWS], options),
         RATIOS,
-        steps=options.steps - WARM_UP,
+        steps=options.steps - WARM_UP - COOL_DOWN,
         machine=machine("cpu"),
     )
     show(result)
