@@ -16,7 +16,7 @@ from pipetrain.planner.run_plan import make_plan
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.builders.weight_traffic import passes_under
 from pipetrain.training.profiling.auto_partition import plan_by
-from pipetrain.training.profiling.layer_times import Measuring, measured_layers
+from pipetrain.training.profiling.layer_times import Measuring, measured_model
 from pipetrain.training.profiling.link_speed import measured_link
 
 
@@ -36,7 +36,7 @@ def measured_profile(workload: Workload, device: str) -> Profile:
     """The times of the layers on this machine, one thread, and the speed of a link between two processes."""
     images, labels = workload.pictures(1).tensors
     chain, how = workload.chain(), Measuring(CrossEntropy(), device=device_at(device, 0))
-    layers, link = measured_layers(chain, ((images,), (labels,)), how), measured_link(device)
+    (layers, update_speed), link = measured_model(chain, ((images,), (labels,)), how), measured_link(device)
     return Profile(
         layers,
         tuple((i, i + 1) for i in range(len(layers) - 1)),
@@ -44,6 +44,7 @@ def measured_profile(workload: Workload, device: str) -> Profile:
         link.bytes_per_s,
         {"device": device, "threads": how.threads, "cores": usable_cores()},
         message_work=link.message_work,
+        update_bytes_per_s=update_speed,
     )
 
 

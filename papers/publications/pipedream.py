@@ -168,7 +168,7 @@ def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
         "optimizer_picks_best": Verdict(
             "seen at small scale",
             [
-                "predicted and measured throughput correlate with 0.994, and the best prediction is within 5 % of the "
+                "predicted and measured throughput correlate with 0.996, and the best prediction is within 5 % of the "
                 "best pipeline in all 18 groups: 45 pipelines of three networks on two cores, none of them the "
                 "paper's, `make bench-planner`; see [planner.md](../planner.md#does-it-hold)"
             ],

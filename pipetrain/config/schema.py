@@ -266,7 +266,7 @@ class TopologyConfig:
     latency_s: float = 0.0
     """Latency of each message in seconds; used by `pipetrain predict` only."""
     update_gigabytes_per_s: float | None = None
-    """Memory throughput of weight updates and predictions, in 10^9 bytes/s; null: 25 on a CPU, unlimited elsewhere."""
+    """Memory throughput of weight updates and predictions, in 10^9 bytes/s; null: from the profile."""
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,7 @@ class Profile:
         shared_weights: of several layers.
         reading: time to read the data; 0 if it was not measured.
         message_work: of one end of a message between two workers; 0 if it was not measured.
+        update_bytes_per_s: speed at which an update reads and writes weights; None if it was not measured.
         remembered: True if an earlier command measured layers or link; not part of the file.
     """
 
@@ -171,6 +172,7 @@ class Profile:
     shared_weights: tuple[SharedWeight, ...] = ()
     reading: LoaderTime = NO_READING
     message_work: MessageCpuTime = NO_MESSAGE_WORK
+    update_bytes_per_s: float | None = None
     remembered: bool = field(default=False, compare=False)
 
     @property
@@ -230,6 +232,7 @@ class Profile:
             "batch_size": self.batch_size,
             "bytes_per_s": self.bytes_per_s,
             "message_work": asdict(self.message_work),
+            "update_bytes_per_s": self.update_bytes_per_s,
             "reading": asdict(self.reading),
             "provenance": dict(self.provenance),
             "layers": [_stored(layer) for layer in self.layers],
@@ -252,8 +255,9 @@ class Profile:
         count = len(profile.layers)
         if profile.batch_size is not None:
             check_whole("batch_size", profile.batch_size, least=1, otherwise="or null")
-        if profile.bytes_per_s is not None:
-            POSITIVE.check("bytes_per_s", profile.bytes_per_s, "or null")
+        for name in ("bytes_per_s", "update_bytes_per_s"):
+            if (speed := getattr(profile, name)) is not None:
+                POSITIVE.check(name, speed, "or null")
         for edge in profile.edges:
             if max(edge) >= count:
                 raise ConfigError(f"edge {list(edge)}: two indices of its {count} layers are needed")

@@ -56,6 +56,8 @@ def _measurements(profile: Profile) -> Iterator[str]:
     if profile.batch_size is not None and seconds:
         rate = f", {rate_of(profile.batch_size / seconds)} samples/s"
     yield f"one device takes {1000 * seconds:.2f} ms for a minibatch{rate}"
+    if profile.update_bytes_per_s is not None:
+        yield f"updates read and write weights at {size_of(profile.update_bytes_per_s)}/s"
     if profile.bytes_per_s is not None:
         text, work = f"two workers send each other {size_of(profile.bytes_per_s)}/s", profile.message_work
         if work != NO_MESSAGE_WORK:

@@ -20,8 +20,10 @@ from pipetrain.weights.average import PASSES
 
 _GIGA = 1e9
 _COPY = 2
-_MICROBATCH = 6
-"""Passes of one more microbatch: forward and backward read the weight again, and its gradient is added to."""
+_ACCUMULATION = 3
+"""Passes in which the gradient of one more microbatch is added to that of the microbatches before it."""
+_MICROBATCH = 3 + _ACCUMULATION
+"""Passes of one more microbatch: forward and backward read the weight, and its gradient is written and accumulated."""
 _MANY = 256
 _UNFUSED = 3
 """A step that is a loop over operations makes about so many times the passes of a fused one."""
@@ -44,14 +46,20 @@ def update_seconds_per_byte(settings: Settings, profile: Profile) -> float:
     """Seconds of a pass over a byte of the weights on the device of a profile; 0 if the device's speed is unknown."""
     if (given := settings.topology.update_gigabytes_per_s) is not None:
         return 1 / (given * _GIGA)
+    if (measured := profile.update_bytes_per_s) is not None:
+        return 1 / measured
     return 1 / WEIGHT_BYTES_PER_SECOND if profile.provenance.get("device") == "cpu" else 0.0
 
 
 def passes_of_run(settings: Settings, rules: PipelineRules) -> list[int]:
-    """The passes of each stage's update under a phase's rules, with those of the method and of `train.ema`."""
+    """The passes that a measured forward and backward leave out, of each stage under a phase's rules.
+
+    They are those of the update, of the method, of `train.ema`, and of the accumulation of gradients.
+    """
     optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
-    averaging = PASSES if settings.train.ema is not None else 0
-    return [averaging + each for each in passes_of_updates(rules, optimizer)]
+    more = PASSES if settings.train.ema is not None else 0
+    more += _ACCUMULATION * (rules.num_microbatches - 1)
+    return [more + each for each in passes_of_updates(rules, optimizer)]
 
 
 def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:

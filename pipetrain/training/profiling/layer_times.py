@@ -1,4 +1,7 @@
-"""Measured cost of each layer, from passes through the whole model, layer by layer, as one-layer stages compute."""
+"""Measured cost of each layer, from passes through the whole model, layer by layer, as one-layer stages compute.
+
+Each pass ends with an update of all weights, whose speed is measured as well.
+"""
 
 import copy
 import statistics
@@ -6,9 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipetrain.arithmetic import ComputeOptions, switched
 from pipetrain.data.loader import split
@@ -26,6 +30,8 @@ WARM_UPS = 2
 """Passes that are not timed: the first one also measures bytes."""
 _PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
+_PASSES_OF_SGD = 3
+"""An update of plain SGD reads a weight and its gradient, and writes the weight."""
 
 
 Minibatch = tuple[Tensors, Tensors]
@@ -61,10 +67,17 @@ class Measuring:
         return WARM_UPS + self.repeats
 
 
-def measured_layers(
+class MeasuredModel(NamedTuple):
+    """Costs of the layers, and the speed at which an update reads and writes weights; None if it updates none."""
+
+    layers: tuple[ProfiledLayer, ...]
+    update_bytes_per_s: float | None
+
+
+def measured_model(
     chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Callable[[], object] = lambda: None
-) -> tuple[ProfiledLayer, ...]:
-    """Measured cost of each layer for a minibatch (PipeDream § 3.1).
+) -> MeasuredModel:
+    """Measured cost of each layer for a minibatch (PipeDream § 3.1), and the speed of updates.
 
     A pass is one forward and backward of all layers in their order, so that each finds caches as training leaves them,
     and memory that the previous pass has freed, as in a stage's process. The layers are copies: neither weights,
@@ -108,13 +121,12 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _measured(
-    chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Callable[[], object]
-) -> tuple[ProfiledLayer, ...]:
+def _measured(chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Callable[[], object]) -> MeasuredModel:
     copied = copy.deepcopy(chain)
     copied.module.to(how.device)  # in one step, as layers may share weights
     last, loss = len(copied) - 1, on_device(how.loss, how.device)
     layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
+    update = _Update(copied.module, how.device)
     inputs, targets = (
         tuple(tensor.to(how.device) for tensor in split(tensors, how.num_microbatches)[0]) for tensors in minibatch
     )
@@ -129,9 +141,10 @@ def _measured(
         for layer in reversed(layers):
             with _timing(how.device, layer.backward_s):
                 gradients = layer.backward(gradients)
+        update.step()
         tick()
     share = len(minibatch[0][0]) / len(inputs[0])  # a minibatch relative to the measured microbatch
-    return tuple(layer.costs(share) for layer in layers)
+    return MeasuredModel(tuple(layer.costs(share) for layer in layers), update.bytes_per_s)
 
 
 @contextmanager
@@ -142,6 +155,34 @@ def _timing(device: torch.device, seconds: list[float]) -> Iterator[None]:
     yield
     synchronize(device)
     seconds.append(time.perf_counter() - began)
+
+
+class _Update:
+    """The update of all weights by fused SGD without momentum, which needs no state; its learning rate is 0.
+
+    Attributes:
+        seconds: of each pass.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        self._weights = [weight for weight in module.parameters() if weight.is_floating_point()]
+        self._device = device
+        self._size = 0
+        self.seconds: list[float] = []
+
+    def step(self) -> None:
+        """Updates the weights by their gradients, except sparse ones."""
+        updated = [each for each in self._weights if each.grad is not None and each.grad.layout is torch.strided]
+        self._size = sum(weight.nbytes for weight in updated)
+        if updated:
+            optimizer = torch.optim.SGD(updated, lr=0.0, fused=True)
+            with _timing(self._device, self.seconds):
+                optimizer.step()
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes of weights or gradients that are read or written in a second; None if there are none."""
+        return _PASSES_OF_SGD * self._size / statistics.median(self.seconds[WARM_UPS:]) if self._size else None
 
 
 class _Layer:

@@ -30,7 +30,7 @@ from pipetrain.training.builders.loss import build_loss
 from pipetrain.training.builders.machine import device_at, device_of
 from pipetrain.training.builders.model import build_arithmetic, build_model
 from pipetrain.training.builders.pipeline import build_partition_rule
-from pipetrain.training.profiling.layer_times import Measuring, Minibatch, measured_layers
+from pipetrain.training.profiling.layer_times import Measuring, Minibatch, measured_model
 from pipetrain.training.profiling.link_speed import LinkSpeed, measured_link
 from pipetrain.training.profiling.measurement_cache import measure_in_subprocess, remembered
 from pipetrain.training.provenance import machine, occasion
@@ -153,10 +153,10 @@ def _measured(
     with status("measuring how long data is read"):
         reading = measure_reading(data.train, how.repeats)
     with counting(f"measuring {len(chain)} layers", how.passes) as bar:
-        layers = measured_layers(chain, minibatch, how, bar.update)
-    edges = tuple((i, i + 1) for i in range(len(layers) - 1))
+        measured = measured_model(chain, minibatch, how, bar.update)
+    edges = tuple((i, i + 1) for i in range(len(chain) - 1))
     return Profile(
-        layers,
+        measured.layers,
         edges,
         len(minibatch[0][0]),
         provenance={
@@ -167,6 +167,7 @@ def _measured(
         },
         shared_weights=tuple(SharedWeight(*each) for each in chain.shared_weights().items()),
         reading=reading,
+        update_bytes_per_s=measured.update_bytes_per_s,
     ).to_json()
 
 
@@ -191,6 +192,7 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
     """Everything that the measurements of a model depend on: its code, options, shapes, computation and machine."""
     inputs, targets = minibatch
     return {
+        "measured": ["layers", "reading", "update"],
         "model": _of_target(settings.model.target),
         "built": {"separate": settings.model.untie, "output": settings.model.output},
         "layers": [

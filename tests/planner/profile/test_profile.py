@@ -153,6 +153,7 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(batch_size=0), r"batch_size=0: .*at least 1"),
         (changed(bytes_per_s=-1), "bytes_per_s=-1: a number"),
         (changed(bytes_per_s=0), "bytes_per_s=0: a number above 0"),
+        (changed(update_bytes_per_s=0), "update_bytes_per_s=0: a number above 0"),
         ({"layers": 3}, "no profile: it has no layers"),
         ("node1 -- ReLU\n", "line 1: 'node1 -- ReLU' is neither a layer nor an edge"),
     ],

@@ -8,7 +8,8 @@ def test_a_table_has_a_line_for_each_layer_and_the_whole():
     provenance = {"model": "lenet5", "dataset": "mnist", "device": "cpu", "threads": 2, "microbatches": 4}
     reading = LoaderTime(0.0012, 0.0003)
     work = MessageCpuTime(0.0001, 4e-10)
-    profile = Profile((CONV, RELU), ((0, 1),), 35, 2e9, provenance, reading=reading, message_work=work)
+    speeds = {"message_work": work, "update_bytes_per_s": 45e9}
+    profile = Profile((CONV, RELU), ((0, 1),), 35, 2e9, provenance, reading=reading, **speeds)
     lines = profile_table(profile, "layers")
     assert lines == [
         "lenet5, mnist, minibatches of 35, in 4 microbatches, cpu, 2 threads, 2 layers",
@@ -18,6 +19,7 @@ def test_a_table_has_a_line_for_each_layer_and_the_whole():
         "  all              1.50         2.00       -     16 B         8 kB",
         "the first stage reads inputs for 1.20 ms, the last one targets for 0.30 ms",
         "one device takes 5.00 ms for a minibatch, 7,000 samples/s",
+        "updates read and write weights at 45 GB/s",
         "two workers send each other 2 GB/s; each end of a message takes 0.10 ms of a core, and 0.40 ms for each MB",
     ]
 

@@ -8,12 +8,17 @@ from torch import nn
 from pipetrain.config.settings import ReplicaSettings
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.pipeline import build_pipeline_rules
-from pipetrain.training.builders.weight_traffic import passes_of_updates, update_passes, weight_memory_traffic
+from pipetrain.training.builders.weight_traffic import (
+    passes_of_run,
+    passes_of_updates,
+    update_passes,
+    weight_memory_traffic,
+)
 from pipetrain.training.preflight import prepare
 from pipetrain.training.timetable import timetable_of
 
 SGDM = 5  # weight, gradient and momentum read, weight and momentum written
-COPY, PREDICTION, AVERAGE, ADAMS_DELTA, MICROBATCH = 2, 3, 8, 9, 6
+COPY, PREDICTION, AVERAGE, ADAMS_DELTA, ACCUMULATION, MICROBATCH = 2, 3, 8, 9, 3, 6
 
 
 def passes(case, num_stages=3, **changes):
@@ -63,6 +68,12 @@ def test_optimizer_that_takes_matrices_alone_has_passes():
 
 def test_each_microbatch_reads_the_weights_again():
     assert passes("gpipe", train={"microbatches": 4}) == [SGDM + 3 * MICROBATCH] * 3
+
+
+def test_measured_passes_lack_the_accumulation_of_further_microbatches():
+    chosen = settings("gpipe", train={"microbatches": 4})
+    rules = build_pipeline_rules(chosen.phases[0], 3, 4, None)
+    assert passes_of_run(chosen, rules) == [SGDM + 3 * ACCUMULATION] * 3
 
 
 def test_phases_count_by_their_steps():

@@ -58,9 +58,10 @@ def test_the_slowest_stage_is_as_fast_as_can_be_by_the_profile(tmp_path, stored)
 def test_updates_of_a_method_move_the_cut(tmp_path, stored):
     profile = json.loads(stored.read_text())
     profile["layers"][6]["weight_bytes"] = 2 * 10**7  # a pass over them takes 0.8 ms on a CPU
-    stored.write_text(json.dumps({**profile, "provenance": {"device": "cpu"}}))
 
-    def cut(method, **topology):
+    def cut(method, measured=None, **topology):
+        content = {**profile, "provenance": {"device": "cpu"}, "update_bytes_per_s": measured}
+        stored.write_text(json.dumps(content))
         wanted = settings(method, partition={**AUTO, "stages": 2}, profile=str(stored), device="cpu", topology=topology)
         run = prepare(wanted, RunDirectory(tmp_path / "run"))
         return bounds(run), [1000 * stage.estimated_seconds for stage in run.plan.stages]
@@ -69,6 +70,9 @@ def test_updates_of_a_method_move_the_cut(tmp_path, stored):
     assert cut("naive_async") == ([(0, 5), (5, 7)], pytest.approx([12, 4 + 5 * 0.8], abs=0.01))
     assert cut("pipemare") == ([(0, 6), (6, 7)], pytest.approx([14, 2 + 18 * 0.8], abs=0.01))
     assert cut("pipemare", update_gigabytes_per_s=1e6) == ([(0, 5), (5, 7)], pytest.approx([12, 4], abs=0.01))
+    # measured at twice the speed that is assumed otherwise
+    assert cut("pipemare", 50e9) == ([(0, 5), (5, 7)], pytest.approx([12, 4 + 18 * 0.4], abs=0.01))
+    assert cut("pipemare", 1e9, update_gigabytes_per_s=25) == cut("pipemare")
 
 
 def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):

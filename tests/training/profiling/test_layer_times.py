@@ -1,3 +1,4 @@
+import itertools
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.conversion import chain_of
 from pipetrain.training.profiling import layer_times
-from pipetrain.training.profiling.layer_times import WARM_UPS, Measuring, measured_layers
+from pipetrain.training.profiling.layer_times import WARM_UPS, Measuring, measured_model
 
 FLOAT, LONG = 4, 8
 LABELS = (torch.tensor([0, 1, 1, 0]),)
@@ -19,7 +20,7 @@ LABELS = (torch.tensor([0, 1, 1, 0]),)
 
 def measured(chain, inputs, targets=LABELS, loss=None, **how):
     tensors = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
-    return measured_layers(chain, (tensors, targets), Measuring(loss or CrossEntropy(), repeats=1, **how))
+    return measured_model(chain, (tensors, targets), Measuring(loss or CrossEntropy(), repeats=1, **how)).layers
 
 
 class Slow(torch.autograd.Function):
@@ -144,11 +145,33 @@ def test_frozen_layers_in_front_have_a_forward_alone():
     assert last.backward_s > first.backward_s
 
 
+@pytest.mark.parametrize(
+    ("trainable", "expected"),
+    [((True, True), 3 * 26 * FLOAT), ((False, True), 3 * 10 * FLOAT), ((False, False), None)],
+)
+def test_an_update_passes_over_each_trainable_weight_three_times(monkeypatch, trainable, expected):
+    seconds = itertools.count()
+    monkeypatch.setattr(layer_times.time, "perf_counter", lambda: next(seconds))  # every block takes a second
+    layers = [nn.Linear(3, 4), nn.Linear(4, 2)]
+    for layer, trains in zip(layers, trainable, strict=True):
+        layer.requires_grad_(trains)
+    targets, loss = (torch.ones(4, 2, requires_grad=True),), nn.functional.mse_loss
+    how = Measuring(loss, repeats=2)
+    found = measured_model(chain_of(nn.Sequential(*layers)), ((torch.ones(4, 3),), targets), how)
+    assert found.update_bytes_per_s == expected
+
+
+def test_an_update_leaves_sparse_gradients_out():
+    chain = chain_of(nn.Sequential(nn.Embedding(5, 2, sparse=True), nn.Linear(2, 2)))
+    how = Measuring(lambda output, _target: output.sum(), repeats=1)
+    assert measured_model(chain, ((torch.tensor([0, 1, 2, 3]),), LABELS), how).update_bytes_per_s > 0
+
+
 def test_every_pass_is_told():
     passes = []
     chain = chain_of(nn.Sequential(nn.Linear(3, 2)))
     how = Measuring(CrossEntropy(), repeats=3)
-    measured_layers(chain, ((torch.ones(4, 3),), LABELS), how, lambda: passes.append(1))
+    measured_model(chain, ((torch.ones(4, 3),), LABELS), how, lambda: passes.append(1))
     assert len(passes) == how.passes == WARM_UPS + 3
 
 

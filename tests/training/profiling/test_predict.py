@@ -12,9 +12,10 @@ from pipetrain.training.checkpoint.contents import Kind, load_tensors
 
 
 @pytest.mark.slow
-def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsys):
+def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = ["model=lenet5", "dataset.limit=64", "train.batch_size=16", "partition.stages=2", "threads=1", "device=cpu"]
-    words += ["planner.repeats=2", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    words += ["planner.repeats=2", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
     assert cli.carry_out(["predict", *words, "method=pipedream", "-o", str(tmp_path)]) == 0
     (case,) = json.loads((tmp_path / "prediction.json").read_text())
     built = components.build(composed([*words, "method=pipedream"]))

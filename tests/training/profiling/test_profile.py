@@ -14,7 +14,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
 from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, ProfiledLayer, ProfiledWeight
 from pipetrain.training.profiling import profile
-from pipetrain.training.profiling.layer_times import Measuring
+from pipetrain.training.profiling.layer_times import MeasuredModel, Measuring
 from pipetrain.training.profiling.link_speed import LinkSpeed
 from pipetrain.training.profiling.profile import measure_reading, profile_key, profile_of
 
@@ -27,9 +27,10 @@ class Counter:
     def __init__(self):
         self.layers = self.links = 0
 
-    def measured_layers(self, chain, _minibatch, _how, _tick):
+    def measured_model(self, chain, _minibatch, _how, _tick):
         self.layers += 1
-        return tuple(ProfiledLayer(label, float(self.layers), 0.0, 0, 0, 0) for label in chain.labels)
+        layers = tuple(ProfiledLayer(label, float(self.layers), 0.0, 0, 0, 0) for label in chain.labels)
+        return MeasuredModel(layers, 5e9 * self.layers)
 
     def measured_link(self, _device):
         self.links += 1
@@ -40,7 +41,7 @@ class Counter:
 def counter(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     counter = Counter()
-    monkeypatch.setattr(profile, "measured_layers", counter.measured_layers)
+    monkeypatch.setattr(profile, "measured_model", counter.measured_model)
     monkeypatch.setattr(profile, "measured_link", counter.measured_link)
     return counter
 
@@ -55,6 +56,7 @@ def test_a_profile_says_what_was_measured(counter):
     found = measured_profile(train={"microbatches": 2}, threads=1)
     assert (len(found.layers), found.batch_size) == (7, 4)
     assert (found.bytes_per_s, found.message_work) == (1e9, MessageCpuTime(1e-4, 1e-10))
+    assert found.update_bytes_per_s == 5e9
     assert found.is_chain
     assert found.provenance["inputs"] == ["4x1x8x8 float32"]
     assert (found.provenance["model"], found.provenance["microbatches"]) == ("small", 2)
