@@ -173,6 +173,8 @@ def main() -> None:
     parser.add_argument("--alike", action="store_true", help="torch's processes keep freed memory, as pipetrain's do")
     parser.add_argument("--only", nargs="*", default=[], help="kinds of rows to measure; writes no file")
     options = parser.parse_args()
+    if options.steps <= WARM_UP + COOL_DOWN:
+        parser.error(f"--steps={options.steps}: more than {WARM_UP + COOL_DOWN} are needed for some to be counted")
     rows = rows_of(WORKLOADS[options.model], options.device)
     if options.device == "cuda" and torch.cuda.device_count() < STAGES:
         print("rows of torch are left out: its pipelines need a device for each process")
