@@ -51,7 +51,7 @@ def test_every_method_and_schedule_has_equal_bits(tmp_path, stages):
         )
         for k, (method, schedule) in enumerate(pairs)
         for microbatches in (1, 2, 3, 4)
-        if (k + stages + microbatches) % 8 == 0 and fitting(method, stages, microbatches)
+        if (k + stages + microbatches) % 4 == 0 and fitting(method, stages, microbatches)
     }
     check(tmp_path, stages, cases)
 
@@ -154,7 +154,7 @@ TOLERANT = {
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5, 6])
 def test_delay_tolerant_optimizers_have_equal_bits(tmp_path, stages):
-    """Every optimizer and method with every other D, each with another N."""
+    """Every optimizer and method on a diagonal of (D, N), so with every D and with every N."""
     pairs = [(optimizer, method) for optimizer in OPTIMIZERS for method in TOLERANT]
     cases = {
         f"{optimizer}-{method}-{microbatches}": (
@@ -162,9 +162,8 @@ def test_delay_tolerant_optimizers_have_equal_bits(tmp_path, stages):
             {"optimizer": OPTIMIZERS[optimizer], "train": {"microbatches": microbatches, "epochs": 1}},
         )
         for k, (optimizer, method) in enumerate(pairs)
-        if (k + stages) % 2 == 0
         for microbatches in (1, 2, 3, 4)
-        if (k + stages // 2 + microbatches) % 4 == 0 and fitting(TOLERANT[method], stages, microbatches)
+        if (k + stages + microbatches) % 4 == 0 and fitting(TOLERANT[method], stages, microbatches)
     }
     check(tmp_path, stages, cases)
 
