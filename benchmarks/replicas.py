@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from cuts import even_bounds, sgd
-from rounds import Plain, process_groups, stamps, training
+from rounds import Plain, process_groups, slowest, stamps, training
 from rows import Measured, Rows, machine, show, summary, write
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -135,8 +135,7 @@ class Processes:
         for pipe in self._pipes:
             pipe.send(None)
         seconds, losses = zip(*(pipe.recv() for pipe in self._pipes), strict=True)
-        slowest = max(each for each in seconds if each is not None)
-        return slowest, statistics.fmean(loss for each in losses for loss in each)
+        return slowest(seconds), statistics.fmean(loss for each in losses for loss in each)
 
 
 def process(pipe: Connection, rank: int, port: int, name: str, options: argparse.Namespace) -> None:

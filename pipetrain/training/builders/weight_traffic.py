@@ -21,7 +21,7 @@ from pipetrain.weights.average import PASSES
 _GIGA = 1e9
 _COPY = 2
 _ACCUMULATION = 3
-"""Passes in which the gradient of one more microbatch is added to that of the microbatches before it."""
+"""Passes for accumulating the gradient of one more microbatch."""
 _MICROBATCH = 3 + _ACCUMULATION
 """Passes of one more microbatch: forward and backward read the weight, and its gradient is written and accumulated."""
 _MANY = 256

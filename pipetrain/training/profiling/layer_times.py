@@ -126,7 +126,7 @@ def _measured(chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Cal
     copied.module.to(how.device)  # in one step, as layers may share weights
     last, loss = len(copied) - 1, on_device(how.loss, how.device)
     layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
-    update = _Update(copied.module, how.device)
+    update_s, updated_bytes = list[float](), 0
     inputs, targets = (
         tuple(tensor.to(how.device) for tensor in split(tensors, how.num_microbatches)[0]) for tensors in minibatch
     )
@@ -141,10 +141,11 @@ def _measured(chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Cal
         for layer in reversed(layers):
             with _timing(how.device, layer.backward_s):
                 gradients = layer.backward(gradients)
-        update.step()
+        updated_bytes = _update(copied.module, how.device, update_s)
         tick()
     share = len(minibatch[0][0]) / len(inputs[0])  # a minibatch relative to the measured microbatch
-    return MeasuredModel(tuple(layer.costs(share) for layer in layers), update.bytes_per_s)
+    speed = _PASSES_OF_SGD * updated_bytes / statistics.median(update_s[WARM_UPS:]) if updated_bytes else None
+    return MeasuredModel(tuple(layer.costs(share) for layer in layers), speed)
 
 
 @contextmanager
@@ -157,32 +158,18 @@ def _timing(device: torch.device, seconds: list[float]) -> Iterator[None]:
     seconds.append(time.perf_counter() - began)
 
 
-class _Update:
-    """The update of all weights by fused SGD without momentum, which needs no state; its learning rate is 0.
+def _update(module: nn.Module, device: torch.device, seconds: list[float]) -> int:
+    """Updates the weights by their gradients, except sparse ones, and appends the time; the number of bytes updated.
 
-    Attributes:
-        seconds: of each pass.
+    Plain SGD needs no state. The learning rate is 0.
     """
-
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
-        self._weights = [weight for weight in module.parameters() if weight.is_floating_point()]
-        self._device = device
-        self._size = 0
-        self.seconds: list[float] = []
-
-    def step(self) -> None:
-        """Updates the weights by their gradients, except sparse ones."""
-        updated = [each for each in self._weights if each.grad is not None and each.grad.layout is torch.strided]
-        self._size = sum(weight.nbytes for weight in updated)
-        if updated:
-            optimizer = torch.optim.SGD(updated, lr=0.0, fused=True)
-            with _timing(self._device, self.seconds):
-                optimizer.step()
-
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Bytes of weights or gradients that are read or written in a second; None if there are none."""
-        return _PASSES_OF_SGD * self._size / statistics.median(self.seconds[WARM_UPS:]) if self._size else None
+    weights = (weight for weight in module.parameters() if weight.is_floating_point())
+    updated = [weight for weight in weights if weight.grad is not None and weight.grad.layout is torch.strided]
+    if updated:
+        optimizer = torch.optim.SGD(updated, lr=0.0, fused=True)
+        with _timing(device, seconds):
+            optimizer.step()
+    return sum(weight.nbytes for weight in updated)
 
 
 class _Layer:

@@ -192,7 +192,7 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
     """Everything that the measurements of a model depend on: its code, options, shapes, computation and machine."""
     inputs, targets = minibatch
     return {
-        "measured": ["layers", "reading", "update"],
+        "measured": ["layers", "reading", "update"],  # earlier entries lack the update
         "model": _of_target(settings.model.target),
         "built": {"separate": settings.model.untie, "output": settings.model.output},
         "layers": [
