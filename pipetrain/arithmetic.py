@@ -62,9 +62,14 @@ class ComputeOptions:
         return tuple(t.float() if t.dtype in _DTYPES.values() else t for t in tensors) if self.mixed else tensors
 
     def prepare(self, module: nn.Module) -> None:
-        """Puts the weights of a module into the memory format, in place."""
+        """Puts the weights of a module into the memory format, and has recurrent layers keep the precision."""
         if self.channels_last:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.precision == "bf16":
+            for layer in module.modules():
+                if isinstance(layer, nn.RNNBase):
+                    layer.register_forward_pre_hook(_leave_cudnn)
+                    layer.register_forward_hook(_return_to_cudnn, always_call=True)
 
     def callables(self, layers: Sequence[nn.Module]) -> list[Callable[..., Any]]:
         """Functions to call instead of the layers.
@@ -79,6 +84,21 @@ class ComputeOptions:
         torch._inductor.config.deterministic = torch.are_deterministic_algorithms_enabled()
         torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
         return [torch.compile(layer, dynamic=False) for layer in layers]
+
+
+_cudnn_before: list[bool] = []
+"""Whether cuDNN was enabled, for each recurrent layer whose forward is running."""
+
+
+def _leave_cudnn(_layer: nn.Module, _inputs: object) -> None:
+    """Computes without cuDNN under autocast to bf16: torch has cuDNN compute recurrent layers in fp16 there."""
+    _cudnn_before.append(torch.backends.cudnn.enabled)
+    if torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16:
+        torch.backends.cudnn.enabled = False
+
+
+def _return_to_cudnn(_layer: nn.Module, _inputs: object, _outputs: object) -> None:
+    torch.backends.cudnn.enabled = _cudnn_before.pop()
 
 
 @contextmanager

@@ -22,6 +22,27 @@ def test_mixed_precision_computes_in_16_bits_returning_float32(precision, dtype)
     assert (returned.dtype, ids.dtype) == (torch.float32, torch.int64)
 
 
+@pytest.mark.parametrize(
+    ("device", "precision", "expected"),
+    [("cuda", "bf16", False), ("cpu", "bf16", True), ("cuda", "fp16", True), ("cuda", "fp32", True)],
+)
+def test_recurrent_layer_leaves_cudnn_only_for_bf16_on_cuda(monkeypatch, device, precision, expected):
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    layer, other, seen = nn.GRU(3, 4), nn.Linear(3, 3), []
+    module = nn.Sequential(other, layer)
+    for each in (layer, other):
+        each.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.enabled))
+    arithmetic = ComputeOptions(precision)
+    arithmetic.prepare(module)
+    with arithmetic.computing(torch.device(device)):
+        module(torch.zeros(2, 3))
+        with pytest.raises(RuntimeError):
+            layer(torch.zeros(2, 5))
+    assert seen == [True, expected]
+    assert torch.backends.cudnn.enabled
+
+
 def test_weight_that_changes_inside_one_context_is_cast_anew():
     layer, x = nn.Linear(3, 2, bias=False), torch.ones(1, 3)
     with ComputeOptions("bf16").computing(CPU):
