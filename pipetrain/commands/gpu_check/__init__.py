@@ -21,8 +21,8 @@ EMULATED: each process has a GPU that its own threads pretend, and NCCL's rules 
 messages, deadlocks and missing waits. It cannot show hardware queues, multiprocessors, drivers, speed, or what kernels
 of CUDA's compute."""
 _EMULATED_GPUS = 3
-_SECONDS = 180.0
-"""Seconds after which no further step begins on real GPUs."""
+_SECONDS = 900.0
+"""Seconds after which no further step begins on real GPUs. On an H200 the simulated runs alone took 154 s."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ def _emulated(folder: Path) -> Machine:
     return Machine(
         folder, "fakegpu", _EMULATED_GPUS, ("support.emulated_cli",),
         {"PYTHONPATH": f"{tests.parent}:{tests}", "STRICT_NCCL_LATE_MS": "0.5", "PIPETRAIN_EMULATED_GPUS": "1"},
-        patience=3,
     )  # fmt: skip
 
 

@@ -48,7 +48,6 @@ class Machine:
         gpus: number of devices, as far as they were counted.
         starter: modules that start a child's own module.
         environment: variables of all children, in addition to this process's.
-        patience: factor of all deadlines.
     """
 
     folder: Path
@@ -56,7 +55,6 @@ class Machine:
     gpus: int = 0
     starter: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    patience: float = 1.0
     device: ClassVar[str] = "cuda"
     """The setting of runs, which the emulation takes for its own devices."""
 
@@ -103,7 +101,7 @@ class Machine:
         path = [str(Path(pipetrain.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         variables = {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1", **self.environment, **environment}
-        deadline = time.monotonic() + seconds * self.patience
+        deadline = time.monotonic() + seconds
         logs = [folder / f"{rank}.log" for rank in range(len(commands))]
         with contextlib.ExitStack() as children:
             running = {}
@@ -126,7 +124,7 @@ class Machine:
                 time.sleep(0.02)
             if running:
                 printed = "\n".join(_last_lines(log, 2 if len(running) > 1 else 6) for log in running.values())
-                late = f"did not end within {seconds * self.patience:g} s and was killed"
+                late = f"did not end within {seconds:g} s and was killed"
                 raise CheckError(f"{late}; the last that it printed: {printed}")
         return "\n".join(map(_last_lines, logs))
 

@@ -75,7 +75,7 @@ class Step:
 
 def environment(machine: Machine) -> Iterator[str]:
     """Lines about the machine, whose devices it counts."""
-    found = machine.call("environment", [machine.kind], seconds=60)[0]
+    found = machine.call("environment", [machine.kind], seconds=180)[0]
     if not machine.emulated:
         machine.gpus = found["gpus"]
     yield from found["lines"]
@@ -89,8 +89,8 @@ def _one_gpu(machine: Machine) -> Iterator[str]:
 
 def _methods(machine: Machine) -> Iterator[str]:
     settings = [*_SIMULATED, *EXACT]
-    found = sweep(machine, settings, {"method": _METHODS, "device": ("cpu", machine.device)}, seconds=120)
-    again = sweep(machine, settings, {"method": _METHODS}, seconds=90)
+    found = sweep(machine, settings, {"method": _METHODS, "device": ("cpu", machine.device)}, seconds=360)
+    again = sweep(machine, settings, {"method": _METHODS}, seconds=270)
     failures = {}
     for method in _METHODS:
         on_cpu, on_gpu = found[method, "cpu"], found[method, machine.device]
@@ -101,7 +101,7 @@ def _methods(machine: Machine) -> Iterator[str]:
 
 def _precisions(machine: Machine) -> Iterator[str]:
     varied = {"train.precision": ("fp32", "bf16", "fp16"), "train.channels_last": ("false", "true")}
-    found = sweep(machine, [*_SIMULATED, "method=pipedream"], varied, seconds=60)
+    found = sweep(machine, [*_SIMULATED, "method=pipedream"], varied, seconds=180)
     runs = {f"{precision}, channels_last={channels_last}": run for (precision, channels_last), run in found.items()}
     fp32 = found["fp32", "false"]
     failures = {name: differences(name, run, fp32, bits=False, rel=0.05) for name, run in runs.items()}
@@ -109,7 +109,7 @@ def _precisions(machine: Machine) -> Iterator[str]:
 
 
 def _optimizers(machine: Machine) -> Iterator[str]:
-    found = sweep(machine, [*_SIMULATED, "method=pipedream"], {"optimizer": _OPTIMIZERS}, seconds=90)
+    found = sweep(machine, [*_SIMULATED, "method=pipedream"], {"optimizer": _OPTIMIZERS}, seconds=270)
     failures = unfinished({f"optimizer {name}": run for (name,), run in found.items()})
     yield from failures
     if not failures:
@@ -119,7 +119,7 @@ def _optimizers(machine: Machine) -> Iterator[str]:
 
 def _recomputation(machine: Machine) -> Iterator[str]:
     settings = [*_SIMULATED, *EXACT, "method=pipedream"]
-    found = sweep(machine, settings, {"train.recompute": ("false", "true")}, seconds=60)
+    found = sweep(machine, settings, {"train.recompute": ("false", "true")}, seconds=180)
     failures = differences("recomputation", found[("true",)], found[("false",)], bits=True)
     yield from failures or ["ok: recomputation has equal bits"]
 
@@ -131,7 +131,7 @@ def _lstm(machine: Machine) -> Iterator[str]:
         "model.input_dropout=0", "model.hidden_dropout=0", "executor=simulated", "method=naive_async",
         "partition.stages=2",
     )  # fmt: skip
-    found = sweep(machine, [*_text(machine), *lstm, *EXACT], {"device": ("cpu", machine.device)}, seconds=60)
+    found = sweep(machine, [*_text(machine), *lstm, *EXACT], {"device": ("cpu", machine.device)}, seconds=180)
     failures = differences("LSTM", found[(machine.device,)], found[("cpu",)], bits=False)
     yield from failures or ["ok: an LSTM goes back through newer weights as on the CPU"]
 
@@ -139,10 +139,10 @@ def _lstm(machine: Machine) -> Iterator[str]:
 def _resume(machine: Machine) -> Iterator[str]:
     """A run of two epochs of five steps, and one that was resumed after the first epoch."""
     settings = [*_SIMULATED, *EXACT, "method=pipedream"]
-    begun = sweep(machine, settings, {"train.epochs": ("1", "2")}, seconds=60)
+    begun = sweep(machine, settings, {"train.epochs": ("1", "2")}, seconds=180)
     failures = unfinished({f"epochs {count}": run for (count,), run in begun.items()})
     if not failures:
-        more = sweep(machine, [*settings, f"resume={begun['1',]['folder']}"], {"train.epochs": ("2",)}, seconds=40)
+        more = sweep(machine, [*settings, f"resume={begun['1',]['folder']}"], {"train.epochs": ("2",)}, seconds=120)
         failures = differences("resumed", more["2",], begun["2",], bits=True)
     yield from failures or ["ok: a resumed run has the bits of one that was not interrupted"]
 
@@ -158,13 +158,13 @@ def _shared(machine: Machine) -> Iterator[str]:
     settings = [*_tiny(machine), "partition.stages=2", "train.microbatches=2"]
     visible = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
     environment = {"PIPETRAIN_EMULATED_SHARED": "1"} if machine.emulated else visible
-    return compare_with_simulation(machine, settings, {"method": ("gpipe", "pipedream")}, seconds=60, **environment)
+    return compare_with_simulation(machine, settings, {"method": ("gpipe", "pipedream")}, seconds=180, **environment)
 
 
 def _links(machine: Machine) -> Iterator[str]:
     store = machine.new_folder("store")
     calls = [(rank, machine.gpus, machine.kind, str(store)) for rank in range(machine.gpus)]
-    for pairs in machine.call("links", *calls, seconds=60 + machine.gpus**2):
+    for pairs in machine.call("links", *calls, seconds=180 + 3 * machine.gpus**2):
         for pair in pairs:
             speeds = f"{pair['one_way'] / 1e9:.2f} GB/s one way, {pair['at_once'] / 1e9:.2f} GB/s both ways at once"
             first, second = pair["pair"]
@@ -182,14 +182,14 @@ def _schedules(machine: Machine) -> Iterator[str]:
         replicas = [each for each in dict.fromkeys([(2, 1), (1, 2), (2, 2), (gpus - 1, 1)]) if 2 < sum(each) <= gpus]
     for count, methods in methods_by_depth.items():
         settings = [*tiny, f"partition.stages={count}", "train.microbatches=4"]
-        yield from _compare(machine, f"{count} stages", settings, {"method": methods}, 100)
+        yield from _compare(machine, f"{count} stages", settings, {"method": methods}, 300)
     for counts in replicas:
         settings = [*tiny, "partition.stages=2", f"partition.replicas=[{counts[0]},{counts[1]}]"]
-        yield from _compare(machine, f"replicas {list(counts)}", settings, {"method": ("pipedream",)}, 60)
+        yield from _compare(machine, f"replicas {list(counts)}", settings, {"method": ("pipedream",)}, 180)
     tied = ("model=gpt", "model.layers=2", "model.width=16", "model.heads=2", "model.tied=true", "partition.stages=2")
-    yield from _compare(machine, "ties", [*_text(machine), *tied], {"method": ("gpipe",)}, 60)
+    yield from _compare(machine, "ties", [*_text(machine), *tied], {"method": ("gpipe",)}, 180)
     padded = [*_padded(machine), "partition.stages=2", "train.microbatches=2"]
-    yield from _compare(machine, "padded text", padded, {"method": ("gpipe", "pipedream")}, 60)
+    yield from _compare(machine, "padded text", padded, {"method": ("gpipe", "pipedream")}, 180)
 
 
 def _tiny(machine: Machine) -> Sequence[str]:
@@ -225,7 +225,7 @@ def _stress(machine: Machine) -> Iterator[str]:
         cases = {"one stage waits for its whole device at every 7th allocation": {"PIPETRAIN_MUTANT": mutant}}
     for name, environment in cases.items():
         settings = [*_FAULTY, "+model.fault=free"]
-        yield from _compare(machine, name, settings, {"method": ("pipedream",)}, 50, **environment)
+        yield from _compare(machine, name, settings, {"method": ("pipedream",)}, 150, **environment)
 
 
 def _failures(machine: Machine) -> Iterator[str]:
@@ -237,7 +237,7 @@ def _failures(machine: Machine) -> Iterator[str]:
 def _fault(machine: Machine, fault: str, named: str) -> Iterator[str]:
     moment = machine.new_folder(fault) / "moment"
     settings = [*_FAULTY, f"+model.fault={fault}", f"+model.moment={moment}"]
-    run = sweep(machine, settings, {"method": ("pipedream",)}, seconds=60)[("pipedream",)]
+    run = sweep(machine, settings, {"method": ("pipedream",)}, seconds=180)[("pipedream",)]
     seconds, reason = time.time() - float(moment.read_text()), str(run.get("reason"))
     passed = run["status"] == "failed" and "stage 1" in reason and named in reason and seconds < 30
     yield f"{'ok' if passed else FAILED}: {fault}: the run ended after {seconds:.1f} s: {reason}"
@@ -253,7 +253,7 @@ def _speed(machine: Machine) -> Iterator[str]:
 
 
 def _throughput(machine: Machine, settings: Sequence[str], varied: Varied) -> Iterator[str]:
-    found = sweep(machine, settings, varied, seconds=90)
+    found = sweep(machine, settings, varied, seconds=270)
     yield from unfinished({name: run for (name,), run in found.items()})
     for (name,), run in found.items():
         idle = ", ".join(f"{100 * (stage.get('idle_share') or math.nan):.0f} %" for stage in run.get("per_stage", []))
@@ -268,9 +268,9 @@ def _waits(machine: Machine) -> Iterator[str]:
         "executor=simulated", "partition.stages=2",
     ]  # fmt: skip
     folder = str(machine.new_folder("simulated"))
-    for line, count in machine.call("waits", (folder, words), seconds=60)[0].items():
+    for line, count in machine.call("waits", (folder, words), seconds=180)[0].items():
         yield f"the host waits {count:g} times a step at {line}"
-    yield f"{machine.call('launches', (folder, words), seconds=60)[0]:g} kernels a step"
+    yield f"{machine.call('launches', (folder, words), seconds=180)[0]:g} kernels a step"
 
 
 STEPS = (
