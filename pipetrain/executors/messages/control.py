@@ -16,13 +16,17 @@ from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
 from pipetrain.tensors import Tensors, dense, flat
 
+_NCCL_LOST = "ncclRemoteError"
+"""Name of NCCL's error for a process that has ended, in the message of torch's error."""
+
 
 @contextlib.contextmanager
 def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> Iterator[None]:
     """Around calls of torch.distributed, which break when another process is gone; nothing else may be in it.
 
     Gloo raises a plain RuntimeError for a lost connection. Its subclasses say something else, such as out of memory.
-    NCCL does not notice that a process of the same machine is gone, and its exceptions have other names.
+    NCCL notices that a process of another machine is gone, and not one of the same machine; torch's error then has the
+    class of all errors of NCCL's.
 
     Args:
         stage: stage at the other end; None if it may be any process.
@@ -36,7 +40,8 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
     except dist.DistNetworkError as error:
         raise LostStageError(stage) from error
     except RuntimeError as error:
-        if direct or type(error) is not RuntimeError:
+        lost = _NCCL_LOST in str(error) if direct else type(error) is RuntimeError
+        if not lost:
             raise
         raise LostStageError(stage) from error
 

@@ -215,10 +215,10 @@ class DeviceLink(Link):
     def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
         with lost_stage_on_error(self.stage, direct=True):
             work = _started(dist.isend(tensor, self.peer, self.groups.payload))  # NCCL knows no tags
-        with self._beside.entered():  # the computation does not wait until the neighbor has taken it
-            work.wait()
-            # the host, not the device, waits until the peer has taken it
-            return tensor, event(self._device).synchronize
+            with self._beside.entered():  # the computation does not wait until the neighbor has taken it
+                work.wait()
+                # the host, not the device, waits until the peer has taken it
+                return tensor, event(self._device).synchronize
 
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:

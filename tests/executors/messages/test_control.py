@@ -57,6 +57,10 @@ def test_device_error_is_lost_stage_only_if_network_says_so():
         raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
     with pytest.raises(LostStageError, match="stage 1"), control.lost_stage_on_error(1, direct=True):
         raise dist.DistNetworkError("connection reset")
+    with pytest.raises(LostStageError, match="stage 1"), control.lost_stage_on_error(1, direct=True):
+        raise dist.DistBackendError("NCCL error: ..., ncclRemoteError: A call failed possibly due to a network error")
+    with pytest.raises(dist.DistBackendError), control.lost_stage_on_error(1, direct=True):
+        raise dist.DistBackendError("NCCL error: ..., ncclSystemError: /dev/shm is too small")
 
 
 class Intruder:
