@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import gpu_layers, worker_pool
+from support import gpu_layers
 from support.cli import TINY, fails, run, summary
 from support.methods import DISTINCT, SYNCHRONOUS, fitting
 from support.pipelines import Function, stage_of, unit_gradients
@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain import cli
-from pipetrain.arithmetic import ComputeOptions
+from pipetrain.arithmetic import ComputeOptions, switched
 from pipetrain.data.loader import Loader
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
@@ -23,11 +23,10 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
-def test_stages_sharing_gpu_agree_with_simulation(tmp_path, monkeypatch, stages):
-    monkeypatch.setattr(worker_pool, "_process", gpu_layers.sharing_one)
+def test_stages_sharing_gpu_agree_with_simulation(tmp_path, stages):
     cases = [(method, n) for method in DISTINCT for n in (1, 2) if fitting(method, stages, n)]
     jobs = [job(tmp_path / f"{m}-{n}-d", m, stages, train={"microbatches": n}) for m, n in cases]
-    for (method, n), result in zip(cases, distributed(jobs), strict=True):
+    for (method, n), result in zip(cases, distributed(jobs, gpu_layers.sharing_one), strict=True):
         expected = simulated(job(tmp_path / f"{method}-{n}-s", method, stages, train={"microbatches": n}))
         # cuDNN may choose another algorithm in another process: equal bits are promised under deterministic=true
         assert result["final"]["loss"] == pytest.approx(expected["final"]["loss"], rel=1e-3), (method, n)
@@ -41,12 +40,11 @@ def test_stages_sharing_gpu_agree_with_simulation(tmp_path, monkeypatch, stages)
 
 
 @pytest.mark.parametrize("stages", [2, 3])
-def test_deterministic_stages_sharing_gpu_equal_simulation(tmp_path, monkeypatch, stages):
-    monkeypatch.setattr(worker_pool, "_process", gpu_layers.sharing_one)
+def test_deterministic_stages_sharing_gpu_equal_simulation(tmp_path, stages):
     methods = [method for method in DISTINCT if fitting(method, stages, 1)]
     exact = {"deterministic": True, "train": {"tf32": False, "epochs": 1}}
     jobs = [job(tmp_path / f"{method}-d", method, stages, **exact) for method in methods]
-    for method, result in zip(methods, distributed(jobs), strict=True):
+    for method, result in zip(methods, distributed(jobs, gpu_layers.sharing_one), strict=True):
         expected = simulated(job(tmp_path / f"{method}-s", method, stages, **exact))
         for field in ("weights_sha256", "loss_sha256", "final"):
             assert result[field] == expected[field], f"{method}: {field}"
@@ -92,14 +90,24 @@ def test_cuda_recurrent_backward_uses_newest_weights(recurrent, options, precisi
         stage = stage_of(layer, index=1, device=device)
         stage.module.arithmetic = arithmetic
         x = torch.randn(3, 7, 6).to(device)
-        (output,) = stage.forward((0, 0), (x,), WeightRead(0), Activations.REBOUND, store=False)
-        ones = unit_gradients(stage)
-        stage.update(9, ones, keep=False, steady=True)
-        (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), WeightRead(1), Activations.REBOUND)
+        with switched(device.type, tf32=False):
+            (output,) = stage.forward((0, 0), (x,), WeightRead(0), Activations.REBOUND, store=False)
+            ones = unit_gradients(stage)
+            stage.update(9, ones, keep=False, steady=True)
+            (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), WeightRead(1), Activations.REBOUND)
         found.append([gradient.float().cpu(), *(each.cpu() for each in stage.gradients.tensors.values())])
     rtol, atol = (1e-3, 1e-4) if precision == "fp32" else (0.1, 0.1)
     for ours, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_recurrent_layers_compute_in_the_precision(precision, dtype):
+    arithmetic, layer = ComputeOptions(precision), nn.LSTM(6, 5).to("cuda")
+    arithmetic.prepare(layer)
+    with arithmetic.computing(torch.device("cuda", 0)):
+        output, _ = layer(torch.randn(3, 7, 6, device="cuda"))
+    assert output.dtype == dtype
 
 
 def test_deterministic_run_without_tf32_is_reproducible(tmp_path):

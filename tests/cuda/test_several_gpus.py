@@ -1,4 +1,9 @@
-"""The runtime on several CUDA devices: a process on each, and NCCL between them."""
+"""NCCL between processes, each on a CUDA device of its own.
+
+Where there are too few devices, processes share one. NCCL then takes them for processes of several machines, and
+connects them through the network, by the same calls in the same order. Speed and failures are those of several devices
+only on several devices.
+"""
 
 import os
 import re
@@ -11,19 +16,26 @@ from statistics import fmean
 import pytest
 import torch
 from process_tree import is_alive, workers
-from support import gpu_layers, running_text
-from support.cli import TINY, arguments, environment, fails, run, summary
+from support import gpu_layers, running_text, worker_pool
+from support.cli import TINY, WRAPPER, arguments, environment, fails, run, summary
 from support.equal_bits import REPLICATED, TIED, replicated, schedules_of
 from support.methods import DISTINCT, fitting
 from support.processes import needs_proc
 from support.waiting import eventually
-from support.worker_pool import distributed, job, plan_of, simulated
+from support.worker_pool import job, plan_of, simulated
 
 from pipetrain.training.profiling.link_speed import measured_link
 
 COUNT = torch.cuda.device_count()
 EXACT = ("deterministic=true", "train.tf32=false")
 ALONE = "each process has a GPU of its own"
+SHARED = "processes share a GPU, and NCCL_HOSTID has NCCL take them for processes of several machines"
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(COUNT == 0, reason="needs a CUDA device"),
+    pytest.mark.timeout(900),
+]
 
 
 def needs(devices: int) -> pytest.MarkDecorator:
@@ -31,12 +43,22 @@ def needs(devices: int) -> pytest.MarkDecorator:
     return pytest.mark.skipif(devices > COUNT, reason=f"needs {devices} CUDA devices; torch finds {COUNT}")
 
 
-def each_on(*counts: int) -> list[object]:
-    """Numbers of stages as parameters, of which those are skipped that there are too few devices for."""
-    return [pytest.param(count, marks=needs(count)) for count in counts]
+def distributed(jobs):
+    """The summaries of distributed runs over NCCL, on devices of their own if there are enough."""
+    enough = max(map(worker_pool.num_processes, jobs)) <= COUNT
+    return worker_pool.distributed(jobs, None if enough else gpu_layers.on_a_machine_of_its_own)
 
 
-pytestmark = [pytest.mark.cuda, needs(2), pytest.mark.timeout(900)]
+def reason(processes):
+    """Why so many processes use NCCL."""
+    return ALONE if processes <= COUNT else SHARED
+
+
+@pytest.fixture(autouse=True)
+def _two_workers_use_nccl(monkeypatch):
+    """Also if they share a device: those of the command."""
+    if COUNT < 2:
+        monkeypatch.setenv(WRAPPER, "support.shared_gpu_cli")
 
 
 def check(folder, cases):
@@ -49,9 +71,12 @@ def check(folder, cases):
         train = {"tf32": False, **settings.get("train", {})}
         return job(folder / f"{name}-{kind}", method, stages, **{**settings, "train": train, "deterministic": True})
 
-    results = dict(zip(cases, distributed([made(name, "distributed") for name in cases]), strict=True))
+    jobs = [made(name, "distributed") for name in cases]
+    # whether processes share a device is the same in all runs of these processes
+    why = reason(max(map(worker_pool.num_processes, jobs)))
+    results = dict(zip(cases, distributed(jobs), strict=True))
     for name, result in results.items():
-        assert (result["transport"], result["transport_reason"]) == ("nccl", ALONE), name
+        assert (result["transport"], result["transport_reason"]) == ("nccl", why), name
         expected = simulated(made(name, "simulated"))
         for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
             assert result[field] == expected[field], f"{name}: {field}"
@@ -69,7 +94,7 @@ def microbatches(count, **settings):
 # -- equal bits --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stages", each_on(2, 3, 4))
+@pytest.mark.parametrize("stages", [2, 3, 4])
 def test_every_method_and_schedule_equals_simulation(tmp_path, stages):
     """With an evaluation after each of two epochs; each pair of a method and a schedule with some numbers N."""
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
@@ -88,16 +113,14 @@ def test_every_method_and_schedule_equals_simulation(tmp_path, stages):
     )
 
 
-@pytest.mark.parametrize(
-    "counts", [pytest.param(counts, marks=needs(sum(counts))) for counts in ((2, 1), (1, 2), (2, 2), (3, 1))], ids=str
-)
+@pytest.mark.parametrize("counts", [(2, 1), (1, 2), (2, 2), (3, 1)], ids=str)
 def test_replicas_have_the_bits_of_the_simulation(tmp_path, counts):
     cases = [case for case in REPLICATED if case[0] == counts]
     assert cases
     check(tmp_path, {f"{method}-{n}": replicated(counts, method, n) for _, method, n in cases})
 
 
-@pytest.mark.parametrize("stages", each_on(2, 3))
+@pytest.mark.parametrize("stages", [2, 3])
 def test_ties_clipping_and_precision_equal_simulation(tmp_path, stages):
     adam = {"_target_": "torch.optim.Adam", "lr": 1e-2, "clip_norm": 0.5}
     two = {"microbatches": 2, "epochs": 1}
@@ -145,7 +168,7 @@ def test_compiled_layers_have_the_bits_of_the_simulation(tmp_path):
     check(tmp_path, {method: (method, 2, compiled) for method in ("pipedream", "pipeoptim")})
 
 
-@pytest.mark.parametrize("stages", each_on(2, 3))
+@pytest.mark.parametrize("stages", [2, 3])
 def test_device_sync_in_each_forward_keeps_bits_without_deadlock(tmp_path, stages):
     """As loading a kernel, tuning one, and an allocator without free memory do."""
     waiting = {"model": {"_target_": "support.gpu_layers.waiting"}}
@@ -201,9 +224,9 @@ def start(folder, *words):
 
 def test_processes_seeing_one_device_each_communicate_by_nccl(tmp_path):
     """As tasks of Slurm do with `--gpus-per-task=1`."""
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:2]
+    seen = (os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",") if COUNT > 1 else ["0", "0"])[:2]
     words = (*TINY, "device=cuda", "partition.stages=2", "method=pipeoptim", *EXACT)
-    choose = 'seen=($SEEN); CUDA_VISIBLE_DEVICES=${seen[$LOCAL_RANK]} exec "$0" "$@"'
+    choose = 'seen=($SEEN); NCCL_HOSTID=$LOCAL_RANK CUDA_VISIBLE_DEVICES=${seen[$LOCAL_RANK]} exec "$0" "$@"'
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python", "bash", "-c")
     done = subprocess.run(
         [arguments()[0], *torchrun, choose, *arguments("run", f"hydra.run.dir={tmp_path / 'run'}", *words)],
@@ -212,11 +235,12 @@ def test_processes_seeing_one_device_each_communicate_by_nccl(tmp_path):
     assert done.returncode == 0, done.stderr
     run(tmp_path / "simulated", *words, "executor=simulated")
     ours, theirs = summary(tmp_path / "run"), summary(tmp_path / "simulated")
-    assert (ours["transport"], ours["transport_reason"]) == ("nccl", ALONE)
+    assert (ours["transport"], ours["transport_reason"]) == ("nccl", reason(2))
     assert ours["weights_sha256"] == theirs["weights_sha256"]
 
 
-def test_more_processes_than_devices_communicate_through_host(tmp_path):
+def test_more_processes_than_devices_communicate_through_host(tmp_path, monkeypatch):
+    monkeypatch.delenv(WRAPPER, raising=False)
     run(tmp_path / "run", *TINY, "device=cuda", f"partition.stages={COUNT + 1}", "model=resnet20", "train.epochs=1")
     found = summary(tmp_path / "run")
     assert (found["transport"], found["transport_reason"]) == ("gloo", f"processes 0 and {COUNT} share a GPU")
@@ -256,12 +280,14 @@ def test_out_of_memory_in_forward_is_not_reported_as_lost_stage(tmp_path, bounda
 # -- measurements ------------------------------------------------------------------------------------------------------
 
 
+@needs(2)
 def test_link_between_two_devices_is_measured():
     found = measured_link("cuda")
     assert 1e8 < found.bytes_per_s < 1e13
     assert found.message_work.seconds == 0
 
 
+@needs(2)
 @pytest.mark.parametrize(("method", "n"), [("gpipe", 1), ("gpipe", 4), ("pipedream_flush", 4), ("pipedream", 1)])
 def test_idle_shares_are_near_those_of_the_schedule(tmp_path, method, n):
     """Stages take milliseconds: in the prediction messages, loading data and launching kernels take no time."""
@@ -284,6 +310,7 @@ def test_idle_shares_are_near_those_of_the_schedule(tmp_path, method, n):
     assert fmean(shares[0]) == pytest.approx(fmean(shares[1]), abs=0.15), shares
 
 
+@needs(2)
 def test_memory_of_a_stage_is_that_of_its_own_device(tmp_path):
     (found,) = distributed([job(tmp_path / "run", "pipedream", 2, train={"epochs": 1})])
     for stage in found["per_stage"]:

@@ -14,8 +14,12 @@ TINY = ("model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epoch
 """Ten steps of a small model."""
 
 
+WRAPPER = "PIPETRAIN_TEST_WRAPPER"
+"""Environment variable with a module that runs the command in another way, such as `support.shared_gpu_cli`."""
+
+
 def arguments(*words: str) -> list[str]:
-    return [sys.executable, "-m", "pipetrain", *words]
+    return [sys.executable, "-m", *os.environ.get(WRAPPER, "").split(), "pipetrain", *words]
 
 
 def environment(**more: str) -> dict[str, str]:

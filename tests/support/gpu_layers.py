@@ -1,4 +1,4 @@
-"""Layers that do on a GPU what a test is about, and workers that share one."""
+"""Layers that do on a GPU what a test is about, and workers that share a GPU."""
 
 import os
 from typing import Any
@@ -82,4 +82,13 @@ def even(classes: int) -> LayerChain:
 def sharing_one(rank: int, *arguments: Any) -> None:
     """A process of `worker_pool.distributed` that sees the first GPU alone, whenever its fork server was started."""
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    worker_pool._process(rank, *arguments)
+    worker_pool.run_jobs(rank, *arguments)
+
+
+def on_a_machine_of_its_own(rank: int, *arguments: Any) -> None:
+    """A process of `worker_pool.distributed` that communicates over NCCL also with those that share its GPU.
+
+    NCCL takes them for processes of other machines, and connects them through the network.
+    """
+    os.environ["NCCL_HOSTID"] = str(rank)
+    worker_pool.run_jobs(rank, *arguments)

@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ class DeviceIdentity:
         machine: the boot of its machine.
         bus: address on the PCI bus; empty if torch does not report it.
         uuid: of the device, or of the instance if the GPU is partitioned.
+        nccl_host: value of NCCL_HOSTID, by which NCCL tells machines apart; empty if it is not set.
     """
 
     kind: str
@@ -121,6 +123,7 @@ class DeviceIdentity:
     bus: str = ""
     uuid: str = ""
     name: str = ""
+    nccl_host: str = ""
 
     @classmethod
     def of(cls, device: torch.device) -> DeviceIdentity:
@@ -132,7 +135,15 @@ class DeviceIdentity:
         known = all(part is not None for part in bus)
         # the same in all containers of a machine
         machine = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
-        return cls(device.type, machine, ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name))
+        return cls(
+            device.type, machine, ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name),
+            os.environ.get("NCCL_HOSTID", ""),
+        )  # fmt: skip
+
+    def is_same_gpu(self, other: DeviceIdentity) -> bool:
+        """True if two processes share a GPU."""
+        same_slot = self.bus != "" and (self.machine, self.bus) == (other.machine, other.bus)
+        return self.uuid == other.uuid or same_slot
 
     @property
     def is_instance(self) -> bool:
@@ -190,11 +201,16 @@ def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
         return _GLOO, "this build of torch has no NCCL"
     if instances := [each.name for each in identities if each.is_instance]:
         return _GLOO, f"{instances[0]} is an instance of a GPU (MIG), which NCCL does not connect"
-    for first, each in enumerate(identities):
-        for second, other in enumerate(identities[first + 1 :], start=first + 1):
-            same_slot = each.bus != "" and (each.machine, each.bus) == (other.machine, other.bus)
-            if each.uuid == other.uuid or same_slot:
-                return _GLOO, f"processes {first} and {second} share a GPU"
+    sharing = [
+        (first, second)
+        for first, second in combinations(range(len(identities)), 2)
+        if identities[first].is_same_gpu(identities[second])
+    ]
+    for first, second in sharing:
+        if identities[first].nccl_host == identities[second].nccl_host:
+            return _GLOO, f"processes {first} and {second} share a GPU"
+    if sharing:
+        return _NCCL, "processes share a GPU, and NCCL_HOSTID has NCCL take them for processes of several machines"
     return _NCCL, "each process has a GPU of its own"
 
 

@@ -17,8 +17,9 @@ from pipetrain.executors.messages.transport import DeviceIdentity, set_environme
 CUDA = torch.device("cuda", 0)
 
 
-def gpu(number, machine="a", slot=None, name="NVIDIA H100"):
-    return DeviceIdentity("cuda", machine, f"0:{number if slot is None else slot}:0", f"GPU-{machine}-{number}", name)
+def gpu(number, machine="a", slot=None, name="NVIDIA H100", nccl_host=""):
+    bus = f"0:{number if slot is None else slot}:0"
+    return DeviceIdentity("cuda", machine, bus, f"GPU-{machine}-{number}", name, nccl_host)
 
 
 @pytest.fixture
@@ -36,6 +37,8 @@ def _nccl(monkeypatch):
         ([gpu(0), gpu(1), gpu(0)], "gloo", "processes 0 and 2 share a GPU"),
         ([gpu(0, name="NVIDIA A100 MIG 1g.5gb"), gpu(1, slot=0, name="NVIDIA A100 MIG 1g.5gb")], "gloo", "MIG"),
         ([gpu(0), gpu(1, slot=0)], "gloo", "processes 0 and 1 share a GPU"),
+        ([gpu(0, nccl_host="x"), gpu(0, nccl_host="y")], "nccl", "NCCL_HOSTID"),
+        ([gpu(0, nccl_host="x"), gpu(0, nccl_host="y"), gpu(0, nccl_host="x")], "gloo", "processes 0 and 2 share"),
         ([DeviceIdentity("cpu"), DeviceIdentity("cpu")], "gloo", "CPU"),
         ([gpu(0)], "gloo", "one process"),
     ],
@@ -56,8 +59,9 @@ def test_devices_of_their_own_without_nccl_use_host_memory(monkeypatch):
 def test_identity_names_the_bus_and_the_device(monkeypatch):
     properties = SimpleNamespace(name="H100", uuid="GPU-7", pci_domain_id=0, pci_bus_id=5, pci_device_id=1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
+    monkeypatch.setenv("NCCL_HOSTID", "host")
     found = DeviceIdentity.of(CUDA)
-    assert (found.uuid, found.bus, found.name) == ("GPU-7", "0:5:1", "H100")
+    assert (found.uuid, found.bus, found.name, found.nccl_host) == ("GPU-7", "0:5:1", "H100", "host")
     assert found.machine
 
 
