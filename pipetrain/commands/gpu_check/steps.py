@@ -174,7 +174,7 @@ def _links(machine: Machine) -> Iterator[str]:
 def _schedules(machine: Machine) -> Iterator[str]:
     gpus, tiny = machine.gpus, _tiny(machine)
     if machine.emulated:
-        methods_by_depth: Mapping[int, Sequence[str]] = {2: _FEW, 3: ("gpipe", "pipeoptim")}
+        methods_by_depth: Mapping[int, Sequence[str]] = {2: ("gpipe", "pipedream"), 3: ("pipeoptim",)}
         replicas = [(2, 1)]
     else:
         depths = [count for count in sorted({2, 4, min(_LENET_LAYERS, gpus)}) if count <= gpus]
