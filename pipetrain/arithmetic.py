@@ -62,7 +62,7 @@ class ComputeOptions:
         return tuple(t.float() if t.dtype in _DTYPES.values() else t for t in tensors) if self.mixed else tensors
 
     def prepare(self, module: nn.Module) -> None:
-        """Puts the weights of a module into the memory format, and has recurrent layers keep the precision."""
+        """Prepares a module in place: its memory format and, in bf16, recurrent layers that compute without cuDNN."""
         if self.channels_last:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if self.precision == "bf16":

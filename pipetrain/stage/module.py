@@ -107,6 +107,8 @@ class StageModule(nn.Module):
             return nullcontext()
         if self.arithmetic.compiled:  # hooks of its parts do not reach a compiled layer
             return cudnn_rnn.cudnn_off()
+        if self.arithmetic.precision == "bf16":  # they compute without cuDNN in any case
+            return nullcontext()
         if self.arithmetic.mixed:  # autocast packs casts of the weights before cuDNN sees them
             return cudnn_rnn.without_cudnn(self._recurrent)
         return cudnn_rnn.tracking_forwards(self._recurrent)

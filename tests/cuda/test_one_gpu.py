@@ -87,6 +87,7 @@ def test_cuda_recurrent_backward_uses_newest_weights(recurrent, options, precisi
     for device, arithmetic in ((torch.device("cpu"), ComputeOptions()), (torch.device("cuda", 0), on_device)):
         torch.manual_seed(0)
         layer = Function(lambda layer, x: layer(x)[0], recurrent(6, 5, **options))
+        arithmetic.prepare(layer)
         stage = stage_of(layer, index=1, device=device)
         stage.module.arithmetic = arithmetic
         x = torch.randn(3, 7, 6).to(device)
@@ -95,6 +96,7 @@ def test_cuda_recurrent_backward_uses_newest_weights(recurrent, options, precisi
             ones = unit_gradients(stage)
             stage.update(9, ones, keep=False, steady=True)
             (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), WeightRead(1), Activations.REBOUND)
+        assert torch.backends.cudnn.enabled
         found.append([gradient.float().cpu(), *(each.cpu() for each in stage.gradients.tensors.values())])
     rtol, atol = (1e-3, 1e-4) if precision == "fp32" else (0.1, 0.1)
     for ours, theirs in zip(found[1], found[0], strict=True):

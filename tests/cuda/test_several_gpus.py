@@ -1,8 +1,8 @@
-"""NCCL between processes, each on a CUDA device of its own.
+"""NCCL between processes, on a CUDA device each where there are enough.
 
-Where there are too few devices, processes share one. NCCL then takes them for processes of several machines, and
-connects them through the network, by the same calls in the same order. Speed and failures are those of several devices
-only on several devices.
+Where there are too few, processes share one. NCCL then takes them for processes of several machines, and connects them
+through the network, by the same calls in the same order. Neither their speed nor their failures are then those of
+several devices: through the network, NCCL detects that a peer has ended.
 """
 
 import os
@@ -29,7 +29,7 @@ from pipetrain.training.profiling.link_speed import measured_link
 COUNT = torch.cuda.device_count()
 EXACT = ("deterministic=true", "train.tf32=false")
 ALONE = "each process has a GPU of its own"
-SHARED = "processes share a GPU, and NCCL_HOSTID has NCCL take them for processes of several machines"
+SHARED = "share a GPU, but differ in NCCL_HOSTID"
 
 pytestmark = [
     pytest.mark.cuda,
@@ -50,20 +50,20 @@ def distributed(jobs):
 
 
 def reason(processes):
-    """Why so many processes use NCCL."""
+    """How the reason ends for which so many processes use NCCL."""
     return ALONE if processes <= COUNT else SHARED
 
 
 @pytest.fixture(autouse=True)
 def _two_workers_use_nccl(monkeypatch):
-    """Also if they share a device: those of the command."""
+    """Has two workers of a command use NCCL even where they share a device."""
     if COUNT < 2:
         monkeypatch.setenv(WRAPPER, "support.shared_gpu_cli")
 
 
 def check(folder, cases):
-    """name -> (method, stages, settings): runs each on GPUs of its own and simulated on the first one; the former's
-    summaries. Both compute with deterministic operations and without TF32, and must have equal bits.
+    """name -> (method, stages, settings): runs each over NCCL, and simulated on the first GPU; the former's summaries.
+    Both compute with deterministic operations and without TF32, and must have equal bits.
     """
 
     def made(name, kind):
@@ -76,7 +76,8 @@ def check(folder, cases):
     why = reason(max(map(worker_pool.num_processes, jobs)))
     results = dict(zip(cases, distributed(jobs), strict=True))
     for name, result in results.items():
-        assert (result["transport"], result["transport_reason"]) == ("nccl", why), name
+        assert result["transport"] == "nccl", name
+        assert result["transport_reason"].endswith(why), name
         expected = simulated(made(name, "simulated"))
         for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
             assert result[field] == expected[field], f"{name}: {field}"
@@ -224,9 +225,10 @@ def start(folder, *words):
 
 def test_processes_seeing_one_device_each_communicate_by_nccl(tmp_path):
     """As tasks of Slurm do with `--gpus-per-task=1`."""
-    seen = (os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",") if COUNT > 1 else ["0", "0"])[:2]
+    seen = (os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:COUNT] * 2)[:2]
+    hosts = "" if COUNT > 1 else "NCCL_HOSTID=$RANK "
     words = (*TINY, "device=cuda", "partition.stages=2", "method=pipeoptim", *EXACT)
-    choose = 'seen=($SEEN); NCCL_HOSTID=$LOCAL_RANK CUDA_VISIBLE_DEVICES=${seen[$LOCAL_RANK]} exec "$0" "$@"'
+    choose = "seen=($SEEN); " + hosts + 'CUDA_VISIBLE_DEVICES=${seen[$LOCAL_RANK]} exec "$0" "$@"'
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python", "bash", "-c")
     done = subprocess.run(
         [arguments()[0], *torchrun, choose, *arguments("run", f"hydra.run.dir={tmp_path / 'run'}", *words)],
@@ -235,7 +237,8 @@ def test_processes_seeing_one_device_each_communicate_by_nccl(tmp_path):
     assert done.returncode == 0, done.stderr
     run(tmp_path / "simulated", *words, "executor=simulated")
     ours, theirs = summary(tmp_path / "run"), summary(tmp_path / "simulated")
-    assert (ours["transport"], ours["transport_reason"]) == ("nccl", reason(2))
+    assert ours["transport"] == "nccl"
+    assert ours["transport_reason"].endswith(reason(2))
     assert ours["weights_sha256"] == theirs["weights_sha256"]
 
 

@@ -155,18 +155,24 @@ def test_layers_without_cudnn_leave_others_and_switches_alone():
         (CPU, ComputeOptions("bf16"), (True, False)),
         (CUDA, ComputeOptions(), (True, True)),
         (CUDA, ComputeOptions("bf16"), (False, False)),
+        (CUDA, ComputeOptions("fp16"), (False, False)),
     ],
 )
-def test_cudnn_is_left_out_only_under_mixed_precision_on_cuda(device, arithmetic, expected):
+def test_cudnn_is_left_out_only_under_mixed_precision_on_cuda(monkeypatch, device, arithmetic, expected):
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     layer, seen = nn.LSTM(3, 4), []
     layer.register_forward_hook(
         lambda *_: seen.append((torch.backends.cudnn.enabled, cudnn_rnn.running_layer() is layer))
     )
     module = StageModule([layer], 0, 0, arithmetic)
     module.device = device
-    with module.using_weights(dict(module.named_parameters()), rebound=True):
+    with module.using_weights(dict(module.named_parameters()), rebound=True), arithmetic.computing(device):
         layer(torch.zeros(2, 3))
+        with pytest.raises(RuntimeError):
+            layer(torch.zeros(2, 5))
     assert seen == [expected]
+    assert torch.backends.cudnn.enabled
 
 
 def test_module_holds_the_weights_that_moving_to_its_device_left():

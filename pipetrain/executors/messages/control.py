@@ -16,14 +16,15 @@ from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
 from pipetrain.tensors import Tensors, dense, flat
 
-_NCCL_LOST = "ncclRemoteError"
-"""Name of NCCL's error for a process that has ended, in the message of torch's error."""
+NCCL_LOST = "ncclRemoteError"
+"""NCCL's error for a process that has ended or can no longer be reached; torch names it in a message only."""
 
 
 @contextlib.contextmanager
 def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> Iterator[None]:
-    """Around calls of torch.distributed, which break when another process is gone; nothing else may be in it.
+    """Around calls of torch.distributed, which break when another process is gone.
 
+    Unless they are `direct`, nothing else may be in it: any plain RuntimeError counts as a lost stage.
     Gloo raises a plain RuntimeError for a lost connection. Its subclasses say something else, such as out of memory.
     NCCL notices that a process of another machine is gone, and not one of the same machine; torch's error then has the
     class of all errors of NCCL's.
@@ -40,7 +41,7 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
     except dist.DistNetworkError as error:
         raise LostStageError(stage) from error
     except RuntimeError as error:
-        lost = _NCCL_LOST in str(error) if direct else type(error) is RuntimeError
+        lost = NCCL_LOST in str(error) if direct else type(error) is RuntimeError
         if not lost:
             raise
         raise LostStageError(stage) from error

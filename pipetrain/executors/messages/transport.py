@@ -94,16 +94,18 @@ class Transport:
         """
         if not self.direct:
             return
-        if dist.get_rank() == source:
-            dist.send(torch.zeros(1, device=self.device), target, group)
-        elif dist.get_rank() == target:
-            dist.recv(torch.zeros(1, device=self.device), source, group)
+        with control.lost_stage_on_error(direct=True):
+            if dist.get_rank() == source:
+                dist.send(torch.zeros(1, device=self.device), target, group)
+            elif dist.get_rank() == target:
+                dist.recv(torch.zeros(1, device=self.device), source, group)
 
     def connect_all(self, group: dist.ProcessGroup) -> None:
         """Connects all processes of a group for `all_to_all_single`; all of them call it."""
         if self.direct:
             ends = torch.zeros(2, dist.get_world_size(group), device=self.device)
-            dist.all_to_all_single(ends[0], ends[1], group=group)
+            with control.lost_stage_on_error(direct=True):
+                dist.all_to_all_single(ends[0], ends[1], group=group)
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class DeviceIdentity:
         )  # fmt: skip
 
     def is_same_gpu(self, other: DeviceIdentity) -> bool:
-        """True if two processes share a GPU."""
+        """True if the other process computes on the same GPU."""
         same_slot = self.bus != "" and (self.machine, self.bus) == (other.machine, other.bus)
         return self.uuid == other.uuid or same_slot
 
@@ -210,7 +212,8 @@ def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
         if identities[first].nccl_host == identities[second].nccl_host:
             return _GLOO, f"processes {first} and {second} share a GPU"
     if sharing:
-        return _NCCL, "processes share a GPU, and NCCL_HOSTID has NCCL take them for processes of several machines"
+        first, second = sharing[0]
+        return _NCCL, f"processes {first} and {second} share a GPU, but differ in NCCL_HOSTID"
     return _NCCL, "each process has a GPU of its own"
 
 

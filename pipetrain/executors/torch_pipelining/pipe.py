@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
+from pipetrain.executors.messages.control import NCCL_LOST
 from pipetrain.executors.messages.links import LinkGroups, Links, Spec
 from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
@@ -201,7 +202,7 @@ class Pipe:
         except RuntimeError as error:
             if error.__cause__ is not None:  # what a layer raised, of which the library makes an error of its own
                 raise error.__cause__ from None
-            if "Connection" in str(error):  # Gloo raises nothing more precise
+            if any(sign in str(error) for sign in ("Connection", NCCL_LOST)):  # Gloo raises nothing more precise
                 raise LostStageError(None) from error
             raise
         return step_loss(self._losses, self._counts) if self._losses else None

@@ -37,7 +37,7 @@ def _nccl(monkeypatch):
         ([gpu(0), gpu(1), gpu(0)], "gloo", "processes 0 and 2 share a GPU"),
         ([gpu(0, name="NVIDIA A100 MIG 1g.5gb"), gpu(1, slot=0, name="NVIDIA A100 MIG 1g.5gb")], "gloo", "MIG"),
         ([gpu(0), gpu(1, slot=0)], "gloo", "processes 0 and 1 share a GPU"),
-        ([gpu(0, nccl_host="x"), gpu(0, nccl_host="y")], "nccl", "NCCL_HOSTID"),
+        ([gpu(0, nccl_host="x"), gpu(0, nccl_host="y")], "nccl", "processes 0 and 1 share a GPU, but"),
         ([gpu(0, nccl_host="x"), gpu(0, nccl_host="y"), gpu(0, nccl_host="x")], "gloo", "processes 0 and 2 share"),
         ([DeviceIdentity("cpu"), DeviceIdentity("cpu")], "gloo", "CPU"),
         ([gpu(0)], "gloo", "one process"),
