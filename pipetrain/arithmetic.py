@@ -87,7 +87,7 @@ class ComputeOptions:
 
 
 _cudnn_before: list[bool] = []
-"""Whether cuDNN was enabled, for each recurrent layer whose forward is running."""
+"""Values of `torch.backends.cudnn.enabled` to restore, one for each recurrent layer that is running."""
 
 
 def _leave_cudnn(_layer: nn.Module, _inputs: object) -> None:

@@ -40,8 +40,8 @@ _DESCRIPTION = """\
 Checks this machine: versions, devices, how stages exchange messages, memory, whether runs can write to this folder, and
 optional packages. "ok": works; "!": works in part; "-": absent, but not required; "!!": missing. Exits with 1 if
 something is missing without which runs fail even on the CPU.
-With --gpu it trains on the GPUs instead, for some minutes, and prints a report to paste into an issue; it exits with
-1 if a step fails, and begins none after 15 minutes."""
+With --gpu it trains on the GPUs instead, for several minutes, and prints a report to paste into an issue; it exits
+with 1 if a step fails, and starts no step after 15 minutes."""
 
 
 @dataclass(frozen=True)

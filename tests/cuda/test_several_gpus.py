@@ -1,8 +1,8 @@
 """NCCL between processes, on a CUDA device each where there are enough.
 
-Where there are too few, processes share one. NCCL then takes them for processes of several machines, and connects them
-through the network, by the same calls in the same order. Neither their speed nor their failures are then those of
-several devices: through the network, NCCL detects that a peer has ended.
+Where there are too few, processes share one. NCCL then treats them as running on different machines, and connects them
+over the network, by the same calls in the same order. Neither speed nor failures are then those of several devices:
+over the network, NCCL detects that a peer has ended.
 """
 
 import os
@@ -29,7 +29,7 @@ from pipetrain.training.profiling.link_speed import measured_link
 COUNT = torch.cuda.device_count()
 EXACT = ("deterministic=true", "train.tf32=false")
 ALONE = "each process has a GPU of its own"
-SHARED = "share a GPU, but differ in NCCL_HOSTID"
+SHARED = f"processes 0 and {COUNT} share a GPU, but differ in NCCL_HOSTID"
 
 pytestmark = [
     pytest.mark.cuda,
@@ -50,7 +50,7 @@ def distributed(jobs):
 
 
 def reason(processes):
-    """How the reason ends for which so many processes use NCCL."""
+    """Why so many processes use NCCL."""
     return ALONE if processes <= COUNT else SHARED
 
 
@@ -71,13 +71,11 @@ def check(folder, cases):
         train = {"tf32": False, **settings.get("train", {})}
         return job(folder / f"{name}-{kind}", method, stages, **{**settings, "train": train, "deterministic": True})
 
-    jobs = [made(name, "distributed") for name in cases]
-    # whether processes share a device is the same in all runs of these processes
-    why = reason(max(map(worker_pool.num_processes, jobs)))
-    results = dict(zip(cases, distributed(jobs), strict=True))
+    jobs = {name: made(name, "distributed") for name in cases}
+    results = dict(zip(cases, distributed([*jobs.values()]), strict=True))
     for name, result in results.items():
-        assert result["transport"] == "nccl", name
-        assert result["transport_reason"].endswith(why), name
+        why = reason(worker_pool.num_processes(jobs[name]))
+        assert (result["transport"], result["transport_reason"]) == ("nccl", why), name
         expected = simulated(made(name, "simulated"))
         for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
             assert result[field] == expected[field], f"{name}: {field}"
@@ -237,8 +235,7 @@ def test_processes_seeing_one_device_each_communicate_by_nccl(tmp_path):
     assert done.returncode == 0, done.stderr
     run(tmp_path / "simulated", *words, "executor=simulated")
     ours, theirs = summary(tmp_path / "run"), summary(tmp_path / "simulated")
-    assert ours["transport"] == "nccl"
-    assert ours["transport_reason"].endswith(reason(2))
+    assert (ours["transport"], ours["transport_reason"]) == ("nccl", reason(2))
     assert ours["weights_sha256"] == theirs["weights_sha256"]
 
 

@@ -86,9 +86,9 @@ def sharing_one(rank: int, *arguments: Any) -> None:
 
 
 def on_a_machine_of_its_own(rank: int, *arguments: Any) -> None:
-    """A process of `worker_pool.distributed` that communicates over NCCL also with those that share its GPU.
+    """A process of `worker_pool.distributed` that uses NCCL even if others share its GPU.
 
-    NCCL takes them for processes of other machines, and connects them through the network.
+    NCCL treats them as running on different machines, and connects them over the network.
     """
     os.environ["NCCL_HOSTID"] = str(rank)
     worker_pool.run_jobs(rank, *arguments)

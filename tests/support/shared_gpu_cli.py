@@ -1,6 +1,6 @@
 """Runs a module whose workers use NCCL although they share GPUs: `python -m support.shared_gpu_cli MODULE WORDS`.
 
-NCCL takes them for processes of several machines, and connects them through the network.
+NCCL treats them as running on different machines, and connects them over the network.
 """
 
 import runpy
@@ -12,7 +12,7 @@ _run_worker = launcher.run_worker
 
 
 def run_worker(job, environment, logs):
-    """Has NCCL take the worker for the only one of its machine."""
+    """Gives NCCL another machine for each worker."""
     _run_worker(job, {**environment, "NCCL_HOSTID": environment["RANK"]}, logs)
 
 

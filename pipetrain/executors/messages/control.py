@@ -24,8 +24,8 @@ NCCL_LOST = "ncclRemoteError"
 def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> Iterator[None]:
     """Around calls of torch.distributed, which break when another process is gone.
 
-    Unless they are `direct`, nothing else may be in it: any plain RuntimeError counts as a lost stage.
-    Gloo raises a plain RuntimeError for a lost connection. Its subclasses say something else, such as out of memory.
+    Gloo raises a plain RuntimeError for a lost connection: unless `direct`, nothing else may be in it. Subclasses say
+    something else, such as out of memory.
     NCCL notices that a process of another machine is gone, and not one of the same machine; torch's error then has the
     class of all errors of NCCL's.
 

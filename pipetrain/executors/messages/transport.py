@@ -117,7 +117,7 @@ class DeviceIdentity:
         machine: the boot of its machine.
         bus: address on the PCI bus; empty if torch does not report it.
         uuid: of the device, or of the instance if the GPU is partitioned.
-        nccl_host: value of NCCL_HOSTID, by which NCCL tells machines apart; empty if it is not set.
+        nccl_host: NCCL_HOSTID, which replaces the machine's identity in NCCL; empty if it is not set.
     """
 
     kind: str

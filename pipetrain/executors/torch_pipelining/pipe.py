@@ -202,7 +202,7 @@ class Pipe:
         except RuntimeError as error:
             if error.__cause__ is not None:  # what a layer raised, of which the library makes an error of its own
                 raise error.__cause__ from None
-            if any(sign in str(error) for sign in ("Connection", NCCL_LOST)):  # Gloo raises nothing more precise
+            if any(sign in str(error) for sign in ("Connection", NCCL_LOST)):  # nothing more precise is raised
                 raise LostStageError(None) from error
             raise
         return step_loss(self._losses, self._counts) if self._losses else None
