@@ -262,7 +262,7 @@ class MeanRatioClaim:
 
 @dataclass(frozen=True)
 class RatioTrendClaim:
-    """A ratio of two groups that rises from one experiment to the next; the small scale has one model for them all.
+    """A ratio of two groups that rises from one experiment to the next; the small scale has too few models for it.
 
     Attributes:
         experiments: presets.

@@ -8,7 +8,7 @@ from papers.judgement import companions
 from papers.measured_section import measured_section
 from papers.paper import Agreement, Comparison, Paper, Row, Tables, shown
 from papers.results import Measured, Results
-from papers.targets import FULL, SMALL, presets, targets_of
+from papers.targets import FULL, SMALL, has_small_scale, presets, targets_of
 from pipetrain.config.choices import choice_of, group_overrides_of
 from pipetrain.report.text_table import counted, markdown_table
 
@@ -168,8 +168,8 @@ def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) ->
     if not row["experiment"]:
         return takes or [f"no experiment: it takes {_MACHINES}"]
     rules = paper.rules.get(row["name"], ())
-    full = bool(rules) and all(rule.full for rule in rules)
     experiment = f"{paper.name}/{row['experiment']}"
+    full = not has_small_scale(experiment) or (bool(rules) and all(rule.full for rule in rules))
     return [*takes, _what_it_takes(experiment, measured=current, full=full)]
 
 
@@ -179,16 +179,16 @@ def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
     Args:
         experiment: with its paper.
         measured: True if the small scale was run, and did not decide.
-        full: True if the small scale cannot decide.
+        full: True if there is no small scale, or it cannot decide.
     """
-    targets = targets_of(experiment, SMALL)
+    targets = targets_of(experiment, FULL)
     costs = "; ".join(dict.fromkeys(choice_of("experiment", each.experiment).remarks["cost"] for each in targets))
     command = f"python -m papers reproduce {experiment}"
     if full:
         return f"`{command} --scale full`, {costs}; the small scale cannot decide this"
     if measured:
         return f"`{command} --scale full`, {costs}"
-    minutes = counted(round(sum(each.minutes for each in targets)), "minute", "minutes")
+    minutes = counted(round(sum(each.minutes for each in targets_of(experiment, SMALL))), "minute", "minutes")
     return f"`{command}`, about {minutes} at the small scale; `--scale full`, {costs}"
 
 

@@ -1,5 +1,6 @@
 """The papers' experiments as they are run: which presets a name stands for, at which scale, and where results go."""
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -40,8 +41,8 @@ class ReproductionTarget:
 
     @property
     def minutes(self) -> float:
-        """Estimated minutes of the small scale on two idle cores; the full scale is costly where the small one is."""
-        return float(choice_of("experiment", self.experiment).remarks["minutes"])
+        """Estimated minutes of the small scale on two idle cores; infinite if there is none."""
+        return float(choice_of("experiment", self.experiment).remarks.get("minutes", math.inf))
 
     @property
     def rounds(self) -> list["SweepRound"]:
@@ -126,7 +127,8 @@ def rounds_of(targets: Sequence[ReproductionTarget]) -> list[SweepRound]:
 def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
     """The targets of a preset, of a table or figure such as `pipeoptim/table4`, or of whole papers, the cheapest first.
 
-    Those of one experiment, which differ in a last word such as `_baseline`, stay together.
+    Those of one experiment, which differ in a last word such as `_baseline`, stay together. At the small scale, those
+    without one are left out.
 
     Args:
         name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map and the
@@ -134,14 +136,22 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
         scale: `full` or `small`.
 
     Raises:
-        ConfigError: there is none of that name, or the scale is unknown.
+        ConfigError: there is none of that name, none of them has a small scale, or the scale is unknown.
     """
     if scale not in (FULL, SMALL):
         raise ConfigError(f"--scale {scale}: {SMALL} or {FULL}")
     found = presets_of(name)
     if not found:
         raise ConfigError(f"reproduce {name}: no experiment of that name; pipetrain list experiments shows them")
-    return _cheapest_first([ReproductionTarget(each, scale) for each in found])
+    there = [each for each in found if scale == FULL or has_small_scale(each)]
+    if not there:
+        raise ConfigError(f"reproduce {name} --scale {SMALL}: it has no small scale; use --scale {FULL}")
+    return _cheapest_first([ReproductionTarget(each, scale) for each in there])
+
+
+def has_small_scale(experiment: str) -> bool:
+    """True if a preset has a small scale; it has none if it would repeat another's, or if that could show nothing."""
+    return "small" in choice_of("experiment", experiment).remarks
 
 
 def presets_of(name: str) -> list[str]:

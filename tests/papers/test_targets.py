@@ -9,7 +9,17 @@ from omegaconf import OmegaConf
 from papers.computed import computed_part
 from papers.paper import read_tables
 from papers.publications import PAPERS
-from papers.targets import FULL, SMALL, ReproductionTarget, parts_of, presets, presets_of, rounds_of, targets_of
+from papers.targets import (
+    FULL,
+    SMALL,
+    ReproductionTarget,
+    has_small_scale,
+    parts_of,
+    presets,
+    presets_of,
+    rounds_of,
+    targets_of,
+)
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import combinations, composed
 from pipetrain.config.schema import config_dir
@@ -25,6 +35,7 @@ COMPUTED = {
     ("zhang", "table9"),
 }
 ONE_OF_EACH = ("pipeoptim/table4_vgg16", "zhang/table5_resnet56")
+SMALLER = [name for name in presets() if has_small_scale(name)]
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -36,7 +47,7 @@ def test_preset_of_a_paper_composes_at_both_scales(name):
 
 @pytest.mark.slow
 def test_every_preset_of_every_paper_composes_at_its_small_scale():
-    for name in presets():
+    for name in SMALLER:
         composed([f"experiment={name}", *next(combinations(ReproductionTarget(name, SMALL).settings))])
 
 
@@ -44,12 +55,13 @@ def test_every_preset_names_its_place_in_the_paper_and_its_cost():
     assert {name.partition("/")[0] for name in presets()} == PAPERS.keys() | {"map", "slowdown"}
     for name in presets():
         remarks = choice_of("experiment", name).remarks
-        assert remarks.keys() >= {"paper", "cost", "small", "minutes"}, name
-        assert int(remarks["minutes"]) > 0, name
+        assert remarks.keys() >= {"paper", "cost"}, name
+        assert ("minutes" in remarks) == has_small_scale(name), name
+        assert not has_small_scale(name) or int(remarks["minutes"]) > 0, name
 
 
 def test_small_scale_of_every_preset_takes_at_most_three_hours():
-    for name in presets():
+    for name in SMALLER:
         if not name.startswith(("map/", "slowdown/")):  # run in rounds, the first of which are short
             assert ReproductionTarget(name, SMALL).minutes <= 180, name
 
@@ -78,7 +90,7 @@ def test_name_stands_for_all_presets_of_a_table_or_figure(name, found):
 
 def test_targets_start_with_cheapest_experiment_and_companions():
     found = [target.experiment for target in targets_of("papers", SMALL)]
-    assert set(found) == {name for name in presets() if not name.startswith(("map/", "slowdown/"))}
+    assert set(found) == {name for name in SMALLER if not name.startswith(("map/", "slowdown/"))}
     assert ReproductionTarget(found[0], SMALL).minutes < 10 <= ReproductionTarget(found[-1], SMALL).minutes
     assert found.index("zhang/table2_lenet5_baseline") == found.index("zhang/table2_lenet5") + 1
     assert found.index("zhang/table2_resnet20") < found.index("zhang/table2_lenet5")
@@ -88,6 +100,12 @@ def test_targets_start_with_cheapest_experiment_and_companions():
 def test_unknown_experiment_or_scale_is_refused(name, scale):
     with pytest.raises(ConfigError):
         targets_of(name, scale)
+
+
+def test_preset_without_small_scale_is_run_at_full_scale_alone():
+    with pytest.raises(ConfigError, match=r"zhang/table6 --scale small: it has no small scale; use --scale full"):
+        targets_of("zhang/table6", SMALL)
+    assert len(targets_of("zhang/table6", FULL)) == 12
 
 
 def test_full_scale_is_the_preset_alone(tmp_path):
