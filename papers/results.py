@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from papers.targets import FULL, SMALL, ReproductionTarget, command_of
+from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_small_scale
 from pipetrain.commands.run.sweep import number_of_runs
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import Composition
@@ -122,9 +122,12 @@ class Measured:
 
     @property
     def outdated(self) -> bool:
-        """True if its preset has other settings at this scale than these runs had."""
+        """True if its preset has other settings at this scale than these runs had, or this scale no longer."""
         own = (word for word in shlex.split(self.made["command"]) if word.startswith("experiment="))
-        return self.changes != ReproductionTarget(next(own).partition("=")[2], self.scale).settings
+        experiment = next(own).partition("=")[2]
+        if self.scale == SMALL and not has_small_scale(experiment):
+            return True
+        return self.changes != ReproductionTarget(experiment, self.scale).settings
 
     def changed(self, name: str) -> str | None:
         """The choice of a group, or the value of a setting, in place of the preset's; None if it is that."""

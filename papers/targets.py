@@ -150,7 +150,7 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
 
 
 def has_small_scale(experiment: str) -> bool:
-    """True if a preset has a small scale; it has none if it would repeat another's, or if that could show nothing."""
+    """True if a preset has a small scale. It has none where that would repeat another's, or could show nothing."""
     return "small" in choice_of("experiment", experiment).remarks
 
 

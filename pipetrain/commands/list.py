@@ -107,7 +107,8 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
         task = f"{row['task']}; " if row["task"] else ""
         yield f"    {task}by default dataset={row['dataset']}"
     if row.get("cost"):
-        yield f"    {row['paper']}; {row['cost']}; the small scale {row['minutes']} min on two cores"
+        small = f"; the small scale {row['minutes']} min on two cores" if "minutes" in row else ""
+        yield f"    {row['paper']}; {row['cost']}{small}"
     elif row.get("paper"):
         yield f"    in its paper {row['paper']}"
 
@@ -118,8 +119,8 @@ def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str
     Returns:
         `name` and `summary` of each, and the `package` that brings it if it is not pipetrain; of a data set its `task`;
         of a model the `task`, its `dataset`, the overrides of its `paper`; of an experiment its table or figure in the
-        `paper`, its `cost`, the overrides of its `small` scale and the `minutes` that this takes; and with `sizes` the
-        numbers of `parameters` and `layers` for that data set.
+        `paper`, its `cost`, and, where it has a small scale, the overrides of that, `small`, and the `minutes` that it
+        takes; and with `sizes` the numbers of `parameters` and `layers` for that data set.
     """
     from pipetrain.config.choices import choice_of, choices_of, names_of
 

@@ -2,6 +2,7 @@ import json
 import runpy
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def test_models_are_listed_with_task_dataset_and_paper_settings(capsys, monkeypa
     assert first.startswith("alexnet ")
     assert rest[0] == "    image classification; by default dataset=fashion_mnist_mini"
     assert rest[1] == f"    in its paper {rows['alexnet']['paper']}"
+
+
+def test_experiments_are_listed_with_place_in_paper_and_cost(capsys):
+    assert cli.carry_out(["list", "experiments"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    details = {line.split()[0]: text.strip() for line, text in pairwise(lines) if text.startswith("    ")}
+    assert details["zhang/table5_resnet56"] == (
+        "Zhang & Abdelrahman, table 5; app. B; 3 runs of about 2 h on 2 GPUs; the small scale 8 min on two cores"
+    )
+    assert details["zhang/table6_resnet56"] == "Zhang & Abdelrahman, table 6; app. B; 3 runs of about 3 h on 2 GPUs"
 
 
 @pytest.mark.slow

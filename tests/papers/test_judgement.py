@@ -368,3 +368,8 @@ def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
     words = ReproductionTarget("pipeoptim/table6_resnet101", "small").words(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"command": shlex.join(["pipetrain", *words])}))
     assert found() == (False, False)
+
+
+def test_runs_at_a_small_scale_that_their_preset_no_longer_has_are_outdated(tmp_path):
+    write(tmp_path, "table6_inception_v3", {"pipeoptim": around(80.0)})
+    assert read_results(tmp_path, "pipeoptim")["table6_inception_v3"].outdated
