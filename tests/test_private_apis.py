@@ -318,12 +318,13 @@ for name in ("SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad"):
     optimizer.zero_grad()
     optimizer.load_state_dict(optimizer.state_dict())
     torch.optim.lr_scheduler.StepLR(optimizer, 1).step()
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 assert sys.modules["torch._dynamo"] is stand_in
 """
 
 
 @pytest.mark.slow
-def test_optimizers_ask_of_the_compiler_only_to_leave_them_alone():
+def test_optimizers_and_process_groups_do_without_the_compiler():
     done = subprocess.run([sys.executable, "-c", ALONE], env=os.environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 

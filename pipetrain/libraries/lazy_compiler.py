@@ -1,9 +1,10 @@
 """torch's compiler, imported when something is compiled.
 
 `torch.optim.Optimizer.step` and a few more are wrapped by `torch._disable_dynamo`, which at the first call imports the
-compiler (1.5 s, about as long as torch itself) only to have the function excluded from compilation. Once torch excludes
-them without the import, this module can go. tests/test_private_apis.py checks that torch asks the stand-in for nothing
-else; if it does, the compiler is imported, which is slow and not wrong.
+compiler (1.5 s, about as long as torch itself) only to have the function excluded from compilation. Likewise
+`init_process_group` clears caches of the compiler. Once torch does both without the import, this module can go.
+tests/test_private_apis.py checks that torch asks the stand-in for nothing else; if it does, the compiler is imported,
+which is slow and not wrong.
 """
 
 import importlib
@@ -30,6 +31,7 @@ class _LazyCompiler(ModuleType):
     def __init__(self) -> None:
         super().__init__(_NAME)
         self.__spec__ = importlib.util.find_spec(_NAME)
+        self.trace_rules = _TraceRules()
         self._left_alone: list[Callable[..., Any]] = []
 
     def graph_break(self, _message: str = "") -> None:
@@ -54,3 +56,13 @@ class _LazyCompiler(ModuleType):
             for function in self._left_alone:
                 vars(function).pop("__dynamo_disable", None)
         return importlib.import_module(_NAME)
+
+
+class _TraceRules:
+    """Stands in for the compiler's rules, whose caches are empty while it is not imported."""
+
+    def clear_lru_cache(self) -> None:
+        """Does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(f"{_NAME}.trace_rules"), name)

@@ -77,6 +77,7 @@ assert sys.modules["torch._dynamo"] is stand_in
 inputs = torch.ones(1, 2)
 assert torch.equal(torch.compile(layer, backend="eager")(inputs), layer(inputs))
 assert sys.modules["torch._dynamo"] is torch._dynamo is not stand_in
+assert stand_in.trace_rules.torch_name_rule_map == torch._dynamo.trace_rules.torch_name_rule_map
 optimizer.zero_grad()
 layer(inputs).sum().backward()
 optimizer.step()
