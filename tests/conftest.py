@@ -1,5 +1,6 @@
 """What every test leaves as it was."""
 
+import gc
 import logging
 import os
 import signal
@@ -9,6 +10,12 @@ import pytest
 from pipetrain import cli
 from pipetrain.launch import signals
 from pipetrain.libraries.processes import ENDING
+
+
+def pytest_collection_finish():
+    """Keeps the garbage collector off all modules and tests: a run ends with a collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
