@@ -112,7 +112,7 @@ class Difference:
         """Words for the first group's relation to the other, given the claimed relation."""
         shown = self.shows(relation)
         if relation is Relation.FAILS and shown is not None:
-            return "failed, unlike" if shown else "trained, as did"
+            return "failed, unlike" if shown else "did not fail, nor did"
         if shown is None:
             return "against"
         if shown:
@@ -123,7 +123,8 @@ class Difference:
     def reading(self, relation: Relation) -> str:
         """The difference, its interval and what that is held against, or why there is none."""
         if relation is Relation.FAILS:
-            return ""
+            limits = [f"{column_of(column).head} of {value:g}" for column, value in self.floor.items()]
+            return f"it fails with a {' or a '.join(limits)} or less" if limits else ""
         if self.untested is not None:
             return self.untested
         gain = self.interval

@@ -341,7 +341,11 @@ _RULES: Mapping[str, Sequence[Rule]] = {
         _against_gpipe("iwslt14", _NEITHER, Relation.FAILS),
         _against_gpipe("iwslt14", _T2, Relation.FAILS),
     ],
-    "t1_alone": [_against_gpipe(data, _T1, Relation.LIKE) for data in _TRAINED],
+    "t1_alone": [
+        _against_gpipe("cifar10", _T1, Relation.LIKE),
+        # the small scale trains T1 for as many epochs as GPipe, and not for twice as many
+        replace(_against_gpipe("iwslt14", _T1, Relation.LIKE), full=True),
+    ],
     "t2_alone": [
         _against_gpipe("cifar10", _T2, Relation.LIKE, within=0.5),
         _against_gpipe("iwslt14", _T2, Relation.FAILS),

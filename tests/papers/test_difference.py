@@ -145,7 +145,7 @@ def test_bytes_do_not_scatter_but_a_small_difference_is_no_gain():
     [
         (group("a", completed=0, diverged=3), group("b"), True, "failed, unlike"),
         (group("a", 10.0, loss=2.0), group("b"), True, "failed, unlike"),
-        (group("a", 60.0), group("b"), False, "trained, as did"),
+        (group("a", 60.0), group("b"), False, "did not fail, nor did"),
         (group("a", completed=2, diverged=1), group("b"), None, "against"),
         (group("a", completed=0, diverged=3), group("b", completed=0, diverged=3), None, "against"),
     ],
@@ -160,6 +160,9 @@ def test_floor_says_up_to_which_value_nothing_was_learned():
     assert Difference(group("a", 0.4), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is True
     assert Difference(group("a", 5.0), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is False
     assert Difference(group("a", 0.4), group("b", 0.9), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is None
+    limits = {"best_bleu": 1.0, "best_top1": 30.5}
+    reading = Difference(group("a"), group("b"), "best_bleu", floor=limits).reading(Relation.FAILS)
+    assert reading == "it fails with a best bleu of 1 or a best top1 of 30.5 or less"
 
 
 def test_method_that_is_above_one_floor_of_two_has_learned_nothing():
