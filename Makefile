@@ -35,16 +35,16 @@ demo: setup  ## Train ResNet-20 in two processes under PipeOptim on a bundled su
 	$(BIN)/pipetrain run experiment=demo
 
 test: setup  ## Run the quick tests
-	$(BIN)/python -m pytest -m "not slow and not cuda" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow and not cuda" -n 3 --dist worksteal
 
 test-slow: setup  ## Run the tests that take longer
-	$(BIN)/python -m pytest -m "slow and not exhaustive and not cuda" -n 3 --dist worksteal
+	$(BIN)/python -m pytest -m "slow and not exhaustive and not cuda" -n 4 --dist worksteal
 
 test-exhaustive: setup  ## Train every model at its full size, and every method on replicas, in both executors, to compare their bits (hours; PYTEST="-k resnet20": one model)
 	$(BIN)/python -m pytest -m exhaustive -v $(PYTEST)
 
 test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowest versions that pyproject.toml allows
-	$(VENV_LOWER)/bin/python -m pytest -m "not slow and not cuda" -n 2 --dist worksteal $(LOWER_TESTS)
+	$(VENV_LOWER)/bin/python -m pytest -m "not slow and not cuda" -n 3 --dist worksteal $(LOWER_TESTS)
 
 $(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
 	$(PYTHON) -m venv $(VENV_LOWER)
