@@ -109,7 +109,8 @@ def _made(paper: Paper, parts: Sequence[Measured]) -> str:
     outdated = any(part.outdated for part in parts)
     quiet = "" if outdated or announced >= seconds / 60 else _QUIET.format(_minutes(announced))
     shared = "" if timed else _UNTIMED + quiet
-    took = f"{runs}, {_minutes(seconds / 60)} on {machine['cores']} cores ({machine['cpu']}){shared}"
+    cores = counted(machine["cores"], "core", "cores")
+    took = f"{runs}, {_minutes(seconds / 60)} on {cores} ({machine['cpu']}){shared}"
     return f"{commands}: {took}.{_OUTDATED if outdated else ''}"
 
 
