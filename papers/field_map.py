@@ -151,8 +151,8 @@ _ABOUT = (
     "twice as old as the other methods do, so compare these two with each other. `pipedream_2bw` reads weights one "
     "update old at any depth, for which it needs at least D microbatches, so a minibatch of eight samples ends at D = "
     "8. `hogwild` draws each age at random around PipeMare's; it models asynchrony and cannot be run as a pipeline. "
-    "Other minibatches are not divided, so `v_timeprest` is plain asynchrony. "
-    "`delayed` gives all weights the same age, so its table compares optimizers at equal delay.",
+    "Other minibatches are not divided, so `v_timeprest` is plain asynchrony, bit for bit; only the tables of `gpt` "
+    "have both. `delayed` gives all weights the same age, so its table compares optimizers at equal delay.",
     "`python -m papers reproduce map` runs the missing rounds, the most informative first. `python -m "
     "papers pages map` writes this page from the stored results.",
 )
