@@ -202,11 +202,10 @@ def test_timed_drain_of_processes_is_repeated_by_simulation(tmp_path, replicas):
         *TINY,
         "method=pipedream",
         "dataset.limit=6000",
-        "train.epochs=4",
         "eval.every_epochs=0",
         f"partition.replicas={replicas}",
     ]
-    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.006", "checkpoint.every_epochs=0")
+    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.003", "checkpoint.every_epochs=0")
     clocked = cli.summary(tmp_path / "clocked")
     assert clocked["extra_drains"]
     saved = {store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")}

@@ -20,6 +20,7 @@ from pipetrain.training.finished.evaluate import evaluate
 from pipetrain.training.finished.export import export
 
 EMA = 0.7
+BITS = ("weights_sha256", "loss_sha256")
 
 
 def averaged(folder, method, stages, train=(), **changes):
@@ -41,7 +42,7 @@ def assert_equal_averages(one, other):
 
 def assert_equal_runs(one, other):
     """Summaries of equal bits."""
-    for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
+    for field in (*BITS, "steps", "final", "best"):
         assert one[field] == other[field], field
 
 
@@ -51,7 +52,7 @@ def test_averages_change_evaluations_and_no_trained_bit(tmp_path, method):
     train = {"microbatches": 1 if fitting(method, 3, 1) else 3}
     plain = simulated(job(tmp_path / "plain", method, 3, train=train))
     ours = simulated(averaged(tmp_path / "averaged", method, 3, train))
-    assert (ours["weights_sha256"], ours["loss_sha256"]) == (plain["weights_sha256"], plain["loss_sha256"])
+    assert [ours[field] for field in BITS] == [plain[field] for field in BITS]
     assert ours["final"]["loss"] != plain["final"]["loss"]
     for with_average, without in zip(ours["per_stage"], plain["per_stage"], strict=True):
         assert with_average["average_bytes"] > 0
@@ -175,14 +176,16 @@ TINY = (
     "train.epochs=6", "train.microbatches=2", "executor=simulated", "threads=1",
 )  # fmt: skip
 REPLICATED = ("asp", "data_parallel")
+NAMED = [each.name for each in choices_of("method") if each.name not in ("custom", *DISTINCT)]
+"""The methods that the tests above do not have."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("replicated", [True, False])
 def test_every_method_by_name_runs_with_averages(tmp_path, replicated):
-    names = [each.name for each in choices_of("method") if (each.name in REPLICATED) is replicated]
-    methods = f"method={','.join(name for name in names if name != 'custom')}"
+    names = [name for name in NAMED if (name in REPLICATED) is replicated]
+    methods = f"method={','.join(names)}"
     pipeline = ("partition.stages=1", "partition.replicas=[2]") if replicated else ("partition.stages=2",)
     done = pipetrain(
         "run", "--multirun", methods, "train.ema=null,0.5", *TINY, *pipeline,
@@ -191,9 +194,6 @@ def test_every_method_by_name_runs_with_averages(tmp_path, replicated):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     for name in names:
-        if name != "custom":
-            plain, ours = (summary(tmp_path / "runs" / f"{name}-{ema}") for ema in ("None", "0.5"))
-            assert (ours["weights_sha256"], ours["loss_sha256"]) == (plain["weights_sha256"], plain["loss_sha256"]), (
-                name
-            )
-            assert ours["final"]["loss"] != plain["final"]["loss"], name
+        plain, ours = (summary(tmp_path / "runs" / f"{name}-{ema}") for ema in ("None", "0.5"))
+        assert [ours[field] for field in BITS] == [plain[field] for field in BITS], name
+        assert ours["final"]["loss"] != plain["final"]["loss"], name
