@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support import running_text
-from support.equal_bits import REPLICATED, TIED, replicated, schedules_of
+from support.equal_bits import HALVES, REPLICATED, TIED, replicated, schedules_of
 from support.methods import DISTINCT, SYNCHRONOUS, MethodCase, fitting
 from support.worker_pool import distributed, job, simulated
 
@@ -36,10 +36,6 @@ def test_tied_weights_and_precision_have_equal_bits(tmp_path):
     for method, arithmetic in ARITHMETIC.items():
         cases[f"{method}-arithmetic"] = (method, {"train": {"microbatches": 2, **arithmetic}})
     check(tmp_path, 2, cases)
-
-
-HALVES = [pytest.param(0, id="half"), pytest.param(1, id="rest", marks=pytest.mark.exhaustive)]
-"""Of the combinations, every second one is enough for each commit."""
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The combinations that must have equal bits wherever their stages run."""
 
+import pytest
 from hydra.utils import get_object
 from support.methods import SYNCHRONOUS, MethodCase
 
@@ -8,6 +9,8 @@ from pipetrain.config.choices import choices_of
 TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
 """Two stages hold a copy of one weight."""
 SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
+HALVES = [pytest.param(0, id="half"), pytest.param(1, id="rest", marks=pytest.mark.exhaustive)]
+"""`make test-slow` trains every second combination, `make test-exhaustive` the others."""
 
 
 def schedules_of(method):

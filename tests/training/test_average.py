@@ -183,7 +183,7 @@ NAMED = [each.name for each in choices_of("method") if each.name not in ("custom
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("replicated", [True, False])
-def test_every_method_by_name_runs_with_averages(tmp_path, replicated):
+def test_other_methods_by_name_run_with_averages(tmp_path, replicated):
     names = [name for name in NAMED if (name in REPLICATED) is replicated]
     methods = f"method={','.join(names)}"
     pipeline = ("partition.stages=1", "partition.replicas=[2]") if replicated else ("partition.stages=2",)
