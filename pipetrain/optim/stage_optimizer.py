@@ -215,17 +215,28 @@ class StageOptimizer:
         }
 
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restores the output of `state` for the parameters of this stage, on the devices that torch expects."""
+        """Restores the output of `state` for the parameters of this stage, on the devices that torch expects.
+
+        State of a weight that is not trained any more is left out.
+        """
         if self.optimizer is None:
             return
         settings = self.optimizer.defaults
         follow = settings.get("fused") or settings.get("capturable")
         for name, saved in state.items():
-            p = self.parameters[name]
+            if (p := self.parameters.get(name)) is None:
+                continue
             values = {key: value for key, value in saved.items() if key != LAST_UPDATE or self._error_feedback}
             self._made[name] = int(values.get("step", 0))
             devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
-            self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}
+            self.optimizer.state[p] = {key: _laid_out(value.to(devices[key]), p) for key, value in values.items()}
+
+
+def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
+    """The value in the parameter's memory format, where they have one shape: torch's fused steps ignore strides."""
+    if value.shape != parameter.shape or value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 _OF_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}

@@ -100,6 +100,12 @@ class BaseStage(ABC):
         self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
 
     @property
+    def statistics(self) -> Mapping[str, Mapping[str, Tensor]]:
+        """Name of a statistic -> weight name -> its state: the method's, or until one is entered, those restored."""
+        current = self.weights.statistic
+        return self._restored_statistics if current is None else {current.name: current.state()}
+
+    @property
     def updates(self) -> int:
         """Number of updates that made the newest weights."""
         return self.weights.newest.number

@@ -76,7 +76,7 @@ class RecurrentState:
     def tensors(self) -> dict[str, Tensors]:
         """Name of a carrier -> its state for all samples of a minibatch; no names at the beginning of the data."""
         if not self._states:
-            return {}
+            return dict(self._restored)
         in_order = (self._states[microbatch] for microbatch in sorted(self._states))
         by_carrier = zip(self._carriers, zip(*in_order, strict=True), strict=True)
         return {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in by_carrier}

@@ -162,23 +162,28 @@ def check_start(folder: Path, run: RunDirectory, components: Components) -> tupl
         ConfigError: the run cannot continue from the checkpoint, or has no steps left.
     """
     settings, timetable = components.settings, components.timetable
-    progress = store.load_progress(folder)
+    progress, changes = store.load_progress(folder), changes_since(folder, settings)
     store.check_vocabulary(folder, components.data.dataset)
     before = progress.get("steps_per_epoch", timetable.steps_per_epoch)
     if before != timetable.steps_per_epoch:
+        divided = next((str(each) for each in changes if each.setting == "train.microbatches"), None)
+        cause = "the data set has changed" if divided is None else f"{divided} leaves out the last, short minibatch"
         raise ConfigError(
             f"dataset: an epoch has {timetable.steps_per_epoch} steps now, and had {before} when {folder} was saved: "
-            "the data set has changed; start a new run without resume"
+            f"{cause}; start a new run without resume"
         )
     contents.whole_state(folder, components.chain)
-    changes = changes_since(folder, settings)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
         contents.check_optimizer(folder, settings.optimizer)
     state = TrainingState.of(progress, settings.train.target, timetable, EarlyStopping.of(settings))
-    longer = "train.epochs or train.max_steps" if state.stopped_early(timetable) is None else "train.patience"
+    way_on = "raise train.epochs or train.max_steps"
+    if state.stopped_early(timetable) is not None:
+        way_on = "raise train.patience"
+    elif state.reached is not None:
+        way_on = f"it has reached train.target={as_configured(settings.train.target)}: set another, or null"
     nothing_to_do = (
         f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
-        f"{min(state.step, timetable.total_steps)}; raise {longer}"
+        f"{min(state.step, timetable.total_steps)}; {way_on}"
     )
     if state.step > timetable.total_steps:
         raise ConfigError(nothing_to_do)

@@ -35,6 +35,9 @@ _OF_NO_EFFECT = (
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""
 
+_DRAINS = ("checkpoint.every_steps",)
+"""Settings of those sections that do: under an asynchronous schedule, minibatches after a drain read newer weights."""
+
 _IGNORED = ("resume", "debug")
 
 _OF_LENGTH = ("train.epochs", "train.max_steps", "train.target", "train.patience", "train.min_improvement")
@@ -67,7 +70,7 @@ class Difference:
     @property
     def changes_weights(self) -> bool:
         """True if the steps that are done would have had other results."""
-        return not _is_of(self.setting, (*_OF_NO_EFFECT, *_OF_LENGTH))
+        return not _has_no_effect(self.setting) and not _is_of(self.setting, _OF_LENGTH)
 
 
 def changes_since(folder: Path, settings: Settings) -> list[Difference]:
@@ -104,13 +107,17 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
 
 def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that two runs must have in common for either to continue the other."""
-    return {name: value for name, value in _settings(config).items() if not _is_of(name, (*_IGNORED, *_OF_NO_EFFECT))}
+    return {name: value for name, value in _settings(config).items() if not _has_no_effect(name)}
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> value of every setting."""
     defaults: Any = OmegaConf.to_container(schema())
     return {**dict(leaves(defaults)), **dict(leaves(config))}
+
+
+def _has_no_effect(setting: str) -> bool:
+    return _is_of(setting, _OF_NO_EFFECT) and setting not in _DRAINS
 
 
 def _is_of(setting: str, sections: Sequence[str]) -> bool:

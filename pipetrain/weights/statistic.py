@@ -73,5 +73,5 @@ class UpdateAverage(WeightStatistic):
 
     @override
     def load_state(self, state: "Mapping[str, Tensor]") -> None:
-        for name, average in self.average.items():
-            average.copy_(state[name])
+        for name in self.average.keys() & state.keys():  # a weight that was not trained before has none
+            self.average[name].copy_(state[name])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from omegaconf import OmegaConf
-from support import running_text
+from support import running_text, small_model
 from support.cli import TINY, records, run, summary
 from support.methods import DISTINCT, fitting
 from support.one_run import CHOICES, carried_out
@@ -16,12 +16,14 @@ from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.composition import settings_of
 from pipetrain.errors import ConfigError
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.training.checkpoint import contents, store
-from pipetrain.training.checkpoint.contents import Kind
+from pipetrain.training.checkpoint.contents import Kind, TensorName, stage_tensors
 from pipetrain.training.resume import find_checkpoint
+from pipetrain.training.session import TrainingSession
 
 EPOCHS = {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
 
@@ -61,6 +63,54 @@ def test_mid_epoch_resume_keeps_carried_state(tmp_path, method, N):
         (running_text.ROWS, 6)
     }
     assert not any("carried" in name for name in contents.named_state(half))
+
+
+@pytest.mark.parametrize(
+    "optimizer", [{"momentum": 0.9}, {"_target_": "torch.optim.Adam", "lr": 0.01}], ids=["sgdm", "adam"]
+)
+def test_resumed_state_has_the_memory_format_of_the_weights(tmp_path, optimizer):
+    changes = {**EPOCHS, "optimizer": optimizer, "train": {**EPOCHS["train"], "channels_last": True}}
+    whole = simulated(job(tmp_path / "whole", "gpipe", 2, **changes))
+    half = store.checkpoints(tmp_path / "whole")[0]
+    again = simulated(job(tmp_path / "again", "gpipe", 2, resume=half, **changes))
+    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+
+
+@pytest.mark.parametrize("section", ["statistic", "carried"])
+def test_checkpoint_before_the_first_step_has_what_was_restored(tmp_path, section):
+    """As a resumed run leaves it in its own directory if the evaluation that comes first is interrupted."""
+    changes = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, "train": {"microbatches": 2}}
+    simulated(job(tmp_path / "whole", "pipemare", 3, **changes))
+    half = store.checkpoints(tmp_path / "whole")[0]
+    (tmp_path / "again").mkdir()
+    session = TrainingSession(
+        job(tmp_path / "again", "pipemare", 3, resume=half, **changes), RunHooks(), lambda _: None
+    )
+    session._load_weights()
+    saved = {name: each for stage in session.trainer.executor.stages for name, each in stage_tensors(stage).items()}
+    expected = {
+        str(TensorName(Kind(section), of, key)): tensor
+        for of, tensors in contents.load_tensors(half, Kind(section)).items()
+        for key, tensor in tensors.items()
+    }
+    assert expected
+    assert all(torch.equal(saved[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["frozen", "trained"])
+def test_resumed_run_may_train_other_weights(tmp_path, monkeypatch, first):
+    def build(channels, classes):
+        chain = small_model.build(channels, classes)
+        chain.layers[0].weight.requires_grad_(trains[0])
+        return chain
+
+    trains = [first]
+    monkeypatch.setattr(small_model, "partly_frozen", build, raising=False)
+    changes = {**EPOCHS, "model": {"_target_": "support.small_model.partly_frozen"}}
+    simulated(job(tmp_path / "first", "pipemare", 2, **changes))
+    trains[0] = not first
+    half = store.checkpoints(tmp_path / "first")[0]
+    assert simulated(job(tmp_path / "second", "pipemare", 2, resume=half, **changes))["status"] == "completed"
 
 
 def test_hogwild_resumed_continues_its_delays(tmp_path):
@@ -259,6 +309,13 @@ def test_another_target_continues_run_that_reached_its_own(tmp_path):
     assert carried_out(tmp_path / "run", *TWO_EPOCHS, "train.target={loss: 9}") == 0
     resumed(tmp_path / "run", "train.target={loss: 0}")
     assert (summary(tmp_path / "run")["steps"], summary(tmp_path / "run")["target"]) == (12, None)
+
+
+def test_run_that_reached_its_target_says_so_when_it_is_to_go_on(tmp_path, capsys):
+    assert carried_out(tmp_path / "run", *TWO_EPOCHS, "train.target={loss: 9}") == 0
+    resumed(tmp_path / "run", "train.target={loss: 9}", "train.epochs=3", "optimizer.lr=0.3", code=2)
+    message = "it has reached train.target={'loss': 9}: set another, or null; it was completed with other settings"
+    assert message in capsys.readouterr().err
 
 
 def test_auto_of_a_completed_run_says_so_and_touches_nothing(completed, capsys):

@@ -65,6 +65,8 @@ def test_another_choice_of_a_group_is_one_difference():
         ("train.min_improvement", False, False),
         ("train.ema", False, True),
         ("log.every_steps", False, False),
+        ("checkpoint.every_epochs", False, False),
+        ("checkpoint.every_steps", False, True),
         ("executor.name", False, False),
     ],
 )
@@ -79,4 +81,5 @@ def test_runs_differing_without_weight_effect_may_continue():
         {**OLD, "log": {"every_steps": 5}, "executor": {"name": "simulated"}}
     ) == identity_settings(OLD)
     assert identity_settings(changed("train", epochs=3)) != identity_settings(OLD)
+    assert identity_settings({**OLD, "checkpoint": {"every_steps": 5}}) != identity_settings(OLD)
     assert identity_settings({**OLD, "partition": {"stages": 3}}) != identity_settings(OLD)

@@ -72,14 +72,13 @@ def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
 
     A weight that several stages hold is in the part of the first of them.
     """
-    full, statistic = stage.full_names, stage.weights.statistic
+    full = stage.full_names
     tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
     tensors.update({TensorName(Kind.AVERAGE, name): tensor for name, tensor in stage.averages.items()})
     for local, state in stage.optimizer.state().items():
         tensors.update({TensorName(Kind.OPTIMIZER, full[local], key): value for key, value in state.items()})
-    if statistic is not None:
-        for local, value in statistic.state().items():
-            tensors[TensorName(Kind.STATISTIC, full[local], statistic.name)] = value
+    for statistic, values in stage.statistics.items():
+        tensors.update({TensorName(Kind.STATISTIC, full[local], statistic): value for local, value in values.items()})
     for carrier, carried in stage.carried.tensors().items():
         tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
     if stage.scaler is not None:
