@@ -1,6 +1,7 @@
 """Reading the samples of one minibatch, each with its own random numbers, and collating them."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,8 @@ class Fetch:
             ConfigError: they do not fit together, or a label or token id is out of range.
             DataError: the data set's code raised an exception.
         """
-        inputs, targets = self._read(epoch, indices)
+        with _one_thread():
+            inputs, targets = self._read(epoch, indices)
         if any(each.requires_grad for each in (*inputs, *targets)):
             raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
         if inputs and self.tokens is not None:
@@ -61,8 +63,11 @@ class Fetch:
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
         pairs = self._pairs(0, [0])
-        with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"):
-            inputs = self.dataset.collate(pairs)[0] if hasattr(self.dataset, "collate") else pairs[0][0]
+        if not hasattr(self.dataset, "collate"):
+            inputs = pairs[0][0]
+        else:
+            with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"), _generator_kept():
+                inputs = self.dataset.collate(pairs)[0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
     def _read(self, epoch: int, indices: Sequence[int]) -> Minibatch:
@@ -70,7 +75,9 @@ class Fetch:
             return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
         pairs = self._pairs(epoch, indices)
         if hasattr(self.dataset, "collate"):
-            inputs, targets = _by_data_set(self.dataset, pairs, indices)
+            with _generator_kept() as generator:
+                generator.manual_seed(key(self.seed, epoch, *indices))
+                inputs, targets = _by_data_set(self.dataset, pairs, indices)
             return inputs if self.inputs else (), targets if self.targets else ()
         return (
             _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else (),
@@ -78,17 +85,38 @@ class Fetch:
         )
 
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
-        generator = torch.default_generator
-        state = generator.get_state()  # layers of this process draw from it, too
-        try:
-            pairs = []
+        pairs = []
+        with _generator_kept() as generator:
             for index in indices:
                 # torch.manual_seed would seed every device, in 300 µs instead of 2
                 generator.manual_seed(key(self.seed, epoch, index))
                 pairs.append(sample_of(self.dataset, index))
-            return pairs
-        finally:
-            generator.set_state(state)
+        return pairs
+
+
+@contextmanager
+def _generator_kept() -> Iterator[torch.Generator]:
+    """torch's default generator; afterwards it is where it was, as layers of this process draw from it, too."""
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        yield generator
+    finally:
+        generator.set_state(state)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """torch computes with one thread inside, as it does in a DataLoader's workers: sums would have other bits."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:

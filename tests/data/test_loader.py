@@ -130,6 +130,43 @@ def test_loader_leaves_the_callers_random_numbers_alone():
         assert torch.equal(torch.cat(drawn), expected)
 
 
+class Masked(Noisy):
+    """Draws in `collate`, as the masking of a language model does."""
+
+    def collate(self, pairs):
+        inputs, targets = torch.stack([pair[0] for pair in pairs]), torch.tensor([pair[1] for pair in pairs])
+        mask = torch.rand(len(pairs))
+        return (inputs, mask), (targets, mask)
+
+
+def test_random_numbers_of_collate_belong_to_the_minibatch():
+    loader = Loader(Masked(9), batch_size=4)
+    for (_, mask), (_, of_targets) in zip(loader.inputs(1), loader.targets(1), strict=True):
+        assert torch.equal(mask, of_targets)
+    assert not torch.equal(next(loader.inputs(0))[1], next(loader.inputs(1))[1])
+
+
+class Normalized(Noisy):
+    """Sums so many elements that threads would share the work."""
+
+    def __getitem__(self, index):
+        numbers = torch.rand(150_000) * 1e3
+        return numbers.sum()[None], index
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_samples_do_not_depend_on_the_threads_of_the_stage(threads):
+    loader = Loader(Normalized(8), batch_size=4)
+    expected = read(loader)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        assert equal(read(loader), expected)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_loader_workers_change_no_result(workers):
     plain, parallel = (Loader(Noisy(23), batch_size=4, workers=count) for count in (0, workers))
