@@ -38,10 +38,14 @@ class StepLoss:
 
 
 def step_loss(losses: Sequence[Tensor], counts: Sequence[int]) -> StepLoss:
-    """Σ_j (n_j / n) · loss_j in float32, j ascending: the loss of a minibatch from those of its microbatches."""
+    """Σ_j (n_j / n) · loss_j in float32, j ascending: the loss of a minibatch from those of its microbatches.
+
+    The mean over no items, which may be NaN, does not count.
+    """
     value = torch.zeros((), dtype=torch.float32, device=losses[0].device)
     for j, loss in enumerate(losses):
-        value = value + loss.float() * microbatch_weight(counts, j)
+        if counts[j]:
+            value = value + loss.float() * microbatch_weight(counts, j)
     return StepLoss(value, sum(counts))
 
 
@@ -85,7 +89,7 @@ def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
     if not is_classification(loss, targets):
         return len(targets[0])
     ignored = ignored_target(loss)
-    return targets[0].numel() if ignored is None else max(1, int(targets[0].ne(ignored).sum()))
+    return targets[0].numel() if ignored is None else int(targets[0].ne(ignored).sum())
 
 
 def correct_counts(

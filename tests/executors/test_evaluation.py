@@ -34,6 +34,21 @@ def test_ragged_evaluation_equals_all_samples_at_once():
     assert metrics["top1"] == pytest.approx(100 * (scores.argmax(1) == y).float().mean().item())
 
 
+def test_ignored_targets_alone_in_a_part_change_nothing():
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 4), torch.tensor([1, -100, 2, 0, -100, 1])
+    model, loss = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    with torch.no_grad():
+        whole, single = (
+            evaluate_model(
+                Loader(TensorDataset(x, y), batch_size=size, shuffle=False), lambda inputs: (model(*inputs),), loss, CPU
+            )
+            for size in (6, 1)
+        )
+        assert whole["loss"] == pytest.approx(loss(model(x), y).item())
+    assert single == pytest.approx(whole)
+
+
 def test_evaluation_asks_for_targets_when_it_has_the_outputs():
     asked = []
 

@@ -1,5 +1,7 @@
 """Losses of any kind."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -35,6 +37,11 @@ def test_microbatches_that_count_nothing_have_no_share():
     assert microbatch_weight([0, 0], 0) == 0
 
 
+def test_mean_over_no_items_is_left_out_of_the_loss():
+    loss = step_loss([torch.tensor(math.nan), torch.tensor(2.0)], [0, 3])
+    assert (loss.mean.item(), loss.count) == (2.0, 3)
+
+
 def test_custom_loss_counts_samples_and_needs_no_metrics():
     targets = (torch.zeros(3, 4), torch.zeros(3))
     assert count_of(nn.MSELoss(), targets[:1]) == 3
@@ -48,7 +55,7 @@ def test_torch_losses_skip_ignored_classes(loss):
     targets = torch.tensor([[0, 1], [2, 2]])
     assert count_of(loss, (targets,)) == 3
     assert correct_counts(loss, (scores,), (targets,)) == {"top1": 2}
-    assert count_of(loss, (torch.zeros_like(targets),)) == 1  # nothing to divide by is left out
+    assert count_of(loss, (torch.zeros_like(targets),)) == 0
 
 
 def test_torch_losses_without_classes_have_no_hits():
