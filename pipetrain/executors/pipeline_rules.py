@@ -71,13 +71,15 @@ class PipelineRules:
             )
         if self.schedule.synchronous:
             return
-        last = forward(_STEADY, 0)
-        contexts = []
-        for context in self.contexts:
-            at = self._read_context(context.stage, last, 0)
-            delay = staleness(self.method.forward(at).version, at.update)
-            contexts.append(replace(context, rate_delay=max(1, delay), anneal_steps=anneal_steps))
-        self.contexts = contexts
+        self.contexts = [
+            replace(context, rate_delay=max(1, self._age(context.stage)), anneal_steps=anneal_steps)
+            for context in self.contexts
+        ]
+
+    def _age(self, stage: int) -> int:
+        """Staleness of the weights that a forward of an asynchronous stage reads in the steady state."""
+        at = self._read_context(stage, forward(_STEADY, 0), 0)
+        return staleness(self.method.forward(at).version, at.update)
 
     def _check_replicas(self) -> None:
         if self.method.needs_even_replicas and not self.replicas.even:
@@ -143,10 +145,12 @@ class PipelineRules:
         first = [self._worker_list(other, minibatches) for other in self.replicas.workers_of(0)]
         return planned_operations(self.contexts[stage], operations, first, self.method, self._lead(stage), start)
 
-    @property
+    @cached_property
     def steady(self) -> int:
-        """The first minibatch, after a drain, of the steady state."""
-        return max(context.delay * context.replicas for context in self.contexts)
+        """The first minibatch, after a drain, of the steady state: the pipeline is full, and reads have their delay."""
+        if self.schedule.synchronous:
+            return max(context.delay * context.replicas for context in self.contexts)
+        return max(max(context.delay, self._age(context.stage)) * context.replicas for context in self.contexts)
 
     @property
     def decides_updates_together(self) -> bool:

@@ -1,5 +1,6 @@
 """Runs the operation list of one stage: shared by the simulated and the distributed executor, hence the same bits."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -59,7 +60,7 @@ class _Minibatch:
 
     counts: list[int]
     targets: list[Tensors]
-    losses: list[Tensor] = field(default_factory=list)
+    losses: dict[int, Tensor] = field(default_factory=dict)
 
 
 class StageRunner:
@@ -82,7 +83,10 @@ class StageRunner:
         self._last = index == rules.num_stages - 1
         self._stores = rules.segments is not None and rules.segments.begins(index)
         self._relays = rules.segments is not None and not rules.segments.ends(index)
-        self._inputs: list[Tensors] = []
+        self._inputs: dict[int, dict[int, Tensors]] = {}
+        """Minibatch -> microbatch -> inputs of forwards to come."""
+        self._went_back: Counter[int] = Counter()
+        """Minibatch -> microbatches whose backward has been carried out, until it was the last one."""
         self._minibatches: dict[int, _Minibatch] = {}
         self._exchange: Iterator[bool] | None = None
         self._squared_norms: list[Tensor] = []
@@ -108,8 +112,6 @@ class StageRunner:
         else:
             self._recompute(planned)
         self.cursor.advance(planned)
-        if kind is Kind.BACKWARD and self.next is not None and self.next.kind is Kind.UPDATE:
-            self.stage.complete_gradients()
 
     def awaited(self, operation: Operation) -> list[BackwardId]:
         """Messages that an operation takes from a neighbor."""
@@ -133,7 +135,7 @@ class StageRunner:
         with self.stage.clock.computing():
             outputs = self.stage.forward(microbatch, inputs, read, planned.activations, targets, store=self._stores)
         if self._last:
-            self._minibatches[microbatch[0]].losses.append(outputs[0])
+            self._minibatches[microbatch[0]].losses[microbatch[1]] = outputs[0]
             return
         with self.stage.clock.waiting("send", operation):
             self._ports.send(Kind.FORWARD, microbatch, outputs)
@@ -146,9 +148,13 @@ class StageRunner:
             return self._ports.receive(operation.kind, message)
 
     def _next_input(self, microbatch: MicrobatchId) -> Tensors:
-        if microbatch[1] == 0:
-            self._inputs = split(self._feed.inputs(), self._num_microbatches)
-        return self._inputs[microbatch[1]]
+        t, j = microbatch
+        if t not in self._inputs:
+            self._inputs[t] = dict(enumerate(split(self._feed.inputs(), self._num_microbatches)))
+        inputs = self._inputs[t].pop(j)
+        if not self._inputs[t]:
+            del self._inputs[t]
+        return inputs
 
     def _targets(self, microbatch: MicrobatchId) -> WeightedTargets:
         t, j = microbatch
@@ -181,11 +187,16 @@ class StageRunner:
     def _backward(self, planned: PlannedOperation) -> None:
         read, operation, averaging = self.cursor.read(planned), planned.operation, self._ports.averaging
         received = None if self._last else self._received(operation)
+        t = operation.minibatch
+        self._went_back[t] += len(operation.covers(self._num_microbatches))
+        final = self._went_back[t] == self._num_microbatches
         # gradients can go to the other replicas during the last backward of a minibatch
-        final = operation.covers(self._num_microbatches)[-1] == self._num_microbatches - 1
         self.stage.on_gradient_ready = averaging.put if averaging is not None and final else None
         with self.stage.clock.computing():
             gradients = self.stage.backward(self._microbatches(operation), received, read, planned.activations)
+        if final:
+            del self._went_back[t]
+            self.stage.complete_gradients()
         if not self._first:
             with self.stage.clock.waiting("send", operation):
                 whole = self.cursor.start + operation.minibatch, operation.microbatch
@@ -263,7 +274,7 @@ class StageRunner:
         if not self._last or own is None:
             return []
         minibatch = self._minibatches.pop(self.cursor.start + own)
-        return [step_loss(minibatch.losses, minibatch.counts)]
+        return [step_loss([minibatch.losses[j] for j in range(self._num_microbatches)], minibatch.counts)]
 
     def _gradients_to_apply(self) -> dict[str, Tensor]:
         """Gradients to apply, clipped; empty if the loss scale was too large."""

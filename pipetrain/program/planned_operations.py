@@ -137,15 +137,17 @@ def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N
     for index, op in enumerate(operations):
         if op.kind is Kind.UPDATE:
             continue
-        for key in ((op.minibatch, j) for j in op.covers(N)):
-            if op.kind is Kind.BACKWARD:
-                source = latest.pop(key)
-                # transformed weights are computed again unless they are stashed, or the backward follows at once
-                transform = reads[index].transform
-                lasts = transform is None or transform.stashed or index == source + 1
-                kept = lasts and reads[source] == reads[index]
-                made[index] = made[source] = Activations.KEPT if kept else Activations.REBOUND
-                continue
+        keys = [(op.minibatch, j) for j in op.covers(N)]
+        if op.kind is Kind.BACKWARD:
+            sources = {latest.pop(key) for key in keys}
+            # transformed weights are computed again unless they are stashed, or the backward follows at once
+            transform = reads[index].transform
+            lasts = transform is None or transform.stashed or sources == {index - 1}
+            kept = lasts and all(reads[source] == reads[index] for source in sources)
+            for each in (index, *sources):
+                made[each] = Activations.KEPT if kept else Activations.REBOUND
+            continue
+        for key in keys:
             if op.kind is Kind.RECOMPUTATION:
                 made[latest[key]] = Activations.DROPPED
             latest[key] = index

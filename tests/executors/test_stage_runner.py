@@ -1,11 +1,22 @@
 """What the stages of a pipeline compute for each microbatch, whatever the schedule."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 import torch
-from support.pipelines import batches, pipeline
+from support.methods import MethodCase
+from support.pipelines import Function, batches, pipeline
+from support.worker_pool import distributed, job, simulated
 from torch import nn
 
+from pipetrain import Family, ListSchedule
+from pipetrain.arithmetic import ComputeOptions
+from pipetrain.methods.naive_async import NaiveAsync
+from pipetrain.methods.synchronous import Synchronous
+from pipetrain.program.custom_schedule import check_custom_schedule
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.schedules.operation import backward, forward, update
 
 MINIBATCHES, SIZE = 6, 4
 
@@ -36,6 +47,105 @@ def test_dropout_does_not_depend_on_where_the_pipeline_drains():
     for first, last in ((0, 1), (1, 4), (4, MINIBATCHES)):
         drained.executor.train(equal_minibatches(), DrainInterval(0, first, last, first))
     assert drained.losses == whole.losses
+
+
+@dataclass(frozen=True)
+class LastFirst(ListSchedule):
+    """GPipe with the backwards in reverse order."""
+
+    name: ClassVar[str] = "last_first"
+    family: ClassVar[Family] = Family.SYNCHRONOUS
+
+    def in_flight(self, _r, _D, N):
+        return N
+
+    def operations(self, _r, _D, N, M):
+        backwards = [[backward(t, j) for j in reversed(range(N))] for t in range(M)]
+        return [op for t in range(M) for op in (*(forward(t, j) for j in range(N)), *backwards[t], update(t))]
+
+
+@dataclass(frozen=True)
+class LateUpdate(ListSchedule):
+    """1F1B whose updates come after the next forward."""
+
+    name: ClassVar[str] = "late_update"
+    family: ClassVar[Family] = Family.CONTINUOUS
+
+    def in_flight(self, r, D, _N):
+        return D - r
+
+    def delay(self, r, D, _N):
+        return D - r
+
+    def newest_at_forward(self, r, D, _N, t, _j):
+        return max(0, t - (D - r))
+
+    def operations(self, r, D, _N, M):
+        listed, last = [], D - 1 - r
+        for k in range(M + last + 1):
+            listed += (
+                [forward(k)] * (k < M)
+                + [update(k - last - 1)] * (k > last)
+                + [backward(k - last)] * (0 <= k - last < M)
+            )
+        return listed
+
+
+@dataclass(frozen=True)
+class SideBySide(ListSchedule):
+    """The forwards of two minibatches take turns."""
+
+    name: ClassVar[str] = "side_by_side"
+    family: ClassVar[Family] = Family.CONTINUOUS
+
+    def in_flight(self, _r, _D, N):
+        return 2 * N
+
+    def delay(self, _r, _D, _N):
+        return 1
+
+    def newest_at_forward(self, _r, _D, _N, t, _j):
+        return t // 2 * 2
+
+    def operations(self, _r, _D, N, M):
+        listed = []
+        for first in range(0, M, 2):
+            pair = range(first, min(first + 2, M))
+            listed += [forward(t, j) for j in range(N) for t in pair]
+            listed += [op for t in pair for op in (*(backward(t, j) for j in range(N)), update(t))]
+        return listed
+
+
+def two_layers(case, num_microbatches=1, **chosen):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    loader = batches(torch.randn(32, 4), torch.arange(32) % 4, SIZE, num_microbatches)
+    return pipeline(model, [1], case, num_microbatches, **chosen).train(loader)
+
+
+def test_replicas_average_whole_gradients_in_any_order_of_backwards(tmp_path):
+    settings = {"partition": {"replicas": [2]}, "train": {"microbatches": 2, "epochs": 1}}
+    case = MethodCase(Synchronous(), LastFirst())
+    check_custom_schedule(LastFirst(), 1, 2)
+    (found,) = distributed([job(tmp_path / "distributed", case, 1, **settings)])
+    assert found["weights_sha256"] == simulated(job(tmp_path / "simulated", case, 1, **settings))["weights_sha256"]
+
+
+def test_gradients_are_unscaled_whenever_the_update_comes():
+    case = MethodCase(NaiveAsync(), LateUpdate())
+    check_custom_schedule(LateUpdate(), 2, 1)
+    plain, scaled = (two_layers(case, arithmetic=ComputeOptions(precision)) for precision in ("fp32", "fp16"))
+    assert scaled.losses == pytest.approx(plain.losses, abs=0.01)
+
+
+def test_minibatches_whose_forwards_take_turns_keep_their_inputs():
+    seen = []
+    inputs = torch.arange(8.0)[:, None].expand(8, 4).clone()
+    model = nn.Sequential(Function(lambda x: seen.append(x[:, 0].tolist()) or x), nn.Linear(4, 4))
+    check_custom_schedule(SideBySide(), 2, 2)
+    pipe = pipeline(model, [1], MethodCase(NaiveAsync(), SideBySide()), 2)
+    pipe.train(batches(inputs, torch.arange(8) % 4, 4, 2))
+    assert seen == [[0, 1], [4, 5], [2, 3], [6, 7]]
 
 
 def test_last_microbatch_of_ragged_minibatch_weighs_its_size():

@@ -10,6 +10,7 @@ from support.methods import ASYNCHRONOUS, METHODS, SYNCHRONOUS, fitting
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
+from pipetrain.methods.base import Method
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
@@ -22,6 +23,7 @@ from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.program.planned_operations import Activations, rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import WeightRead, WeightTransform
+from pipetrain.schedules.base import Family
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
@@ -41,6 +43,44 @@ def planned_stages(method, schedule, D, N=1, M=8, segments=None):
 
 def planned_stage(method, schedule, r, D, N=1, M=8):
     return planned_stages(method, schedule, D, N, M)[r]
+
+
+@dataclass(frozen=True)
+class Predicting(WeightTransform):
+    """A transform that is not stashed."""
+
+    steps: int
+
+    def __str__(self):
+        return f"+{self.steps}"
+
+
+class PredictingBothPasses(Method):
+    """Forward and backward of a minibatch read the newest weights, changed alike."""
+
+    name = "predicting_both_passes"
+    family = Family.WHOLE_BACKWARD
+
+    def forward(self, at):
+        return WeightRead(at.newest, Predicting(1))
+
+    def backward(self, at, _forward):
+        return WeightRead(at.newest, Predicting(1))
+
+    def weight_versions(self, _context):
+        return 3
+
+
+@pytest.mark.parametrize("N", [1, 2, 3])
+def test_backward_of_a_minibatch_treats_its_microbatches_alike(N):
+    """The last of several forwards is followed by it at once, the others are not."""
+    for stage in planned_stages(PredictingBothPasses(), NF1B(), 2, N):
+        for planned in stage.values():
+            if planned.operation.kind is Kind.BACKWARD:
+                t = planned.operation.minibatch
+                made = {stage[forward(t, j)].activations for j in range(N)}
+                assert made == {planned.activations}
+                assert N == 1 or made == {Activations.REBOUND}
 
 
 def read_by(stage, operation):
