@@ -269,6 +269,8 @@ class _Pass:
         weights = _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
         if saved is not None:
             saved.backward_weights = weights
+            for name, leaf in _merged(leaves).items():
+                leaf.data = weights[name]
         self._backward(loss, leaves)
         return value
 
@@ -290,7 +292,9 @@ class _Pass:
         loss_gradient = torch.full_like(loss, self.loss_weight)
         for reader, leaves_of_stage in zip(self.readers, leaves, strict=True):
             reader.stage.attach_gradients(leaves_of_stage)
-        torch.autograd.backward(loss, loss_gradient)
+        # a layer that checkpoints itself reads the module's parameters again here
+        with self.model.module.using_weights(_merged(leaves)):
+            torch.autograd.backward(loss, loss_gradient)
         # one memory may be handed to weights of several stages
         foreign_storages = storage_pointers([loss_gradient])
         for reader in self.readers:

@@ -7,6 +7,7 @@ import torch
 from support.methods import METHODS, fitting
 from support.pipelines import Pipeline, batches, half_decay, pipeline, sgd
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
@@ -33,13 +34,13 @@ def data():
     return torch.randn(82, 6), torch.randint(0, 3, (82,))
 
 
-def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, **chosen):
-    chain = chain_of(model())
+def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, *, layers=None, **chosen):
+    chain = chain_of(model() if layers is None else layers)
     units = weight_units(chain)
     bounds = stage_bounds(len(units), stages)
-    layers = {stage: layer for layer, stage in stages_of_layers(units, bounds).items()}
+    firsts = {stage: layer for layer, stage in stages_of_layers(units, bounds).items()}
     spans = None if segments is None else RecomputeSegments(tuple(segments), stages)
-    first = None if segments is None else tuple(layers[stage] for stage in segments)
+    first = None if segments is None else tuple(firsts[stage] for stage in segments)
     losses = []
     rules = PipelineRules(schedule, method, stages, microbatches, spans)
     training = Training(sgd, half_decay, CrossEntropy(), clip_norm, **chosen)
@@ -67,6 +68,32 @@ def assert_equal(rule, N, segments=None, clip_norm=None, **chosen):
 def test_fine_grained_stages_equal_pipeline_of_units(rule, N):
     if fitting(rule, STAGES, N):
         assert_equal(rule, N)
+
+
+class Checkpointed(nn.Module):
+    """A layer that recomputes its activations by itself."""
+
+    def __init__(self, *, reentrant):
+        super().__init__()
+        self.linear, self.reentrant = nn.Linear(4, 4), reentrant
+
+    def forward(self, x):
+        if not torch.is_grad_enabled():
+            return self.linear(x).tanh()
+        return checkpoint(lambda x: self.linear(x).tanh(), x, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("rule", ["gpipe", "pipedream", "pipeoptim", "stale"])
+def test_fine_grained_layers_may_checkpoint_themselves(rule, reentrant):
+    def of_four():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 4), *(Checkpointed(reentrant=reentrant) for _ in range(2)), nn.Linear(4, 4))
+
+    x, y = torch.randn(36, 4), torch.arange(36) % 4
+    theirs = pipeline(of_four(), [1, 2, 3], rule).train(batches(x, y, 4))
+    ours = finegrained(*METHODS[rule], 4, layers=of_four()).train(batches(x, y, 4))
+    assert ours.losses == theirs.losses
 
 
 @pytest.mark.parametrize("rule", ["gpipe", "pipedream_pipemare", "stale", "pipemare_t1", "pipemare_t2", "pipemare"])
