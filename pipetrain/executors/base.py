@@ -110,8 +110,9 @@ class Executor(ABC):
         return Feed(loader, own, stage.device, inputs=first, targets=last, every=every)
 
     def drains_by_itself(self, interval: DrainInterval) -> bool:
-        """True if the pipeline is empty after each minibatch, so that ending there changes nothing."""
-        return self._phases[interval.phase].rules.schedule.synchronous
+        """True if ending after any minibatch changes nothing: the pipeline is empty, and no round is cut short."""
+        rules = self._phases[interval.phase].rules
+        return rules.schedule.synchronous and not rules.replicas.several and rules.method.independent_replicas == 1
 
     @property
     def has_last_stage(self) -> bool:

@@ -184,10 +184,11 @@ def test_timed_checkpoints_drain_and_another_run_repeats_it(tmp_path, method):
     assert (clocked["weights_sha256"] == whole["weights_sha256"]) == (method == "gpipe")
 
 
-def test_timed_checkpoints_cut_replica_rounds_repeatably(tmp_path):
-    changes = {"partition": {"replicas": [3, 2]}, "train": {"epochs": 1}}
-    clocked = simulated(job(tmp_path / "a", "pipedream", 2, checkpoint={"every_minutes": 1e-9}, **changes))
-    again = simulated(job(tmp_path / "b", "pipedream", 2, replay_drains=str(tmp_path / "a"), **changes))
+@pytest.mark.parametrize(("method", "replicas"), [("pipedream", [3, 2]), ("gpipe", [2, 2])])
+def test_timed_checkpoints_cut_replica_rounds_repeatably(tmp_path, method, replicas):
+    changes = {"partition": {"replicas": replicas}, "train": {"epochs": 1}}
+    clocked = simulated(job(tmp_path / "a", method, 2, checkpoint={"every_minutes": 1e-9}, **changes))
+    again = simulated(job(tmp_path / "b", method, 2, replay_drains=str(tmp_path / "a"), **changes))
     assert clocked["extra_drains"] == [1, 2, 3, 4, 5]
     assert [again[name] for name in (*BITS, "extra_drains")] == [clocked[name] for name in (*BITS, "extra_drains")]
 
