@@ -1,7 +1,7 @@
 """Trial computations of the layers: what a pipeline, recomputation and lower precision need of them."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -64,6 +64,47 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
     return derived
 
 
+def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions) -> None:
+    """Checks, by a forward of each layer, that a stage can give it its weights, and get its gradients across cuts.
+
+    Args:
+        chain: the model.
+        inputs: of a few samples.
+        cuts: first layers of the stages but the first.
+        arithmetic: of the run.
+
+    Raises:
+        ConfigError: a layer uses a parameter that is not registered, or a complex tensor would have to bring a gradient
+            back across a cut.
+    """
+    tensors = arithmetic.cast_inputs(inputs)
+    for layer in chain.layers:
+        layer.eval()  # buffers stay as they are, and nothing is drawn
+    for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
+        leaves = _leaves_of(layer)
+        with torch.enable_grad(), arithmetic.computing(inputs[0].device):
+            # clones, as the first operation may be in place
+            result = functional_call(layer, leaves, tuple(each.clone() for each in tensors))
+        outputs = result if isinstance(result, tuple) else (result,)
+        _refuse_hidden_parameters(label, outputs, [*leaves.values(), *tensors])
+        if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
+            raise ConfigError(
+                f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "
+                "gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
+            )
+        differentiable = (each.is_floating_point() or each.is_complex() for each in outputs)
+        tensors = tuple(each.detach().requires_grad_(some) for each, some in zip(outputs, differentiable, strict=True))
+        for carrier in stateful_layers(layer).values():
+            carrier.carried = None
+    for layer in chain.layers:
+        layer.train()
+
+
+def _leaves_of(layer: nn.Module) -> dict[str, Tensor]:
+    parameters = dict(layer.named_parameters())
+    return new_leaves_sharing_memory(parameters, {name: each.requires_grad for name, each in parameters.items()})
+
+
 def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
     """Checks that no layer counts its forwards, and so computes something else in a recomputation.
 
@@ -119,10 +160,7 @@ def _unlike(first: Tensor, second: Tensor) -> Tensor:
 
 def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOptions) -> tuple[list[Tensor], Tensors]:
     """The saved tensors that are no view and no cast of a weight, and the outputs."""
-    parameters = dict(layer.named_parameters())
-    leaves = new_leaves_sharing_memory(
-        parameters, {name: parameter.requires_grad for name, parameter in parameters.items()}
-    )
+    leaves = _leaves_of(layer)
     weights = storage_pointers(leaves.values())
     casts = WeightCasts(leaves)
     saved: list[Tensor] = []

@@ -20,6 +20,7 @@ from pipetrain.training.checkpoint import tensor_file
 from pipetrain.training.checks.layers import (
     check_batch_norm,
     check_cut,
+    check_forwards,
     check_recomputation,
     check_stateful_data,
     weight_derived_layers,
@@ -38,6 +39,8 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
         inputs, arithmetic = first_inputs(data.dataset), build_arithmetic(settings.train)
         check_cut(chain, inputs, settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
+    cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
+    check_forwards(chain, components.trial.inputs, cuts, build_arithmetic(settings.train))
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)

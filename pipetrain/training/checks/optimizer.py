@@ -13,6 +13,7 @@ from pipetrain.config.optimizer import CONDITIONS, OptimizerSettings, ParameterG
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, as_configured
+from pipetrain.models.ties import ties_between
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 from pipetrain.training.components import Components
 
@@ -51,7 +52,7 @@ def check_options_of_stages(settings: Settings, components: Components) -> Itera
     """Notes on the delays that divide the learning rates of stages, and on the momentum of stages.
 
     Raises:
-        ConfigError: the optimizer has no momentum.
+        ConfigError: stages that share a weight would update it with different momentum.
     """
     optimizer, num_stages = settings.optimizer, len(components.plan.bounds)
     if optimizer.lr_by_delay is not None:
@@ -62,6 +63,12 @@ def check_options_of_stages(settings: Settings, components: Components) -> Itera
         first, last = (optimizer.options_of_stage(r, num_stages) for r in (0, num_stages - 1))
         shown = [f"{name} from {_momentum(first[name])} on stage 0 to {_momentum(last[name])}" for name in first]
         given = list(optimizer.momentum_by_stage)
+        ties = [] if components.plan.finegrained else ties_between(components.chain, components.plan.bounds)
+        if ties:
+            raise ConfigError(
+                f"optimizer.momentum_by_stage={given}: {ties[0]}, whose copies of it would then differ; "
+                "model.untie=true separates them"
+            )
         yield f"optimizer.momentum_by_stage={given}: {', '.join(shown)} on stage {num_stages - 1}"
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support import small_model
+from support.pipelines import Function
 from support.running_text import ROWS, RunningText, build
 from torch import nn
 
@@ -13,6 +14,7 @@ from pipetrain.models.conversion import chain_of
 from pipetrain.training.checks.layers import (
     check_batch_norm,
     check_cut,
+    check_forwards,
     check_recomputation,
     check_stateful_data,
     weight_derived_layers,
@@ -106,6 +108,36 @@ def test_model_check_leaves_the_model_as_it_was():
 def test_check_refuses_unregistered_parameter():
     with pytest.raises(ConfigError, match=r"1:Hidden uses a parameter of shape \(4, 4\) that none"):
         probe(nn.Linear(4, 4), Hidden())
+
+
+class Borrowing(nn.Module):
+    """Computes with the weight of another layer, which it does not register."""
+
+    def __init__(self, lender: nn.Module) -> None:
+        super().__init__()
+        self.lenders = [lender]
+
+    def forward(self, x):
+        return x @ self.lenders[0].weight
+
+
+def test_forward_with_a_weight_of_another_layer_is_refused():
+    lender = nn.Linear(4, 4)
+    chain = chain_of(nn.Sequential(lender, nn.ReLU(inplace=True), Borrowing(lender)))
+    with pytest.raises(ConfigError, match=r"2:Borrowing uses a parameter of shape \(4, 4\) that none"):
+        check_forwards(chain, (torch.randn(6, 4),), [], ComputeOptions())
+
+
+def test_complex_tensor_before_a_cut_is_refused_if_it_needs_a_gradient():
+    layers = [Function(torch.fft.rfft), nn.Linear(4, 6), Function(torch.fft.rfft), Function(torch.abs), nn.Linear(4, 2)]
+    chain, inputs = chain_of(nn.Sequential(*layers[1:])), (torch.randn(6, 4),)
+    for cuts in ([], [1], [3], [1, 3]):
+        check_forwards(chain, inputs, cuts, ComputeOptions())
+    with pytest.raises(ConfigError, match="layer 1:Function, the last of its stage, returns a complex tensor"):
+        check_forwards(chain, inputs, [2], ComputeOptions())
+    transformed = chain_of(nn.Sequential(layers[0], Function(torch.abs), nn.Linear(3, 2)))
+    check_forwards(transformed, inputs, [1], ComputeOptions())
+    assert transformed.layers[0].training
 
 
 def test_check_refuses_embedding_that_changes_its_weights():

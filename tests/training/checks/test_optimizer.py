@@ -93,6 +93,15 @@ def test_momentum_and_delays_of_stages_are_noted(tmp_path):
     ]
 
 
+def test_momentum_of_stages_that_share_a_weight_is_refused(tmp_path):
+    optimizer = {"momentum_by_stage": [0.5, 0.9]}
+    tied = {"_target_": "support.tied_model.build"}
+    message = r"momentum_by_stage=\[0\.5, 0\.9\]: .* is in stages 0 and 1, whose copies"
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, optimizer=optimizer, model=tied)
+    assert prepared(tmp_path, optimizer=optimizer, model={**tied, "untie": True})
+
+
 def test_momentum_of_stages_without_a_momentum_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"momentum_by_stage=.*torch\.optim\.SGD with momentum=0 has no momentum"):
         prepared(tmp_path, optimizer={"momentum": 0.0, "momentum_by_stage": [0.5, 0.9]})
