@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
@@ -107,6 +107,7 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run.logs.mkdir(parents=True, exist_ok=True)
     set_environment(job.device)  # the fork server imports torch, which reads some of it then
     fork_server.start()
+    workers: list[ForkServerProcess] = []
     host, start, size = loopback_store(), uuid.uuid4().hex, str(job.placement.num_processes)
     environment = {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
@@ -124,13 +125,12 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         drain_on_signal(monitor.break_off, job.settings.launch.stop_timeout, interruption),
     ):
         try:
-            _run(job, environment, monitor)
+            _run(job, environment, monitor, workers)
         except WorkerError:
             if summary.read(run) is None:
                 raise
         except KeyboardInterrupt:
-            for worker in multiprocessing.active_children():  # a second signal came before they had all ended
-                worker.kill()
+            _kill(workers)  # a second signal came before they had all ended
             if summary.read(run) is None:
                 raise
         result = summary.read(run)
@@ -140,21 +140,22 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         return result
 
 
-def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor) -> None:
+def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor, workers: list[ForkServerProcess]) -> None:
     """Runs the workers until all have finished their parts; leaves no process.
+
+    Adds each worker to `workers` before it starts.
 
     Raises:
         WorkerError: a worker failed.
     """
     logs = job.run.logs / environment[START]
-    workers: list[ForkServerProcess] = []
     try:
         for rank in range(job.placement.num_processes):
             own, folder = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, logs / str(rank)
             folder.mkdir(parents=True)
             worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, own, folder))
-            worker.start()
             workers.append(worker)
+            worker.start()
         running = dict(enumerate(workers))
         while running:
             connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
@@ -172,10 +173,16 @@ def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor) -> Non
             raise
         raise _without_fork_server(job) from error
     finally:
-        for worker in workers:
-            worker.kill()
-        for worker in workers:
+        for worker in _kill(workers):
             worker.join(_END_SECONDS)
+
+
+def _kill(workers: Iterable[ForkServerProcess]) -> list[ForkServerProcess]:
+    """Kills those that have started, and returns them."""
+    started = [worker for worker in workers if worker.pid is not None]
+    for worker in started:
+        worker.kill()
+    return started
 
 
 def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:

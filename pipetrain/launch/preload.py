@@ -26,8 +26,15 @@ def _preload() -> None:
                 importlib.import_module(name)
     signal.signal(signal.SIGINT, handler)
     # a signal to all processes of the run is for the launcher and the workers, which need this one until they end
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGHUP)}
+    server = os.getpid()
+
+    def restore() -> None:
+        if os.getppid() == server:  # a program that calls pipetrain forks its own processes here, too
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    os.register_at_fork(after_in_child=restore)
 
 
 _preload()

@@ -23,6 +23,7 @@ from pipetrain.executors.messages.transport import (
 from pipetrain.launch import master
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.machine import device_at
+from pipetrain.training.checkpoint.initial_weights import InitialWeights
 from pipetrain.training.job import Job
 
 START = "PIPETRAIN_START"
@@ -66,7 +67,8 @@ def join(job: Job) -> tuple[Job, str, Transport]:
     """Joins the process group of a run.
 
     Returns:
-        The job with the run directory of rank 0; the name of this start; the transport of tensors between processes.
+        The job with the run directory of rank 0, and what rank 0 loads; the name of this start; the transport of
+        tensors between processes.
 
     Raises:
         RunError: the first process cannot be reached.
@@ -85,9 +87,18 @@ def join(job: Job) -> tuple[Job, str, Transport]:
     start = os.environ.get(START) or negotiate_start_name(store, rank, size)
     dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
     # workers that an outer launcher started have each named a run directory
-    found = [str(job.run), str(job.resume or ""), job.finished]
-    run, resume, finished = control.all_gather_json(found)[0]
-    job = replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)
+    initial, origin = job.initial_weights, job.provenance.get("initial_weights")
+    loaded = initial and [str(initial.path), initial.sha256, dict(initial.sources), list(initial.notes)]
+    found = [str(job.run), str(job.resume or ""), job.finished, loaded, origin]
+    run, resume, finished, loaded, origin = control.all_gather_json(found)[0]
+    job = replace(
+        job,
+        run=RunDirectory(Path(run)),
+        resume=Path(resume) if resume else None,
+        finished=finished,
+        initial_weights=loaded and InitialWeights(Path(loaded[0]), *loaded[1:]),
+        provenance={**job.provenance, **({"initial_weights": origin} if origin else {})},
+    )
     return job, start, agreed_transport(device)
 
 

@@ -34,12 +34,12 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
     placement, labels, tokens = components.placement, components.labels, components.trial.tokens
     checks = (check_parameter_groups, check_options_of_stages, check_model, check_data, check_pipeline)
     notes = [note for check in checks for note in check(settings, components)]
-    finished, initial = False, None
+    finished, initial, origin = False, None, None
     if resume is not None:
         finished, missing = check_start(resume, run, components)
         resume_notes += missing
         origin = store.load_progress(resume).get("initial_weights")
-    else:
+    elif os.environ.get("RANK", "0") == "0":  # other processes of an outer launcher learn from this one what is loaded
         initial = initial_weights(settings.model, components.chain)
         origin = initial and {"path": str(initial.path), "sha256": initial.sha256}
         notes += initial.notes if initial else []

@@ -207,6 +207,26 @@ def test_torchrun_starts_the_workers_of_a_run(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "own"]
 
 
+@pytest.mark.slow
+def test_torchrun_resumes_a_run_whose_initial_weights_are_gone(tmp_path):
+    words = ("model=lenet5", "dataset.limit=160", "train.batch_size=32", "executor=distributed")
+    pipetrain("run", "hydra.run.dir=first", *words, "train.max_steps=1", cwd=tmp_path)
+    assert pipetrain("export", "first", "-o", "w.pt", cwd=tmp_path).returncode == 0
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pipetrain", "run"]
+    summaries = []
+    for epochs in (1, 2):
+        more = ["hydra.run.dir=run", "model.weights=w.pt", "resume=auto", f"train.epochs={epochs}"]
+        done = subprocess.run(
+            [arguments()[0], *launcher, *words, *more], cwd=tmp_path, env=environment(), capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        summaries.append(summary(tmp_path / "run"))
+        (tmp_path / "w.pt").unlink(missing_ok=True)
+    assert [each["steps"] for each in summaries] == [5, 10]
+    assert summaries[0]["initial_weights"] == summaries[1]["initial_weights"] is not None
+
+
 def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
     done = pipetrain("run", "model=lenet5", cwd=tmp_path, RANK="0", WORLD_SIZE="3")
     assert done.returncode == 2

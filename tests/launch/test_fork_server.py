@@ -24,6 +24,30 @@ def test_fork_server_has_one_thread_and_leaves_cuda_alone():
     assert done.stdout == "1 False\n", done.stderr
 
 
+IGNORED = """\
+import multiprocessing, signal, sys, time
+from pipetrain.launch import fork_server
+
+if __name__ == "__main__":
+    fork_server.start()
+    process = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(60,), daemon=True)
+    process.start()
+    time.sleep(0.5)
+    process.terminate()
+    process.join(20)
+    print(process.exitcode)
+"""
+
+
+@pytest.mark.slow
+def test_programs_own_processes_heed_sigterm(tmp_path):
+    """They share multiprocessing's fork server, which ignores it."""
+    script = tmp_path / "program.py"
+    script.write_text(IGNORED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "-15\n", done.stderr
+
+
 def test_fork_server_imports_only_pipetrain_targets(monkeypatch):
     seen = []
     monkeypatch.setattr(fork_server.forkserver, "ensure_running", lambda: seen.append(dict(os.environ)))

@@ -27,7 +27,7 @@ def made(tmp_path):
 def ending(monkeypatch, workers):
     """Puts a function in the place of the worker processes."""
     monkeypatch.setattr(fork_server, "start", lambda: None)
-    monkeypatch.setattr(launcher, "_run", lambda job, _environment, _monitor: workers(job))
+    monkeypatch.setattr(launcher, "_run", lambda job, *_: workers(job))
 
 
 def failing(monkeypatch, failures, before=lambda _job: None):
