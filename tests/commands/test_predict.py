@@ -6,7 +6,12 @@ from dataclasses import replace
 import pytest
 
 from pipetrain import cli
+from pipetrain.config.composition import composed
+from pipetrain.planner.costs.cut_profile import CutProfile
+from pipetrain.planner.costs.topology import Topology
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.report.planning import prediction_tables
+from pipetrain.training.profiling.predict import ProfiledRun
 
 LAYERS = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(4))
 PROFILE = Profile(LAYERS, ((0, 1), (1, 2), (2, 3)), batch_size=8, bytes_per_s=1e12)
@@ -136,6 +141,19 @@ def test_replicas_over_slow_links_wait_for_gradient_mean(tmp_path, profile, over
     speed = 4 / 3 * 32000 / 0.048 / 1e9
     (case,) = predicted(tmp_path, profile, *words, f"topology.gigabytes_per_s=[{speed}]")
     assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
+
+
+def test_batch_that_fits_is_of_one_cut(monkeypatch):
+    """Though at half the batch the model is cut elsewhere."""
+    words = ["method=gpipe", "model=lenet5", "partition.stages=2", "topology.memory_gigabytes=1"]
+    settings = composed([*words, "train.batch_size=8", "topology.gigabytes_per_s=[1]"])
+    smaller = replace(PROFILE, batch_size=4)
+    monkeypatch.setattr(
+        prediction_tables, "profile_of", lambda half: replace(smaller, batch_size=half.train.batch_size)
+    )
+    cut = CutProfile(PROFILE, ((0,), (1, 2, 3)), (1, 1), Topology((2,), (1e9,)))
+    _, other = prediction_tables._twice(ProfiledRun(settings, cut, None))
+    assert (other.stages, other.profile.batch_size) == (cut.stages, 4)
 
 
 def test_largest_fitting_batch_counts_weight_versions_of_method(profile, capsys):

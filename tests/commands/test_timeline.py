@@ -10,9 +10,11 @@ from support.pages import Page, event, names, trace_text
 
 from pipetrain import cli
 from pipetrain.config.composition import composed
+from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
 from pipetrain.report.timeline.from_settings import GivenTimes
+from pipetrain.training import components
 from pipetrain.training.builders.pipeline import composed_phases
 
 
@@ -257,6 +259,18 @@ def test_timeline_of_a_real_run_agrees_with_its_lists(tmp_path):
     run(tmp_path / "run", *TINY, "trace=true", "partition.stages=3", "train.microbatches=2")
     foretold, measured = drawn(tmp_path, str(tmp_path / "run"))
     assert set(names(foretold)[0]) & set(names(measured)[0])
+
+
+@pytest.mark.slow
+def test_timeline_of_a_run_has_the_replicas_of_its_plan(tmp_path):
+    labels = components.build(composed(TINY)).chain.labels
+    layers = [tuple(range(3)), tuple(range(3, len(labels)))]
+    stages = (PlannedStage(layers[0], 2, 0.1, 1000), PlannedStage(layers[1], 1, 0.1, 1000))
+    (tmp_path / "plan.json").write_text(json.dumps(PipelinePlan(stages, 0.1, 0.2, 0.1, tuple(labels)).to_json()))
+    words = ("method=pipedream", "partition=file", f"partition.path={tmp_path / 'plan.json'}", "executor=simulated")
+    run(tmp_path / "run", *TINY, *words, "trace=true")
+    for panel in drawn(tmp_path, str(tmp_path / "run")):
+        assert len(names(panel)) == 3
 
 
 def test_timeline_takes_choices_of_a_users_folder(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """A profile cut into stages, and the stages laid out on devices."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -80,12 +81,13 @@ class CutProfile:
     def averaging_s(self) -> list[float]:
         """Seconds in which the replicas of each stage average their gradients, by a ring on each level."""
         seconds = []
-        for size, replicas in zip(self.weight_bytes, self.replicas, strict=True):
-            exchanged = 0.0
-            for members, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
-                part = min(replicas, members)
-                exchanged += (part - 1) / part / speed
-                replicas = -(-replicas // part)
+        for size, bounds in zip(self.weight_bytes, self.row.bounds, strict=True):
+            exchanged, members = 0.0, list(range(*bounds))
+            for width, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
+                groups = Counter(member // width for member in members)
+                largest = max(groups.values())
+                exchanged += (largest - 1) / largest / speed
+                members = list(groups)
             seconds.append(2 * exchanged * size)
         return seconds
 

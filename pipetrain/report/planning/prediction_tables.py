@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 
 from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
+from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.prediction import Prediction
 from pipetrain.planner.max_batch import MOST_SAMPLES, Growth, activation_growth, largest_batch
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 from pipetrain.tracking.progress import announce
 from pipetrain.training.profiling.predict import ProfiledRun
+from pipetrain.training.profiling.profile import profile_of
 
 _MOST = 500
 
@@ -169,7 +171,7 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
             raise ConfigError("--fit: topology.memory_gigabytes=null: give the memory of a device, such as 16")
     rows = []
     for run, other in map(_twice, profiled_runs(words)):
-        growth = activation_growth(run.cut, None if other is None else other.cut)
+        growth = activation_growth(run.cut, other)
         for index, phase in enumerate(run.settings.phases):
             rows.append([*settings_of_case(phase.choices, run).values(), *_fit_cells(run, index, growth)])
     heads = ("method", "schedule", "D", "N", "largest batch", "microbatch", "full at stage", "which then holds")
@@ -200,8 +202,8 @@ def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[Growth]) -> list[s
     return [f"{batch:,}", f"{batch // n:,}", str(tight), size_of(needed)]
 
 
-def _twice(run: ProfiledRun) -> tuple[ProfiledRun, ProfiledRun | None]:
-    """The run and, if it is measured, the same at half the batch: activations may have a part that never grows."""
+def _twice(run: ProfiledRun) -> tuple[ProfiledRun, CutProfile | None]:
+    """The run and, if it is measured, its cut at half the batch: activations may have a part that never grows."""
     settings, n = run.settings, run.settings.train.microbatches
     if run.cut.profile.batch_size is None:
         raise ConfigError(
@@ -211,4 +213,4 @@ def _twice(run: ProfiledRun) -> tuple[ProfiledRun, ProfiledRun | None]:
     half = settings.train.batch_size // 2 // n * n
     if settings.profile is not None or not half:
         return run, None
-    return run, ProfiledRun.of(replace(settings, train=replace(settings.train, batch_size=half)))
+    return run, replace(run.cut, profile=profile_of(replace(settings, train=replace(settings.train, batch_size=half))))

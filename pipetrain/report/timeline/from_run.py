@@ -121,7 +121,7 @@ def timeline_of_run(
     settings = stored_settings(directory, _CALLED, trust=trust)
     if not directory.trace.is_file():
         raise ConfigError(f"{run}: has no {directory.trace.name}; only runs with trace=true write one, when they end")
-    plan = strict_json.loads(directory.plan.read_text())["stages"]
+    plan = strict_json.loads(directory.plan.read_text())
     workers = _rules(settings, settings.phases[0], plan).replicas.num_workers  # the same in all phases
     trace = read_trace(directory.trace, workers)
     interval = _interval(directory.trace, trace, first)
@@ -165,10 +165,12 @@ def timeline_of_run(
     return [replace(panel, end=end) for panel in panels], lines
 
 
-def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
-    stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
-    segments = build_recompute_segments(settings.train, len(plan), stage_of)
-    return build_pipeline_rules(phase, len(plan), settings.train.microbatches, segments, settings.replicas)
+def _rules(settings: Settings, phase: PhaseSettings, plan: Mapping[str, Any]) -> PipelineRules:
+    stages, counts = plan["stages"], settings.replicas.counts or plan.get("replicas")
+    stage_of = {stage["first"]: r for r, stage in enumerate(stages) if stage["first"] < stage["last"]}
+    segments = build_recompute_segments(settings.train, len(stages), stage_of)
+    replicas = replace(settings.replicas, counts=counts and tuple(counts))
+    return build_pipeline_rules(phase, len(stages), settings.train.microbatches, segments, replicas)
 
 
 def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:

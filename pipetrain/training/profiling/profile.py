@@ -21,6 +21,7 @@ from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.json_reader import from_json
 from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, ProfiledWeight, SharedWeight
 from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.tensors import Tensors
@@ -133,6 +134,11 @@ def _measuring(settings: Settings, data: Data) -> Measuring:
 
 def _processes(settings: Settings) -> int:
     """Number of processes of a run; one per core if not known yet."""
+    rule = build_partition_rule(settings)
+    if isinstance(rule, PartitionFromPlan):
+        return sum(settings.replicas.counts or rule.replicas)
+    if settings.replicas.counts:
+        return sum(settings.replicas.counts)
     options = settings.partition.options
     cuts = options.get("boundaries", options.get("ppv"))
     stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)

@@ -54,6 +54,12 @@ def test_replicas_average_by_a_ring_on_each_level():
     assert cut.total_sent_bytes == pytest.approx(2 * 3 / 4 * 1000)
 
 
+def test_replicas_across_machines_average_at_the_speed_between_them():
+    parts = profile(*(layer(name, weight_bytes=1000) for name in "abc"))
+    cut = CutProfile(parts, ((0,), (1,), (2,)), (1, 2, 1), topology(2, 2))
+    assert cut.averaging_s == pytest.approx([0.0, 1000 / 1e6, 0.0])
+
+
 def test_stages_sharing_cores_work_on_messages_of_both_links():
     three = replace(profile(*map(layer, "abc")), message_work=MessageCpuTime(0.5, 0.1))
     stages, ones = ((0,), (1,), (2,)), (1, 1, 1)

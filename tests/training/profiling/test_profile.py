@@ -12,12 +12,15 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
+from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, ProfiledLayer, ProfiledWeight
+from pipetrain.training.builders.data import build_data
 from pipetrain.training.profiling import profile
 from pipetrain.training.profiling.layer_times import MeasuredModel, Measuring
 from pipetrain.training.profiling.link_speed import LinkSpeed
 from pipetrain.training.profiling.profile import measure_reading, profile_key, profile_of
 
+FROM_FILE = "pipetrain.planner.partition.from_file.PartitionFromPlan"
 FINEGRAINED = {"_target_": "pipetrain.planner.partition.finegrained.FineGrained", "stages": 5}
 
 
@@ -50,6 +53,20 @@ def measured_profile(cache="use", *, bandwidth=True, **changes):
     boundaries = {"_target_": "pipetrain.planner.partition.rules.Explicit", "boundaries": [3]}
     planner = {"cache": cache, "bandwidth": bandwidth}
     return profile_of(settings("gpipe", **{"planner": planner, "device": "cpu", "partition": boundaries, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [({}, 4), ({"replicas": [2, 2]}, 2), ({"_target_": FROM_FILE, "path": "plan.json"}, 2)],
+)
+def test_profile_has_the_threads_of_the_processes(tmp_path, monkeypatch, options, threads):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profile, "usable_cores", lambda: 8)
+    stages = tuple(PlannedStage((number,), replicas, 0.1, 1) for number, replicas in enumerate((3, 1)))
+    (tmp_path / "plan.json").write_text(json.dumps(PipelinePlan(stages, 0.1, 0.2, 0.1, ("a", "b")).to_json()))
+    explicit = {"_target_": "pipetrain.planner.partition.rules.Explicit", "boundaries": [3]}
+    chosen = settings("pipedream", device="cpu", partition=options if "path" in options else {**explicit, **options})
+    assert profile._measuring(chosen, build_data(chosen)).threads == threads
 
 
 def test_a_profile_says_what_was_measured(counter):
