@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Never
 
@@ -13,7 +13,7 @@ from pipetrain.api.surroundings import kept
 from pipetrain.comparison.contenders import Contender, contenders_of, distinguished
 from pipetrain.comparison.halving import Search, Trial, rungs_of, search
 from pipetrain.comparison.outcomes import Comparison, Outcome
-from pipetrain.comparison.page import stored_contenders, write
+from pipetrain.comparison.page import stored, write
 from pipetrain.comparison.runs import PlannedRun, Runs
 from pipetrain.errors import ConfigError
 from pipetrain.libraries.processes import usable_cores
@@ -68,7 +68,7 @@ def compare(
         KeyboardInterrupt: a signal; the results up to then are written.
     """
     began = time.monotonic()
-    earlier = [] if output is None else stored_contenders(output)
+    earlier, failed = ([], {}) if output is None else stored(output)
     if request.target is not None and request.target[0] != TRAIN_LOSS:
         words = [*words, f"checkpoint.metric={request.target[0]}"]
     with kept():
@@ -82,7 +82,7 @@ def compare(
     end_s = math.inf if request.minutes is None else began + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
     with locked(folder):
-        work = _Work(every, every[: len(named)], Runs(folder / "runs", jobs, end_s), request, baseline)
+        work = _Work(every, every[: len(named)], Runs(folder / "runs", jobs, end_s), request, baseline, failed)
         try:
             work.carry_out(folder)
         except KeyboardInterrupt:
@@ -96,13 +96,17 @@ def compare(
 
 @dataclass
 class _Work:
-    """The runs of a comparison that is going on, of which only the `named` contenders are run."""
+    """The runs of a comparison that is going on, of which only the `named` contenders are run.
+
+    `failed` are runs of earlier calls by their names; those of the other contenders remain failed.
+    """
 
     contenders: Sequence[Contender]
     named: Sequence[Contender]
     runs: Runs
     request: Request
     baseline: str
+    failed: Mapping[str, ComparedRun] = field(default_factory=dict)
 
     def carry_out(self, output: Path) -> None:
         """Tunes, then runs one seed of every contender after the other, and writes the results after each."""
@@ -176,7 +180,11 @@ class _Work:
         return [PlannedRun(contender, tuning.best, seed, contender.steps, tunes=False) for seed in seeds]
 
     def _ended_of(self, every: Iterable[PlannedRun]) -> list[tuple[PlannedRun, ComparedRun]]:
-        return [(planned, run) for planned in every if (run := self.runs.result(planned)) is not None]
+        return [(planned, run) for planned in every if (run := self._result(planned)) is not None]
+
+    def _result(self, planned: PlannedRun) -> ComparedRun | None:
+        found = self.runs.result(planned)
+        return self.failed.get(planned.name) if found is None and planned.contender not in self.named else found
 
     def comparison(self, folder: Path) -> Comparison:
         """The results so far."""

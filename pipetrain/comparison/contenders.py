@@ -10,12 +10,13 @@ from pathlib import Path
 from pipetrain.comparison.halving import Axis
 from pipetrain.config.composition import combinations, composed, overrides_of, with_choices_of
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, as_configured
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.progress import announce
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.job import Job
 from pipetrain.training.preflight import prepare
 from pipetrain.training.profiling.predict import ProfiledRun
 
@@ -24,9 +25,11 @@ _DEFAULTS = ("executor=simulated", "checkpoint.every_epochs=0", "log.to=[]", "la
 _OURS = {
     "seed": "the comparison has seeds of its own; --seeds N sets how many are reported",
     "resume": "finished runs in the folder of -o are reused by themselves",
-    "train.target": "it would end runs early; --target METRIC=VALUE asks for the steps to a target",
     "hydra": "the comparison does not use Hydra's folders and sweepers; -o FOLDER says where to write",
 }
+_CHOICES = ("method", "model", "optimizer")
+_COSTLY = ("dataset", "device", "executor", "partition", "phases", "schedule", "threads", "train")
+"""Choices and sections on which the length and the predicted costs of a run depend."""
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
 """Settings that leave results as they are; with `partition=auto`, however, topology and planner cut the model."""
 
@@ -125,6 +128,12 @@ def contenders_of(
     for axis in axes:
         if axis.setting in given:
             raise ConfigError(f"--tune {axis.setting}: is also among the settings; leave one of them out")
+        section = axis.setting.partition(".")[0]
+        if axis.setting in _CHOICES or (section in _COSTLY and axis.setting != "train.ema"):
+            raise ConfigError(
+                f"--tune {axis.setting}: may change the length or the costs of a run; as a setting with these values, "
+                "it makes a configuration of each"
+            )
     simulated = given.get("executor", "simulated") == "simulated"
     more = [word for word in (*_DEFAULTS, *(["threads=1"] if simulated else [])) if word.partition("=")[0] not in given]
     every = list(dict.fromkeys(map(tuple, combinations(with_choices_of(config_dir, [*words, *more])))))
@@ -153,12 +162,17 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int) ->
         if settings.optimizer.lr is None:
             raise ConfigError(f"{RATE} is not set, and there is nothing to tune around; --tune {RATE}=0.01,0.03,0.1")
         axes = [Axis.around(RATE, settings.optimizer.lr), *axes]
+    if settings.train.target is not None:
+        raise ConfigError(
+            f"train.target={as_configured(settings.train.target)}: it would end runs early; train.target=null leaves "
+            "it out, and --target METRIC=VALUE asks for the steps to a target"
+        )
     if settings.eval.every_epochs == 0:
         raise ConfigError("eval.every_epochs=0: no run would be evaluated, so nothing can be compared; set it to 1")
     job = prepare(settings, RunDirectory(Path("comparison-preflight")))  # reads no file there, and writes none
     return Contender(
         words=tuple(words),
-        key=_key(settings),
+        key=_key(settings, job),
         method=settings.choices["method"],
         axes=tuple(axes),
         tuning_seeds=tuning_seeds,
@@ -183,12 +197,16 @@ def _costs(settings: Settings, phase_ends: Sequence[int]) -> Costs:
     return Costs(tuple(zip(phase_ends, times, strict=True)), max(known, default=None), tuple(run.notes()))
 
 
-def _key(settings: Settings) -> str:
-    """Hash of the settings that change results."""
+def _key(settings: Settings, job: Job) -> str:
+    """Hash of the settings that change results, and of what is in the files that they name."""
     planned = settings.choices.get("partition") == "auto"
     left_out = {name for name in _NO_RESULTS if not (planned and name in ("topology", "planner", "profile"))}
     content = {name: value for name, value in settings.stored.items() if name not in left_out}
     content["drains"] = settings.checkpoint.every_steps
+    if settings.choices.get("partition") == "file":
+        content["cut"] = [job.plan.bounds, job.plan.replicas]
+    if job.initial_weights is not None:
+        content["weights"] = job.initial_weights.sha256
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipetrain.comparison.contenders import Contender
 from pipetrain.comparison.outcomes import Comparison, Outcome, duration, geometric_mean_of, mean_of, shown
-from pipetrain.comparison.runs import PlannedRun
+from pipetrain.comparison.runs import FAILED, PlannedRun
 from pipetrain.config.composition import without_section
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.planner.json_reader import from_json
@@ -55,21 +55,25 @@ def write(found: Comparison) -> None:
     draw(found.folder / "pareto.png", found)
 
 
-def stored_contenders(folder: Path) -> list[Contender]:
-    """The contenders of a comparison that was written into a folder earlier; none if there is none.
+def stored(folder: Path) -> tuple[list[Contender], dict[str, ComparedRun]]:
+    """The contenders of a comparison that was written into a folder earlier, and its failed runs by their directories.
+
+    Both are empty if there is no comparison.
 
     Raises:
         ConfigError: its file is damaged.
     """
     file = folder / _JSON
     if not file.is_file():
-        return []
+        return [], {}
     try:
         content = strict_json.loads(file.read_text(encoding="utf-8"))
         found: tuple[Contender, ...] = from_json(tuple[Contender, ...], content["contenders"], "contenders")
+        rows = [row for row in content["runs"] if row["status"] == FAILED]
+        failed = {row["folder"]: ComparedRun(folder / "runs" / row["folder"], FAILED, row["reason"]) for row in rows}
     except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
         raise ConfigError(f"{file}: damaged: {one_line(error)}; move it away, or name another folder") from error
-    return list(found)
+    return list(found), failed
 
 
 def text(found: Comparison) -> str:
@@ -216,8 +220,8 @@ def _trials(found: Comparison) -> tuple[list[str], list[list[str]]]:
         for candidate in dict.fromkeys(each for each, _ in losses):
             cells = ["" if (loss := losses.get((candidate, n))) is None else _loss(sign * loss) for n in lengths]
             mark = "chosen" if candidate == outcome.tuning.best else ""
-            rows.append([contender.name, " ".join(candidate), *cells, mark])
-    return ["", "tried", *(f"{found.metric}, {counted(n, 'step', 'steps')}" for n in lengths), ""], rows
+            rows.append([contender.name, " ".join(candidate), contender.metric, *cells, mark])
+    return ["", "tried", "by", *(counted(n, "step", "steps") for n in lengths), ""], rows
 
 
 def _loss(value: float) -> str:

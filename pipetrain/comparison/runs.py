@@ -31,6 +31,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 FINISHED = ("completed", "diverged")
 """Statuses of runs that are not run again."""
+FAILED = "failed"
 _LONGEST_NAME = 60
 _STOP_SECONDS = 10.0
 
@@ -152,7 +153,7 @@ class Runs:
             return found
         said = output.read_text(encoding="utf-8", errors="replace").splitlines() if output.is_file() else []
         reason = said[-1].removeprefix("pipetrain: error: ") if said else f"its process ended with exit code {code}"
-        return ComparedRun(directory.path, "failed", f"{one_line(reason)}; output in {output}")
+        return ComparedRun(directory.path, FAILED, f"{one_line(reason)}; output in {output}")
 
     def _end(self, planned: PlannedRun, run: ComparedRun) -> None:
         self._results[planned.name] = run

@@ -173,3 +173,15 @@ def test_earlier_contender_keeps_its_results_but_is_not_run(tmp_path, runs):
     assert {run.contender.method for run in runs.order[count:]} == {"naive_async"}
     assert of.comparison(tmp_path).missing == ["gpipe: 1 of 4 seeds have not run"]
     assert replace(every[1], differing={}).name == "gpipe"
+
+
+def test_failed_run_of_an_earlier_contender_remains_failed(tmp_path, runs):
+    earlier = MadeUpRuns(lambda planned: FAILED if rate_of(planned) < 0.05 else result_of(planned))
+    carried_out(tmp_path, earlier, "gpipe")
+    lost = {name: run for name, run in earlier.results.items() if run.status == "failed"}
+    assert lost
+    runs.results |= {name: run for name, run in earlier.results.items() if name not in lost}
+    every = contenders("naive_async", "gpipe")
+    found = _Work(every, every[:1], runs, Request(seeds=3), "gpipe", lost).comparison(tmp_path)
+    assert not any(line.startswith("gpipe") for line in found.missing)
+    assert len(next(each for each in found.outcomes if each.contender.method == "gpipe").reported) == 3

@@ -1,9 +1,14 @@
 """The configurations of a comparison, checked before any of them runs."""
 
+import json
+
 import pytest
 from support.made_up_runs import contender
 
 from pipetrain.comparison.contenders import contenders_of, distinguished
+from pipetrain.config.composition import composed
+from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
+from pipetrain.training import components
 
 SMALL = (
     "model=lenet5", "dataset.limit=64", "train.batch_size=32", "train.epochs=2", "partition.stages=2",
@@ -16,12 +21,19 @@ SMALL = (
     [
         (["seed=3"], [], "seed: the comparison has seeds of its own; --seeds N"),
         (["resume=auto"], [], "resume: finished runs"),
-        (["train.target.top1=80"], [], "train.target.top1: it would end runs early; --target"),
+        (
+            ["train.target={top1:80}"],
+            [],
+            "train.target={'top1': 80}: it would end runs early; train.target=null leaves",
+        ),
+        (["experiment=pipeoptim/table6_resnet101"], [], "train.target={'top1': 66.0}: it would end runs early"),
         (["hydra.run.dir=here"], [], "hydra.run.dir: the comparison does not use"),
         (["optimizer.lr=0.1"], ["optimizer.lr=0.1,0.2"], "--tune optimizer.lr: is also among the settings"),
         ([], ["optimizer.lr"], "--tune optimizer.lr: a setting and its values"),
         ([], ["optimizer.lr=0.1,0.1"], "--tune optimizer.lr=0.1,0.1: a value is given twice"),
         ([], ["optimizer.lr=0.1,-1"], "optimizer.lr=-1: "),
+        ([], ["train.microbatches=1,2"], "--tune train.microbatches: may change the length or the costs of a run"),
+        ([], ["optimizer=sgdm,adamw"], "--tune optimizer: may change the length or the costs"),
         ([], ["optimizer.rate=0.1,1"], "optimizer.rate"),
         (["eval.every_epochs=0"], [], "eval.every_epochs=0: no run would be evaluated"),
         (["method=gpipe,pipedream_2bw"], [], "train.microbatches=1"),
@@ -54,6 +66,19 @@ def test_settings_without_effect_on_results_share_their_runs():
     slow, fast = contenders_of(words, ["optimizer.lr=0.1"])
     assert slow.key == fast.key
     assert slow.costs.step_s[0][1] > fast.costs.step_s[0][1]
+
+
+def test_another_plan_in_the_same_file_makes_other_runs(tmp_path):
+    file, labels = tmp_path / "plan.json", components.build(composed(SMALL)).chain.labels
+    words = [word for word in SMALL if word != "partition.stages=2"]
+    keys = set()
+    for cut in (2, 4):
+        layers = [tuple(range(cut)), tuple(range(cut, len(labels)))]
+        plan = PipelinePlan(tuple(PlannedStage(each, 1, 0.1, 1000) for each in layers), 0.1, 0.2, 0.1, tuple(labels))
+        file.write_text(json.dumps(plan.to_json()))
+        (only,) = contenders_of([*words, "method=pipedream", "partition=file", f"partition.path={file}"])
+        keys.add(only.key)
+    assert len(keys) == 2
 
 
 def test_names_have_the_settings_that_differ_the_method_first():

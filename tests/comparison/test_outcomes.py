@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from support.made_up_runs import DIVERGED, contenders, falling
+from support.made_up_runs import DIVERGED, FAILED, contenders, falling
 
 from pipetrain.comparison import page
 from pipetrain.comparison.contenders import Costs
@@ -121,21 +121,26 @@ def test_files_hold_the_sentence_the_table_and_the_figure(tmp_path):
     html = (tmp_path / "comparison.html").read_text()
     assert html.count("<svg") == 1
     assert found.head in html
+    assert "<th>tried</th><th>by</th>" in html
     assert (tmp_path / "pareto.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_stored_contenders_are_read_back(tmp_path):
     found = compared(tmp_path, gpipe=steady(0.0065), pipedream=steady(0.0083))
-    assert page.stored_contenders(tmp_path) == []
+    assert page.stored(tmp_path) == ([], {})
     page.write(found)
-    assert page.stored_contenders(tmp_path) == [each.contender for each in found.outcomes]
+    assert page.stored(tmp_path) == ([each.contender for each in found.outcomes], {})
+    failed = compared(tmp_path, gpipe=[*steady(0.0065), FAILED])
+    page.write(failed)
+    (name,) = (planned.name for planned, run in failed.outcomes[0].reported if run.status == "failed")
+    assert page.stored(tmp_path)[1] == {name: ComparedRun(tmp_path / "runs" / name, **FAILED)}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"contenders": [{"words": 3}]}'])
 def test_damaged_file_of_contenders_is_refused(tmp_path, content):
     (tmp_path / "comparison.json").write_text(content)
     with pytest.raises(ConfigError, match="damaged"):
-        page.stored_contenders(tmp_path)
+        page.stored(tmp_path)
 
 
 def test_numbers_of_json_and_csv_agree(tmp_path):

@@ -111,8 +111,10 @@ class ComparedRun:
 
     @property
     def seeds(self) -> tuple[tuple[str, str], ...]:
-        """Seeds of the run, by the names of their settings."""
-        return tuple(sorted((name, str(value)) for name, value in self.settings.items() if is_seed(name)))
+        """Seeds of the run, by the names of their settings; a method's seed that is the run's own is left out."""
+        named = {name: str(value) for name, value in self.settings.items() if is_seed(name)}
+        own = named.get("seed")
+        return tuple(sorted((name, seed) for name, seed in named.items() if name == "seed" or seed != own))
 
     @property
     def predicted(self) -> bool:

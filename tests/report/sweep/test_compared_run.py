@@ -21,6 +21,14 @@ def test_run_numbers_are_summary_plus_all_stages(tmp_path):
     assert run.curves["samples_per_second"] == [(1, 100.0, 5, 10.0), (2, 200.0, 10, 20.0)]
 
 
+def test_seed_of_a_method_that_is_the_seed_of_the_run_is_no_other(tmp_path):
+    write_run(tmp_path / "a", "method=hogwild", "method.seed=1", "seed=1")
+    write_run(tmp_path / "b", "method=hogwild", "method.seed=3", "seed=1")
+    one, other = (read(RunDirectory(tmp_path / name), {}).seeds for name in "ab")
+    assert one == (("seed", "1"),)
+    assert other == (("method.seed", "3"), ("seed", "1"))
+
+
 def test_first_loss_is_that_of_the_first_interval_of_steps(tmp_path):
     write_run(tmp_path / "a")
     with (tmp_path / "a" / "metrics.jsonl").open("a") as file:
