@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support import running_text
-from support.equal_bits import HALVES, REPLICATED, TIED, replicated, schedules_of
+from support.equal_bits import HALVES, REPLICATED, TIED, on_diagonal, replicated, schedules_of
 from support.methods import DISTINCT, SYNCHRONOUS, MethodCase, fitting
 from support.worker_pool import distributed, job, simulated
 
@@ -55,11 +55,6 @@ def test_every_method_and_schedule_has_equal_bits(tmp_path, stages, half):
         if on_diagonal(k, stages, microbatches, half) and fitting(method, stages, microbatches)
     }
     check(tmp_path, stages, cases)
-
-
-def on_diagonal(k, stages, microbatches, half):
-    """True for one of four N for each D, where every second D is in each half."""
-    return (k + stages + microbatches) % 4 == 0 and (k // 4 + stages) % 2 == half
 
 
 RECOMPUTED = ("gpipe", "pipedream", "pipeoptim", "pipemare", "i_timeprest")

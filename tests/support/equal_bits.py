@@ -13,6 +13,11 @@ HALVES = [pytest.param(0, id="half"), pytest.param(1, id="rest", marks=pytest.ma
 """`make test-slow` trains every second combination, `make test-exhaustive` the others."""
 
 
+def on_diagonal(k, stages, microbatches, half):
+    """True for one of four N for each D, where every second D is in each half; k numbers the pairs of a matrix."""
+    return (k + stages + microbatches) % 4 == 0 and (k // 4 + stages) % 2 == half
+
+
 def schedules_of(method):
     """Name -> settings of the schedules that the method goes with."""
     own = MethodCase.named(method).sections()["schedule"]
