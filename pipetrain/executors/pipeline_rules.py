@@ -148,9 +148,10 @@ class PipelineRules:
     @cached_property
     def steady(self) -> int:
         """The first minibatch, after a drain, of the steady state: the pipeline is full, and reads have their delay."""
-        if self.schedule.synchronous:
-            return max(context.delay * context.replicas for context in self.contexts)
-        return max(max(context.delay, self._age(context.stage)) * context.replicas for context in self.contexts)
+        ages = [context.delay for context in self.contexts]
+        if not (self.schedule.synchronous or self.method.simulated_only):  # whose delays are random
+            ages = [max(age, self._age(r)) for r, age in enumerate(ages)]
+        return max(age * context.replicas for age, context in zip(ages, self.contexts, strict=True))
 
     @property
     def decides_updates_together(self) -> bool:
