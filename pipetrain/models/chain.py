@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +88,24 @@ class LayerChain:
             if len(layers) > 1:
                 shared[tuple(layers)] = shared.get(tuple(layers), 0) + weight.nbytes
         return shared
+
+    def train(self) -> None:
+        """Puts all into training mode, `module` last: its own `train` may leave a part in evaluation mode."""
+        for layer in self.layers:
+            layer.train()
+        self.module.train()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """In evaluation mode inside; afterwards every module is in its former mode."""
+        training = [part for layer in self.layers for part in layer.modules() if part.training]
+        for layer in self.layers:
+            layer.eval()
+        try:
+            yield
+        finally:
+            for part in training:
+                part.training = True
 
     def holders(self, tensors: Callable[[nn.Module], Iterable[Tensor]]) -> dict[Tensor, list[int]]:
         """Each of these tensors of the layers -> the layers that hold it, ascending."""

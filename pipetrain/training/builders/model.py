@@ -41,6 +41,7 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
     chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), settings.model.output)
     if settings.model.untie:
         untie(chain)
+    chain.train()
     return chain
 
 

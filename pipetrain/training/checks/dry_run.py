@@ -87,10 +87,9 @@ def types_and_shapes(tensors: Tensors) -> str:
 
 @torch.no_grad()
 def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> Tensors:
-    for layer in chain.layers:
-        layer.eval()  # buffers stay as they are, and nothing is drawn
     try:
-        with arithmetic.computing(inputs[0].device):
+        # in evaluation buffers stay as they are, and nothing is drawn
+        with chain.evaluating(), arithmetic.computing(inputs[0].device):
             outputs = chain(*arithmetic.cast_inputs(inputs))
     except RuntimeError as error:
         if not arithmetic.mixed:
@@ -98,8 +97,6 @@ def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> 
         raise ConfigError(
             f"train.precision={arithmetic.precision}: the model fails in it: {described(error)}; fp32 works"
         ) from error
-    for layer in chain.layers:
-        layer.train()
     return arithmetic.cast_outputs(outputs if isinstance(outputs, tuple) else (outputs,))
 
 

@@ -78,11 +78,10 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
             back across a cut.
     """
     tensors = arithmetic.cast_inputs(inputs)
-    for layer in chain.layers:
-        layer.eval()  # buffers stay as they are, and nothing is drawn
     for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
         leaves = _leaves_of(layer)
-        with torch.enable_grad(), arithmetic.computing(inputs[0].device):
+        # in evaluation buffers stay as they are, and nothing is drawn
+        with chain.evaluating(), torch.enable_grad(), arithmetic.computing(inputs[0].device):
             # clones, as the first operation may be in place
             result = functional_call(layer, leaves, tuple(each.clone() for each in tensors))
         outputs = result if isinstance(result, tuple) else (result,)
@@ -96,8 +95,6 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
         tensors = tuple(each.detach().requires_grad_(some) for each, some in zip(outputs, differentiable, strict=True))
         for carrier in stateful_layers(layer).values():
             carrier.carried = None
-    for layer in chain.layers:
-        layer.train()
 
 
 def _leaves_of(layer: nn.Module) -> dict[str, Tensor]:
@@ -140,7 +137,7 @@ def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for label, layer in zip(probe.labels, probe.layers, strict=True):
             try:
-                result = layer.train()(*tensors)
+                result = layer(*tensors)
             except ValueError as error:
                 if not str(error).startswith("Expected more than 1 value per channel"):
                     raise

@@ -1,15 +1,20 @@
 """What a model takes from the data."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from support.worker_pool import settings
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
 from pipetrain.training.builders.model import derived_from_data, from_data
+from pipetrain.training.checks.model import check_model
+from pipetrain.training.components import build
 
 LENET = Target("model", "pipetrain.models.small_images.lenet5", {})
 IMAGE = torch.zeros(1, 28, 24)
@@ -26,6 +31,32 @@ def labelled(*labels, shift=0):
             return image, label - shift
 
     return Shifted(torch.zeros(len(labels), 1, 28, 24), torch.tensor(labels))
+
+
+class Frozen(nn.Sequential):
+    """Its `train` leaves batch norm in evaluation mode."""
+
+    def train(self, mode=True):  # noqa: FBT002  (as torch has it)
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def in_evaluation(channels, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64 * channels, classes), nn.Dropout(0.5)).eval()
+
+
+def frozen(channels, classes):
+    return Frozen(nn.Flatten(), nn.BatchNorm1d(64 * channels), nn.Linear(64 * channels, classes))
+
+
+@pytest.mark.parametrize(("model", "modes"), [("in_evaluation", [True] * 3), ("frozen", [True, False, True])])
+def test_model_trains_in_the_mode_of_its_own_train(model, modes):
+    chosen = settings("gpipe", model={"_target_": f"{__name__}.{model}"})
+    components = build(replace(chosen, partition=replace(chosen.partition, options={"boundaries": [1]})))
+    assert [part.training for part in components.chain.module] == modes
+    assert list(check_model(components.settings, components)) == []
+    assert [part.training for part in components.chain.module] == modes
 
 
 def test_data_attributes_fill_in_open_settings():
