@@ -56,9 +56,10 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
 
 
 def is_cut_along_graph(model: object) -> bool:
-    """True if a model is neither a chain nor an `nn.Sequential` of layers."""
-    plain = isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
-    return not plain and not isinstance(model, LayerChain)
+    """True if a model is neither a chain nor an `nn.Sequential` of layers, without hooks of its own."""
+    if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
+        return bool(model._forward_hooks or model._forward_pre_hooks)
+    return not isinstance(model, LayerChain)
 
 
 class _Child(nn.Module):

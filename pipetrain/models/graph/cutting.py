@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain, out_of_place
-from pipetrain.models.graph.equivalence import matches_eager
+from pipetrain.models.graph.equivalence import matches_eager, trains_alone
 from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.liveness import Liveness, cut_positions, is_size_of_tensor, size_pair, sizes_of
 from pipetrain.models.graph.recorder import plain_tensors
@@ -35,11 +35,13 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     if picked := evaluation.picked or training.picked:
         returned = f"of what {type(model).__name__} returns, `{picked}` goes to the loss"
         notes.append(f"model: {returned}; model.output names another")
-    asked = {*_batch_size_branches(training.graph), *_batch_size_branches(evaluation.graph)}
-    chain = _chain(model, flows, notes, without=asked)
-    if asked and not matches_eager(chain, example.resized(1, example.length), output):
-        chain = _chain(model, flows, notes, without=set())
-    return chain
+    asked = [set(_batch_size_branches(each.graph)) for each in (training, evaluation)]
+    chain = _chain(model, flows, notes, without=asked[0] | asked[1])
+    alone = example.resized(1, example.length)
+    same = (not asked[0] or trains_alone(chain, alone, output), not asked[1] or matches_eager(chain, alone, output))
+    if all(same):
+        return chain
+    return _chain(model, flows, notes, without=set().union(*itertools.compress(asked, same)))
 
 
 def _chain(model: nn.Module, flows: tuple[Liveness, Liveness], notes: list[str], without: set[fx.Node]) -> LayerChain:
@@ -206,7 +208,8 @@ def _compiled(graph: fx.Graph) -> Callable[..., Any]:
 
 
 def _attribute(name: str) -> str:
-    return name.replace(".", "_")
+    """Name of an attribute for a path, another for each: `norm.0` is not `norm_0`."""
+    return name.replace("_", "__").replace(".", "_d_")
 
 
 def _batch_size_branches(graph: fx.Graph) -> Iterator[fx.Node]:

@@ -57,6 +57,14 @@ def trains_like_eager(chain: LayerChain, example: Example, output: str | None, s
     raise ConfigError(f"model: {name} fails in training on the first samples: {described(failed)}") from failed
 
 
+def trains_alone(chain: LayerChain, sample: Example, output: str | None) -> bool:
+    """True if a chain and its module compute the same in training for a single sample; False if one of them fails."""
+    try:
+        return _trains_alike(chain, (sample,), output, seed=0)
+    except Exception:  # whatever the forward makes of one sample, such as batch norm
+        return False
+
+
 def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int) -> bool:
     plain, kept = _trained(chain, inputs[-1:], output, seed, in_layers=False)
     if kept:

@@ -9,7 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-_RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "dropout", "empty")
+_RANDOM = (
+    "rand", "normal", "bernoulli", "multinomial", "binomial", "poisson", "standard_gamma", "dirichlet", "dropout",
+    "empty",
+)  # fmt: skip
 
 SizePair = tuple[int, int]
 """A size in both recordings, by which it is recognized."""

@@ -112,14 +112,26 @@ def changes(
 
 def _globals(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """Globals of the files that define the submodules' classes, and attributes of these classes."""
-    mro = {kind for part in module.modules() for kind in type(part).__mro__}
-    kinds = {kind for kind in mro if kind.__module__.partition(".")[0] not in ("torch", "builtins")}
-    files = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in kinds if kind.__module__ in sys.modules}
-    owners = {**files, **{f"{kind.__module__}.{kind.__qualname__}": vars(kind) for kind in kinds}}
-    for owner, names in owners.items():
+    for owner, names in _owners(module).items():
         for name, value in list(names.items()):
             if isinstance(value, _GLOBALS) and not name.startswith("__"):
                 yield f"{owner}.{name}", value
+
+
+def clear_caches(module: nn.Module) -> None:
+    """Empties the caches of functions in these files and classes, such as those of `functools.lru_cache`."""
+    for names in _owners(module).values():
+        for value in list(names.values()):
+            if callable(value) and hasattr(value, "cache_info"):
+                value.cache_clear()
+
+
+def _owners(module: nn.Module) -> dict[str, Mapping[str, Any]]:
+    """Name -> contents of the files that define the submodules' classes, and of these classes."""
+    mro = {kind for part in module.modules() for kind in type(part).__mro__}
+    kinds = {kind for kind in mro if kind.__module__.partition(".")[0] not in ("torch", "builtins")}
+    files = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in kinds if kind.__module__ in sys.modules}
+    return {**files, **{f"{kind.__module__}.{kind.__qualname__}": vars(kind) for kind in kinds}}
 
 
 class _Identity:

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map_only
 from typing_extensions import override
 
 from pipetrain.models.graph.sizes import Size, check_branch
+from pipetrain.models.stateful_layer import StatefulLayer
 
 _NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}")
 
@@ -243,7 +244,13 @@ class Recorder(TorchFunctionMode):
         ours = type(module).__module__.startswith("torch.nn.") and not isinstance(module, _CONTAINERS)
         childless = next(module.children(), None) is None
         compiled = isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in module._modules
-        return ours or childless or compiled or parametrize.is_parametrized(module) or isinstance(module, self._opaque)
+        return (
+            ours
+            or childless
+            or compiled
+            or parametrize.is_parametrized(module)
+            or isinstance(module, (StatefulLayer, *self._opaque))
+        )
 
     def _another(self, tensor: Tensor) -> Tensor:
         """A tensor other than the module's inputs: it may return its input now, and something else next time."""

@@ -18,7 +18,14 @@ from torch.utils._pytree import tree_map_only
 from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
-from pipetrain.models.graph.python_state import ChangeWatcher, StateLocation, changes, generators, python_state
+from pipetrain.models.graph.python_state import (
+    ChangeWatcher,
+    StateLocation,
+    changes,
+    clear_caches,
+    generators,
+    python_state,
+)
 from pipetrain.models.graph.recorder import CannotEnterError, NeedsValuesError, Recorder, line_of, plain_tensors
 from pipetrain.models.graph.sizes import check_branch
 from pipetrain.seeding import python_generators_kept
@@ -132,10 +139,12 @@ class Tracer:
     def _compared(self, first: Recording) -> tuple[bool, fx.Node | None]:
         """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
         length = self.example.length
-        if length is not None:
+        # far from the first length, what follows from it differs, too; not every model takes inputs so short
+        for other in () if length is None else dict.fromkeys((max(2, length // 3), length - 1)):
             with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
-                if self._difference(first, length - 1) is None:
+                if self._difference(first, other) is None:
                     return True, None
+                break
         return False, self._difference(first, length)
 
     def _difference(self, first: Recording, length: int | None) -> fx.Node | None:
@@ -234,6 +243,8 @@ def trace(model: nn.Module, example: Example, output: str | None) -> tuple[Recor
     except NeedsValuesError:
         with torch.random.fork_rng(devices=[]):
             return _recordings(ModuleCopies(model, with_values=True), example, output)
+    finally:
+        clear_caches(model)  # what a recording put there has no values
 
 
 def _recordings(copies: ModuleCopies, example: Example, output: str | None) -> tuple[Recording, Recording, Opaque]:
@@ -275,11 +286,15 @@ def _first_difference(one: fx.Graph, other: fx.Graph) -> fx.Node | None:
 
 
 def _fold_constant_sizes(one: fx.Graph, other: fx.Graph) -> None:
-    """Puts sizes that are always the same into the graph as numbers, and removes what nothing needs."""
+    """Puts sizes that are always the same into the graph as numbers, and removes what nothing needs.
+
+    What follows from a size that varies may be the same by chance, such as `length // 64`, and stays in the graph.
+    """
     for a, b in zip(one.nodes, other.nodes, strict=True):
         a.meta.update({f"other_{key}": b.meta[key] for key in ("shape", "value") if key in b.meta})
     for node in list(one.nodes):
-        if "value" in node.meta and node.meta["value"] == node.meta["other_value"]:
+        varies = any("value" in each.meta for each in node.all_input_nodes)
+        if "value" in node.meta and node.meta["value"] == node.meta["other_value"] and not varies:
             _replace(node, node.meta["value"])
     for node in reversed(list(one.nodes)):
         if node.target is check_branch:

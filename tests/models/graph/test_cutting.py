@@ -1,4 +1,5 @@
 import copy
+import functools
 import re
 from pathlib import Path
 from queue import Queue
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.models.conversion import chain_of
+from pipetrain.models.stateful_layer import StatefulLayer, stateful_layers
 
 HERE = Path(__file__).name
 
@@ -217,6 +219,105 @@ def test_single_sample_taking_another_branch_ends_the_run():
     assert chain(torch.randn(2, 4)).shape == (2, 2)
     with pytest.raises(RunError, match=r"size of 1 .*another branch"):
         chain(torch.randn(1, 4))
+
+
+def test_single_sample_in_training_alone_is_tried_in_training():
+    chain = cut(Calling(lambda x: x - x.mean(0) if torch.is_grad_enabled() and x.shape[0] > 1 else x))
+    with pytest.raises(RunError, match=r"size of 1 .*another branch"):
+        chain(torch.randn(1, 4))
+
+
+class Sized(nn.Module):
+    """Sequences, (samples, length, 4), with a number that follows from a size."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.first, self.last, self.number = nn.Linear(4, 4), nn.Linear(4, 2), number
+
+    def forward(self, x):
+        hidden = self.first(x)
+        return self.last(hidden * self.number(hidden))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [lambda x: 1 + x.shape[1] // 2, lambda x: 1 + x.shape[1] // 64, lambda x: 1 + x.shape[0] // 8,
+     lambda x: x[:, ::2].shape[1]],
+    ids=["half of the length", "64ths", "eighths of the samples", "every second position"],
+)  # fmt: skip
+def test_number_that_is_the_same_by_chance_is_no_constant(number):
+    model = Sized(number)
+    chain = cut(model, torch.randn(5, 9, 4))
+    for samples, length in ((5, 9), (5, 20), (16, 9), (2, 200)):
+        agrees(model, chain, torch.randn(samples, length, 4))
+
+
+class Remembering(StatefulLayer):
+    """A stateful layer with a child."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        (before,) = self.carried or (torch.zeros_like(x),)
+        state = self.linear(x + before)
+        self.carried = (state.detach(),)
+        return state
+
+
+def test_layer_that_carries_state_stays_whole():
+    chain = cut(Calling(Remembering()))
+    assert sum(len(stateful_layers(layer)) for layer in chain.layers) == 1
+
+
+def test_names_that_differ_in_a_dot_are_two():
+    class Norms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.norm_0 = nn.ModuleList([nn.LayerNorm(4)]), nn.LayerNorm(4)
+            self.last = nn.Linear(4, 2)
+            nn.init.constant_(self.norm_0.weight, 3.0)
+
+        def forward(self, x):
+            return self.last(self.norm[0](x) + self.norm_0(x))
+
+    model = Norms()
+    agrees(model, cut(model), torch.randn(3, 4))
+
+
+@functools.lru_cache
+def table(length):
+    return torch.linspace(0, 1, length)
+
+
+class Positions(nn.Module):
+    def forward(self, x):
+        return x + table(x.shape[1])
+
+
+def test_cache_of_a_function_keeps_nothing_of_the_recording():
+    model = Calling(Positions())
+    agrees(model, cut(model), torch.randn(3, 4))
+    assert type(table(4)) is torch.Tensor
+
+
+def test_hooks_of_a_sequential_model_are_kept():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model.register_forward_pre_hook(lambda _module, args: (args[0] * 2,))
+    agrees(model, cut(model), torch.randn(3, 4))
+
+
+def test_gamma_distribution_is_no_constant():
+    """Each of the layers that it reaches would draw it anew."""
+
+    class Drawing(Calling):
+        def forward(self, x):
+            drawn = torch._standard_gamma(torch.full((4,), 2.0))
+            return super().forward(x * drawn) + drawn[:2]
+
+    model = Drawing(torch.relu)
+    agrees(model, cut(model), torch.randn(3, 4))
 
 
 def test_input_of_another_shape_ends_the_run():
