@@ -117,7 +117,6 @@ class TiedMessages(TiedGradients):
         self._stages = {stage.index: stage for stage in stages}
         super().__init__(ties, list(self._stages))
         rank, transport = dist.get_rank(), links.transport
-        headers = transport.control_group() if ties else None
         self._names: dict[tuple[int, int], list[str]] = {}
         self._outgoing: dict[tuple[int, int], Outgoing] = {}
         self._incoming: dict[tuple[int, int], Incoming] = {}
@@ -128,8 +127,7 @@ class TiedMessages(TiedGradients):
                 continue
             payload = transport.new_group(sorted((source, target)))
             transport.connect(source, target, payload)
-            assert headers is not None
-            groups = LinkGroups(payload, headers)
+            groups = LinkGroups(payload, transport.control_group())  # each link counts its headers by itself
             self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
             if rank == source:
                 link = links.to(target, b, groups)
@@ -151,12 +149,15 @@ class TiedMessages(TiedGradients):
 
     @override
     def take(self, stage: int) -> dict[str, Tensor]:
-        """As in one process, once the stages of this process have offered their parts; waits for those elsewhere."""
+        """As in one process, once the stages of this process have offered their parts; waits for those elsewhere.
+
+        The last stage of this process also waits until they have its parts: before, another process may need one.
+        """
         for (a, b), inbox in self._incoming.items():
             if b == stage:
                 self.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
-        for (a, _), outbox in self._outgoing.items():
-            if a == stage:
+        if stage == [*self._stages][-1]:
+            for outbox in self._outgoing.values():
                 outbox.settle(0)
         totals = super().take(stage)
         assert totals is not None, "the stages of this process offer first"

@@ -41,6 +41,27 @@ class Decoder(nn.Module):
         return self.classes(torch.tanh(x @ self.weight))
 
 
+class Everywhere(nn.Module):
+    """A block whose weight all layers share, behind another layer."""
+
+    def __init__(self, before: nn.Module, block: Block) -> None:
+        super().__init__()
+        self.before, self.block = before, block
+
+    def forward(self, x):
+        return self.block(self.before(x))
+
+
+def build_everywhere(channels: int, classes: int, width: int = 12) -> LayerChain:
+    """For pictures of 8 x 8: seven layers that all hold one weight."""
+    block = Block(width)
+    layers = [Everywhere(nn.Sequential(nn.Flatten(), nn.Linear(channels * 64, width)), block)]
+    layers += [Everywhere(nn.LayerNorm(width), block) for _ in range(5)]
+    layers.append(Everywhere(nn.Linear(width, width), block))
+    module = nn.Sequential(*layers, nn.Linear(width, classes))
+    return LayerChain(module, [*layers[:-1], nn.Sequential(layers[-1], module[-1])])
+
+
 def build(channels: int, classes: int, width: int = 12) -> LayerChain:
     """For pictures of 8 x 8."""
     module = nn.Module()

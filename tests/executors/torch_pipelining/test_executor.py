@@ -81,6 +81,12 @@ def test_torch_schedules_train_shared_weight_as_gpipe(tmp_path):
 
 
 @pytest.mark.slow
+def test_torch_schedules_train_weight_of_all_stages_as_gpipe(tmp_path):
+    """Each process has two stages that wait for the other's two."""
+    check(tmp_path, ("Interleaved1F1B",), 4, 4, model={"_target_": "support.tied_model.build_everywhere"})
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_torch_schedules_with_few_microbatches_equal_gpipe(tmp_path, microbatches):
     check(tmp_path, SCHEDULES[:3], 4, microbatches)
