@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 
 class BrokenOffError(Exception):
@@ -24,6 +25,7 @@ class AdmissionGate:
         begun: number of minibatches that have begun or wait at the gate.
         ended_after: number of minibatches admitted before one was refused; None while none is.
         before: called before each minibatch; an exception ends the run.
+        waiting: the context of a wait at the held gate.
         wanted: True if this process has asked for a drain.
         ends: True if the run is to end after it.
         openings: number of times that the gate was opened again.
@@ -33,6 +35,7 @@ class AdmissionGate:
         self.begun = 0
         self.ended_after: int | None = None
         self.before: Callable[[], object] = lambda: None
+        self.waiting: Callable[[], AbstractContextManager[object]] = nullcontext
         self.wanted = False
         self.ends = False
         self.openings = 0
@@ -54,7 +57,8 @@ class AdmissionGate:
         self.begun += minibatches  # before `_held` is read: a thread that holds the gate then counts this minibatch
         if not self._held:
             return True
-        self._shut.wait()
+        with self.waiting():
+            self._shut.wait()
         assert self._end is not None
         if self.begun <= self._end:
             return True

@@ -55,6 +55,7 @@ class DistributedExecutor(ManyProcesses):
         runner = StageRunner(cursor, self._ports, feed, self.clip_norm, self.hooks)
         began, gate = time.perf_counter(), self.hooks.gate
         begun = gate.begun
+        self._stage.clock.begin()  # while no message is awaited
         while runner.next:
             if cursor.opens and not gate.admits(cursor.opens):
                 assert gate.ended_after is not None

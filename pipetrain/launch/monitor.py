@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from typing import Self
 
 from torch.distributed import Store
@@ -42,12 +44,26 @@ class UnreportedWorkerFailure(Exception):  # noqa: N818  (it is the worker that 
         self.process = process
 
 
+@cache
+def process_namespace() -> str:
+    """Where numbers of processes mean what they do here: two containers of one machine may share its name."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # not on Linux
+        parts += [
+            Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            str(Path("/proc/self/ns/pid").readlink()),
+        ]
+    return " ".join(parts)
+
+
 @dataclass(frozen=True)
 class Heartbeat:
     """A sign of life of a worker: its activity, and the number of this heartbeat.
 
     Attributes:
         process: number of the worker.
+        pid: in the namespace `host`.
+        host: see `process_namespace`.
         what, waiting, starting, finished, signaled, changes: as in its `Activity`.
     """
 
@@ -64,8 +80,8 @@ class Heartbeat:
 
     @property
     def is_local(self) -> bool:
-        """True if the worker is on this machine."""
-        return self.host == socket.gethostname()
+        """True if the worker is on this machine, and has its number in this process's namespace."""
+        return self.host == process_namespace()
 
     @property
     def is_gone(self) -> bool:
@@ -329,6 +345,8 @@ class PeerMonitor(Monitor):
     def lost(self) -> list[int]:
         """Processes of this machine that ended before their part of the run was done, without a signal to them."""
         gone = [beat.process for beat in self._latest.values() if beat.is_gone]
+        if not gone:
+            return []
         with contextlib.suppress(RuntimeError):  # the store may be gone as well
             self._read()  # their last heartbeats
         return sorted(p for p in gone if not (self._latest[p].finished or self._latest[p].signaled))

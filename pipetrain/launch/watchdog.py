@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange
-from pipetrain.launch.monitor import BEAT_SECONDS, Heartbeat, PeerMonitor, SuspendAwareClock
+from pipetrain.launch.monitor import BEAT_SECONDS, Heartbeat, PeerMonitor, SuspendAwareClock, process_namespace
 from pipetrain.launch.signals import ENDING_A_WORKER, WARNING, Interruption, SignalPipe
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -128,6 +127,7 @@ class Watchdog:
         self.activity = Activity()
         self.publish = publish
         self.gate = AdmissionGate()
+        self.gate.waiting = lambda: self.activity.wait("the drain of all processes")
         self.interruption = Interruption()
         self.reports = ReportExchange(process, num_processes)
         self._consensus = DrainConsensus(process, num_processes, self.gate)
@@ -140,6 +140,7 @@ class Watchdog:
         self._clock = SuspendAwareClock()
         self._changes = -1
         self._changed_at = 0.0
+        self._lost_at: float | None = None
         self._beats = 0
         self._last_beat = threading.Event()
         self._closed = threading.Event()
@@ -291,7 +292,7 @@ class Watchdog:
 
     def heartbeat(self) -> Heartbeat:
         """Current heartbeat of this worker."""
-        return Heartbeat(self.process, os.getpid(), socket.gethostname(), self._beats, **asdict(self.activity))
+        return Heartbeat(self.process, os.getpid(), process_namespace(), self._beats, **asdict(self.activity))
 
     def _send_heartbeat(self) -> None:
         self._beats += 1
@@ -301,5 +302,15 @@ class Watchdog:
                 self.publish(beat)
             if beat.finished:
                 self._last_beat.set()
-        if self.peers is not None and self.peers.unreachable:
-            self._end(process_exit.EXIT_LOST)  # it cannot end a worker of another machine
+        # it cannot end a worker of another machine, and a device that waits for another one does not tell its host
+        if self.peers is not None and (self.peers.unreachable or self._misses_another(self.peers)):
+            self._end(process_exit.EXIT_LOST)
+
+    def _misses_another(self, peers: PeerMonitor) -> bool:
+        """True if another worker of this machine ended some time ago, before its part of the run was done."""
+        if self.activity.finished or not peers.lost():
+            self._lost_at = None
+            return False
+        now = self._clock.look()
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        return now - self._lost_at > 2 * BLAME_SECONDS

@@ -80,14 +80,18 @@ class Clock:
         self._origin: tuple[Any, float] | None = None
         self._events: list[tuple[Any, Any]] = []
 
+    def begin(self) -> None:
+        """Waits for the device, to know its time on the host; without this, the first operation does."""
+        if self._queues and self._origin is None:
+            origin = event(self._device, timed=True)
+            origin.synchronize()
+            self._origin = origin, time.perf_counter()
+
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Times the block as one operation."""
         if self._queues:
-            if self._origin is None:
-                origin = event(self._device, timed=True)
-                origin.synchronize()
-                self._origin = origin, time.perf_counter()
+            self.begin()
             start = event(self._device, timed=True)
             yield
             self._events.append((start, event(self._device, timed=True)))
@@ -110,7 +114,8 @@ class Clock:
         """The computing time of each operation since the last call, in order; waits for the device."""
         if self._origin is not None:
             event, host = self._origin
-            self._events[-1][1].synchronize()
+            for _, end in self._events[-1:]:
+                end.synchronize()
             self._spans = [
                 TimeSpan(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
                 for start, end in self._events

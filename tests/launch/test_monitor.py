@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from pipetrain.launch.monitor import (
     PeerMonitor,
     SuspendAwareClock,
     UnreportedWorkerFailure,
+    process_namespace,
 )
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -70,7 +70,7 @@ def test_worker_whose_pid_was_reused_by_another_user_is_gone(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refused)
-    assert Heartbeat(0, os.getpid(), socket.gethostname(), 1).is_gone
+    assert Heartbeat(0, os.getpid(), process_namespace(), 1).is_gone
 
 
 def test_silent_worker_is_named_and_killed(tmp_path, monkeypatch):

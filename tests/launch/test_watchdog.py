@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from support.waiting import eventually
@@ -74,6 +75,24 @@ def watch(run, store, process=0):
     watchdog = watching(run, process)
     watchdog.meet(store, RunDirectory(run))
     return watchdog
+
+
+def test_worker_ends_some_time_after_another_of_its_machine(tmp_path, monkeypatch):
+    with watch(tmp_path, HashStore()) as watchdog:
+        pass
+    lost, seconds = iter(([], [1], [], [1], [1], [1])), iter((1.0, 3.0, 18.0, 20.0))  # read only where one is lost
+    monkeypatch.setattr(watchdog._clock, "look", lambda: next(seconds))
+    peers = SimpleNamespace(lost=lambda: next(lost))
+    assert [watchdog._misses_another(peers) for _ in range(6)] == [False] * 5 + [True]
+    watchdog.activity.finish()
+    assert not watchdog._misses_another(peers)
+
+
+def test_wait_at_the_held_gate_is_no_hang(tmp_path):
+    with watch(tmp_path, HashStore()) as watchdog:
+        with watchdog.gate.waiting():
+            assert watchdog.activity.waiting
+        assert not watchdog.activity.waiting
 
 
 def test_watchdog_gives_the_signals_back_when_it_closes(tmp_path):

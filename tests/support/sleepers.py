@@ -1,12 +1,11 @@
 """Processes that do nothing, in the place of workers."""
 
 import contextlib
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 
-from pipetrain.launch.monitor import Heartbeat
+from pipetrain.launch.monitor import Heartbeat, process_namespace
 
 
 @contextlib.contextmanager
@@ -20,4 +19,4 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def beat_of(process: int, pid: int, number: int = 1, **activity: object) -> Heartbeat:
-    return Heartbeat(process, pid, socket.gethostname(), number, **{"starting": False, **activity})
+    return Heartbeat(process, pid, process_namespace(), number, **{"starting": False, **activity})
