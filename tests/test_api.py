@@ -83,6 +83,16 @@ def test_run_has_the_bits_and_files_of_the_command(tmp_path, run):
         assert (tmp_path / "command" / file).read_text() == (ours.path / file).read_text()
 
 
+@pytest.mark.parametrize(
+    "around",
+    [lambda: torch.set_grad_enabled(False), torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],
+    ids=["without gradients", "inference", "autocast"],
+)
+def test_modes_of_the_program_do_not_reach_the_run(run, given, around):
+    with around():
+        assert hashes(run(SIMULATED, **objects())) == hashes(given)
+
+
 def test_default_directory_and_output_are_the_commands(tmp_path, run, capsys):
     done = run([*TARGETS, *SIMULATED, "train.epochs=1"], progress=True)
     assert done.path.relative_to(tmp_path / "outputs").parts[0].count("-") == 2
@@ -336,6 +346,26 @@ def test_sweep_goes_on_after_a_refused_run(tmp_path, capsys):
     assert [run.status for run in swept] == ["refused", "completed"]
     assert "train.microbatches" in swept[0].summary["reason"]
     assert capsys.readouterr() == ("", "")
+
+
+def test_refused_run_of_a_used_folder_has_no_results_of_before(tmp_path):
+    words = ["seed=0,1", *SIMULATED, "train.epochs=1"]
+    sweep = functools.partial(pipetrain.sweep, path=tmp_path / "sweep", progress=False)
+    assert [each.status for each in sweep(words, **objects())] == ["completed"] * 2
+    again = sweep([*words, "partition.stages=99"], **objects())
+    assert [row["status"] for row in again.table] == [each.status for each in again] == ["refused"] * 2
+    assert "99" in again[0].summary["reason"]
+
+
+def test_sweep_varies_what_a_preset_varies(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\nhydra: {sweeper: {params: {method: 'gpipe,pipedream', seed: '0,1'}}}\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    words = ["experiment=mine", "seed=3", *SIMULATED, "train.max_steps=1"]
+    swept = pipetrain.sweep(words, path=tmp_path / "sweep", config_dir=tmp_path, progress=False, **objects())
+    assert [(row["method"], run.summary["seed"]) for row, run in zip(swept.table, swept, strict=True)] == [
+        ("gpipe", 3), ("pipedream", 3)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", [["seed=0,x"], ["hydra/sweeper=optuna"], ["seed=glob(none*)"]])

@@ -17,7 +17,7 @@ from pipetrain.launch.master import is_torchruns
 from pipetrain.launch.signals import Interruption
 from pipetrain.libraries.imports import gc_paused
 from pipetrain.report.error_line import message
-from pipetrain.tracking import run_disk
+from pipetrain.tracking import run_disk, summary
 from pipetrain.tracking.files import finish_archiving
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
@@ -107,6 +107,7 @@ def carried_out(
     """
     from pipetrain.api.reporting import reporting
 
+    earlier = known_summary(job.run)
     try:
         with reporting(job, composition.hydra, quiet=quiet) as report:
             if job.settings.executor.simulated:
@@ -118,8 +119,15 @@ def carried_out(
             interruption.settle()
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         interruption.settle()
-        return _left_by(job, error, way_on, quiet=quiet)
+        return _left_by(job, error, way_on, earlier, quiet=quiet)
     return report.summary
+
+
+def known_summary(run: RunDirectory) -> dict[str, Any] | None:
+    """The summary in a run directory; None if there is none, or a damaged one."""
+    with contextlib.suppress(ConfigError):
+        return summary.read(run)
+    return None
 
 
 def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[str, Any]:
@@ -133,8 +141,13 @@ def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[
     return with_restarts(job, attempt, interruption, bar.begin_again)
 
 
-def _left_by(job: "Job", error: BaseException, way_on: str, *, quiet: bool) -> dict[str, Any]:
-    """The summary of a run that an exception ended; raises the exception, or a clearer one, if the run failed."""
+def _left_by(
+    job: "Job", error: BaseException, way_on: str, earlier: dict[str, Any] | None, *, quiet: bool
+) -> dict[str, Any]:
+    """The summary of a run that an exception ended; raises the exception, or a clearer one, if the run failed.
+
+    `earlier` is the summary that its directory had before: it is of another run.
+    """
     from pipetrain.report.run_tables import summary_lines
     from pipetrain.training.outcome import ensure_summary
 
@@ -142,6 +155,8 @@ def _left_by(job: "Job", error: BaseException, way_on: str, *, quiet: bool) -> d
     if not interrupted and not isinstance(error, ConfigError):
         error = _disk_error(job, error, way_on)
     left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
+    if left == earlier:
+        raise error
     if "mlflow" in job.settings.log.to:
         _end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
     if left["status"] == "failed":

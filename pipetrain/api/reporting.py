@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.types import RunMode
@@ -65,6 +66,16 @@ def reporting(
             print(next_steps(job.run.path, traced=job.settings.trace), flush=True)
 
 
+def _take_over(job: Job, resume: Path) -> None:
+    """Takes over the records of the run that is continued, and, if it is the same run, its ids in trackers."""
+    run, source = job.run, RunDirectory(resume.parent.parent)
+    records.copy_records_until(source, run, job.start_step)
+    if any(each.changes_weights for each in changes_since(resume, job.settings)):
+        run.tracker_ids.unlink(missing_ok=True)
+    elif ids := stored_ids(source):
+        store_ids(run, **ids)
+
+
 def _begin(job: Job, hydra: DictConfig) -> None:
     """Prints the plan, and writes the settings and the plan."""
     run = job.run
@@ -85,16 +96,13 @@ def _begin(job: Job, hydra: DictConfig) -> None:
     # archives an earlier run, or its checkpoints after the resumed one
     resume = job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
+        run.summary.unlink(missing_ok=True)  # of the part before, whatever ends this one from here on
         if aside := run.archive_checkpoints_after(resume):
             print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
     elif aside := run.archive_previous_run():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
-        source = RunDirectory(resume.parent.parent)
-        records.copy_records_until(source, run, job.start_step)
-        ids = stored_ids(source)
-        if ids and not any(each.changes_weights for each in changes_since(resume, job.settings)):
-            store_ids(run, **ids)  # it is the same run
+        _take_over(job, resume)
     run.summary.unlink(missing_ok=True)
     run.hydra.mkdir(exist_ok=True)
     stored = OmegaConf.to_yaml(OmegaConf.create(dict(job.settings.stored)))

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from pipetrain.api.finished_run import Run
-from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared
+from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, known_summary, newest_step, prepared
 from pipetrain.api.surroundings import kept, logged
 from pipetrain.config.composition import (
     Composition,
@@ -109,6 +109,7 @@ def sweep(
     """
     with kept(), _own_errors():
         given, words = by_section(objects), _checked(words)
+        words = _with_params(words, given, config_dir)
         parsed = overrides_of(words)
         for word, each in zip(words, parsed, strict=True):
             if each.key_or_group.startswith(("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launcher")):
@@ -138,6 +139,16 @@ def sweep(
             completed = all(each.status == "completed" for each in runs)
             end_sweep_in_mlflow(folder, "completed" if completed else "failed")
         return Sweep(folder, runs, table)
+
+
+def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str | Path | None) -> list[str]:
+    """The words, and what a preset varies by itself, in `hydra.sweeper.params`."""
+    first = next(combinations(words), None)
+    if first is None:
+        return words
+    params = _composed(first, objects, config_dir).hydra.sweeper.get("params") or {}
+    given = {each.key_or_group for each in overrides_of(words)}
+    return [*words, *(f"{name}={value}" for name, value in params.items() if name not in given)]
 
 
 def _checked(words: Sequence[str]) -> list[str]:
@@ -204,13 +215,16 @@ def _carried_out(
 
 def _of_sweep(composition: Composition, folder: Path, objects: Mapping[str, Any], *, progress: bool) -> Run:
     """A run whose failure does not end the sweep."""
+    earlier = known_summary(RunDirectory(folder))
     try:
         with _own_errors():
             return _carried_out(composition, folder, objects, progress=progress, sweep=folder.parent)
     except (ConfigError, DataError, RunError) as error:
         if progress:
             report_error(error, ExitCode.FAILED)
-        left = summary.read(RunDirectory(folder)) or {"status": "refused", "reason": message(error)}
+        left = known_summary(RunDirectory(folder))
+        if left is None or left == earlier:
+            left = {"status": "refused", "reason": message(error)}
         return Run(folder, left, objects, _trusted=True)
 
 

@@ -32,6 +32,7 @@ def kept() -> Iterator[None]:
         _one_at_a_time,
         python_generators_kept(),
         torch.random.fork_rng(cuda),
+        torch.inference_mode(mode=False),
         mock.patch.object(spawn, "get_preparation_data", _without_main_script),
     ):
         threads, environment = torch.get_num_threads(), set(os.environ)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import RunHooks
@@ -129,8 +131,11 @@ class TrainingSession:
         Raises:
             DivergedError: in the process of the last stage.
         """
+        kind = self._job.device
         try:
-            return self._train()
+            # a program, or a user's module when it is imported, may have set these otherwise
+            with torch.enable_grad(), torch.autocast(kind, enabled=False):
+                return self._train()
         except DivergedError:
             raise  # `diverge` ends the run
         except BaseException as error:

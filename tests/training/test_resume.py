@@ -1,5 +1,6 @@
 """A run that was stopped and resumed gives the bits of a run that was never stopped."""
 
+import errno
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from support.worker_pool import distributed, job, simulated
 from pipetrain.config.composition import settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.tracking import records as records_of_runs
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
@@ -316,6 +318,15 @@ def test_run_that_reached_its_target_says_so_when_it_is_to_go_on(tmp_path, capsy
     resumed(tmp_path / "run", "train.target={loss: 9}", "train.epochs=3", "optimizer.lr=0.3", code=2)
     message = "it has reached train.target={'loss': 9}: set another, or null; it was completed with other settings"
     assert message in capsys.readouterr().err
+
+
+def test_run_that_fails_before_it_goes_on_has_not_completed(completed, monkeypatch):
+    def full(*_):
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(records_of_runs, "copy_records_until", full)
+    resumed(completed, "train.epochs=3", code=1)
+    assert not (completed / "summary.json").exists() or summary(completed)["status"] == "failed"
 
 
 def test_auto_of_a_completed_run_says_so_and_touches_nothing(completed, capsys):

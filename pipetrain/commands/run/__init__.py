@@ -68,7 +68,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if "RANK" in os.environ:
         exit_with_parent()
     _check(options)
-    words = options.words if options.cfg or options.info else with_batch_size(options.words)
+    words = options.words if options.cfg or options.info else with_batch_size(options.words, options.config_dir)
     if os.environ.get("RANK", "0") != "0":  # rank 0 alone has the run directory and its logs
         words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]
     import hydra

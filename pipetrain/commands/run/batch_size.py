@@ -13,12 +13,13 @@ from pipetrain.errors import ConfigError, ExitCode
 AUTO = "train.batch_size=auto"
 _QUIET = (
     "eval.every_epochs=0", "checkpoint.every_epochs=0", "log.progress_seconds=0", "resume=null", "trace=false",
-    "log.to=[]", "callbacks=[]",
+    "log.to=[]", "callbacks=[]", "train.target=null", "train.patience=null", "train.min_improvement=0",
+    "checkpoint.keep_best=null",
 )  # fmt: skip
 
 
-def with_batch_size(words: Sequence[str]) -> list[str]:
-    """The words of a run, with a number instead of `auto` if that is among them.
+def with_batch_size(words: Sequence[str], config_dir: Path | None = None) -> list[str]:
+    """The words of a run, with a number instead of `auto` if that is among them; `config_dir` is the user's folder.
 
     Raises:
         ConfigError: the run does not use CUDA devices, has phases, is a sweep, or no minibatch fits.
@@ -28,14 +29,14 @@ def with_batch_size(words: Sequence[str]) -> list[str]:
     if "RANK" in os.environ:
         raise ConfigError(f"{AUTO}: under an outer launcher each process would try for itself; give a number")
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.config.composition import combinations, composed
+    from pipetrain.config.composition import combinations, composed, with_choices_of
     from pipetrain.planner.max_batch import MOST_SAMPLES
     from pipetrain.training.builders.machine import device_of
 
     others = [word for word in words if word != AUTO]
     if len(list(islice(combinations(others), 2))) > 1:
         raise ConfigError(f"{AUTO}: finds the batch of one run, and this is a sweep; give each a number")
-    settings = composed(others)
+    settings = composed(with_choices_of(config_dir, others))
     if len(settings.phases) > 1:
         raise ConfigError(f"{AUTO}: tries a few steps, and this run has phases; give a number")
     if device_of(settings.device) != "cuda":
@@ -45,7 +46,8 @@ def with_batch_size(words: Sequence[str]) -> list[str]:
         )
     stages = settings.partition.options.get("stages")
     steps = 2 * (stages if isinstance(stages, int) else 8) + 2
-    found = _largest_fitting([*others, f"train.max_steps={steps}"], settings.train.microbatches, MOST_SAMPLES)
+    tried = [*others, f"train.max_steps={steps}", *([] if config_dir is None else ["--config-dir", str(config_dir)])]
+    found = _largest_fitting(tried, settings.train.microbatches, MOST_SAMPLES)
     print(f"{AUTO}: train.batch_size={found} is the largest that fits")
     return [*others, f"train.batch_size={found}"]
 

@@ -6,9 +6,10 @@ Launchers may carry out the runs in other processes, so each writes its end to a
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,12 @@ class Sweep:
     Attributes:
         folder: of all its runs.
         objective: the optimized metric, such as `top1` or `best_top1`; None if the sweeper runs every combination.
+        began_at: seconds since the epoch.
     """
 
     folder: Path
     objective: str | None
+    began_at: float = field(default_factory=time.time)
 
 
 @dataclass(frozen=True)
@@ -130,14 +133,16 @@ def ends(folder: Path) -> list[RunEnd]:
 
 
 def exit_code(sweep: Sweep) -> ExitCode:
-    """The first exit code of the sweep's runs that is not 0.
+    """The exit code of the first run of the sweep that failed or was refused; without one, of a run that diverged.
 
     A search treats a diverged run as an ordinary result, as long as one run completed.
     """
     codes = [ExitCode(end.code) for end in ends(sweep.folder)]
-    if sweep.objective and ExitCode.COMPLETED in codes:
-        codes = [code for code in codes if code is not ExitCode.DIVERGED]
-    return next((code for code in codes if code), ExitCode.COMPLETED)
+    if failed := [code for code in codes if code not in (ExitCode.COMPLETED, ExitCode.DIVERGED)]:
+        return failed[0]
+    if ExitCode.DIVERGED in codes and not (sweep.objective and ExitCode.COMPLETED in codes):
+        return ExitCode.DIVERGED
+    return ExitCode.COMPLETED
 
 
 class SweepReport(Callback):
@@ -203,7 +208,7 @@ def show() -> None:
     refused = [
         ComparedRun(Path(end.path), "refused", "before its start, as was said above", end.settings, end.asked)
         for end in ends(folder)
-        if not RunDirectory(Path(end.path)).config.exists()
+        if end.code == ExitCode.WRONG_USAGE and not _began(RunDirectory(Path(end.path)), sweep)
     ]
     if os.environ.get("RANK", "0") != "0" or not (refused or runs_in(folder)):
         return
@@ -213,6 +218,13 @@ def show() -> None:
     print(f"\n{sweep_tables.text(compared)}\n")
     if runs_in(folder):
         print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
+
+
+def _began(run: RunDirectory, sweep: Sweep) -> bool:
+    """True if a run has begun in this sweep, which is when it writes its settings."""
+    with suppress(OSError):
+        return run.config.stat().st_mtime >= sweep.began_at
+    return False
 
 
 def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:

@@ -159,13 +159,15 @@ def collect(
     Args:
         folders: of sweeps or runs.
         target: metrics whose time is asked for.
-        others: runs that left no directory.
+        others: further runs; where a directory of theirs is older than they are, it is left out.
         by: what else has to be the same: `commit`, `host`.
 
     Raises:
         ConfigError: there are no runs.
     """
     directories = {run.path.resolve(): run for folder in folders for run in runs_in(folder)}
+    for run in others:
+        directories.pop(run.path.resolve(), None)
     runs = [*(read(run, target) for run in directories.values()), *others]
     if not runs:
         raise ConfigError(f"{' '.join(map(str, folders))}: no runs here; name the folder of a sweep or run")

@@ -31,6 +31,7 @@ class TensorBoard(Callback):
     @override
     def on_start(self, run: RunInfo) -> None:
         directory = RunDirectory(run.directory)
+        new = not any(directory.tensorboard.glob("events.out.tfevents.*"))
         self._writer = SummaryWriter(str(directory.tensorboard), purge_step=run.step)
         self._hyperparameters = values_set(run.settings, run.choices)
         measures = run.settings.get("log", {}).get("staleness_every_steps") is not None
@@ -38,7 +39,7 @@ class TensorBoard(Callback):
         text = OmegaConf.to_yaml(OmegaConf.create(dict(run.settings)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
         for record in read_records(directory) if run.step else ():
-            if record["step"] == run.step:  # superseded, too
+            if new or record["step"] == run.step:  # superseded, too
                 self.on_record(record)
 
     @override

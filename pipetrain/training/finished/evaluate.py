@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pipetrain.arithmetic import switched
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import known_names, unknown_setting
 from pipetrain.data.loader import Loader
@@ -87,11 +88,12 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     loader = evaluation_loader(settings, dataset)
     chain = load_whole_model(settings, dataset, folder, raw=selection.raw)
     device, texts = torch.device(device_of(settings.device)), list[tuple[str, Sequence[str]]]()
-    decoded = whole_model_metrics(settings, dataset, chain, device, texts=texts)
-    metrics = _metrics(settings, dataset, chain, loader, device)
-    others = {name: metrics[name] for name in settings.metrics}
-    if decoded is not None:
-        others |= decoded.metrics(chain)
+    with switched(device.type, deterministic=settings.deterministic, tf32=settings.train.tf32):
+        decoded = whole_model_metrics(settings, dataset, chain, device, texts=texts)
+        metrics = _metrics(settings, dataset, chain, loader, device)
+        others = {name: metrics[name] for name in settings.metrics}
+        if decoded is not None:
+            others |= decoded.metrics(chain)
     return Evaluation(
         checkpoint=folder,
         step=store.load_progress(folder)["step"],

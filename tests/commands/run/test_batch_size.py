@@ -4,6 +4,7 @@ import pytest
 
 from pipetrain import cli
 from pipetrain.commands.run import batch_size
+from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
 
 
@@ -43,6 +44,18 @@ def test_device_too_small_for_one_microbatch_each_is_told(found):
 def test_run_that_fails_for_another_reason_is_told_with_it(found):
     with pytest.raises(ConfigError, match="no such file"):
         found(1, lambda _samples: (2, "pipetrain: error: dataset: no such file\n"))
+
+
+def test_automatic_batch_knows_the_users_choices(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ndevice: cpu\n")
+    with pytest.raises(ConfigError, match="this run is on the CPU"):
+        batch_size.with_batch_size(["experiment=mine", batch_size.AUTO], tmp_path)
+
+
+def test_trials_evaluate_nothing_that_the_run_needs():
+    words = ["train.patience=3", "train.min_improvement=0.1", "train.target={loss: 1}", "checkpoint.keep_best=2"]
+    assert composed([*words, *batch_size._QUIET]).eval.every_epochs == 0
 
 
 @pytest.mark.parametrize(

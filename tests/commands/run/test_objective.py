@@ -96,7 +96,15 @@ def test_search_goes_the_way_that_the_metric_gets_better():
 
 @pytest.mark.parametrize(
     ("objective", "codes", "code"),
-    [("loss", (0, 3), 0), (None, (0, 3), 3), ("loss", (3, 3), 3), ("loss", (3, 2, 0), 2), ("loss", (0, 1, 3), 1)],
+    [
+        ("loss", (0, 3), 0),
+        (None, (0, 3), 3),
+        ("loss", (3, 3), 3),
+        ("loss", (3, 2, 0), 2),
+        ("loss", (0, 1, 3), 1),
+        ("loss", (3, 1), 1),
+        (None, (3, 2), 2),
+    ],
 )
 def test_run_that_diverges_is_a_result_of_a_search(tmp_path, objective, codes, code):
     (tmp_path / ".ends").mkdir()

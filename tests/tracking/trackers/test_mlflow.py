@@ -89,6 +89,8 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
     cli.run(tmp_path / "other", *longer, f"resume={tmp_path}/run", "optimizer.lr=0.01")
     both = runs(store)
     assert set(both) == {"run", "other"}
+    cli.run(tmp_path / "again", *longer, f"resume={tmp_path}/again/checkpoints/step-00000010", "optimizer.lr=0.01")
+    assert len(store.search_runs([store.get_experiment_by_name("pipetrain").experiment_id])) == 3
     assert [step for step, _ in steps(store, both["other"], "train/loss")] == list(range(1, 16))
 
 

@@ -155,6 +155,14 @@ def test_hyperparameters_come_with_all_results_of_the_run(run):
     assert found["run/samples_per_second"] == [(2, 8.0)]
 
 
+def test_run_that_goes_on_in_another_directory_has_all_points(run):
+    file = MetricsFile(run, 0)
+    for step in (1, 2):
+        file.write(interval(step))
+    board_of(run, step=2).on_end(SUMMARY)
+    assert points(run)["train/loss"] == [(1, 2.5), (2, 2.5)]
+
+
 def test_resumed_run_supersedes_the_points_behind_its_checkpoint(run):
     for steps, start, loss in (((1, 2, 3), 0, 2.0), ((3, 4), 2, 1.0)):
         file, board = MetricsFile(run, start), board_of(run, step=start)
