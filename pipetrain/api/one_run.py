@@ -17,7 +17,7 @@ from pipetrain.launch.master import is_torchruns
 from pipetrain.launch.signals import Interruption
 from pipetrain.libraries.imports import gc_paused
 from pipetrain.report.error_line import message
-from pipetrain.tracking import run_disk, summary
+from pipetrain.tracking import run_disk
 from pipetrain.tracking.files import finish_archiving
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
@@ -125,6 +125,8 @@ def carried_out(
 
 def known_summary(run: RunDirectory) -> dict[str, Any] | None:
     """The summary in a run directory; None if there is none, or a damaged one."""
+    from pipetrain.tracking import summary  # which imports torch
+
     with contextlib.suppress(ConfigError):
         return summary.read(run)
     return None
