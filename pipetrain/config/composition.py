@@ -80,7 +80,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         name, value = next(leaves(reduce(getitem, unknown.split("."), content), unknown), (unknown, {}))
         raise ConfigError(unknown_setting(name, f"{name}={as_configured(value)}")) from error
     assert isinstance(whole, DictConfig)
-    check_read(whole)
+    check_read(whole, choices)
     plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
     choices = with_own_names(choices, plain)
     stored = {**plain, "phases": expand_phases(plain, choices)}

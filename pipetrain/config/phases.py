@@ -8,11 +8,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipetrain.config.choices import choices_of, section
+from pipetrain.config.choices import choices_of, names_of, section
 from pipetrain.config.instantiate import Target
 from pipetrain.config.schema import TARGET
 from pipetrain.config.suggestions import did_you_mean, unknown_choice
-from pipetrain.errors import ConfigError, check_whole
+from pipetrain.errors import ConfigError, as_configured, check_whole
 
 _PARTS = ("schedule", "method")
 _ENDS = ("steps", "epochs")
@@ -70,19 +70,34 @@ def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> s
     return str(choices.get(part) or config[part].get(TARGET))
 
 
-def check_read(config: DictConfig) -> None:
-    """Raises a ConfigError for a setting of a section without a target that no phase, as a user writes them, reads."""
+def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
+    """Raises a ConfigError for a setting of a schedule or method that no phase, as a user writes them, reads."""
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     entries = plain["phases"]
     if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):
         return  # there are none, or they are written out, and refer to nothing
     read = set(re.findall(r"\$\{([\w.]+)\}", str(entries)))
     for part in _PARTS:
+        if TARGET in plain[part] and all(isinstance(entry, dict) and entry.get(part) is not None for entry in entries):
+            _check_unchanged(part, plain[part], choices.get(part))
         names = [] if TARGET in plain[part] else [f"{part}.{key}" for key in plain[part]]
         for name in names:
             if name not in read:
                 meant = did_you_mean(name, [each for each in names if each in read])
                 raise ConfigError(f"{name}={plain[part][name.partition('.')[2]]}: no phase reads it{meant}")
+
+
+def _check_unchanged(part: str, given: Mapping[str, Any], name: str | None) -> None:
+    """Checks that a schedule or method that no phase has is as its choice has it."""
+    if name is None or name not in names_of(part):
+        return
+    default = section(part, name)
+    for key, value in given.items():
+        if key in default and value != default[key]:
+            raise ConfigError(
+                f"{part}.{key}={as_configured(value)}: every phase has a {part} of its own, and none reads this; give "
+                f"it there, such as {{{part}: {{name: {name}, {key}: {as_configured(value)}}}}}"
+            )
 
 
 def expand_phases(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:

@@ -7,6 +7,7 @@ from support.pipelines import batches, difference, half_decay, pipeline
 from support.worker_pool import distributed, job, phase, simulated
 from torch import nn
 
+from pipetrain.config.composition import composed
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import expand_phases, phases_of
 from pipetrain.errors import ConfigError
@@ -60,6 +61,13 @@ def test_phase_mapping_changes_settings_of_the_section_it_names():
         "_target_": "pipetrain.methods.pipemare.PipeMare", "t1": False, "t2": True, "anneal_steps": 1000, "decay": 0.1,
     }  # fmt: skip
     assert found["names"]["method"] == "pipemare"
+
+
+def test_setting_of_a_method_that_no_phase_has_is_refused():
+    words, first = ["method=pipemare", "method.decay=0.1"], "{schedule: gpipe, method: gpipe, epochs: 1}"
+    with pytest.raises(ConfigError, match=r"method\.decay=0\.1: every phase has a method of its own, and none reads"):
+        composed([*words, f"phases=[{first},{{method: pipemare}}]"])
+    assert composed([*words, f"phases=[{first},{{}}]"]).phases[1].method.options["decay"] == 0.1
 
 
 def test_phase_section_with_a_users_own_target_is_taken_as_it_is():
