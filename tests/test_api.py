@@ -348,6 +348,7 @@ def test_sweep_goes_on_after_a_refused_run(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_refused_run_of_a_used_folder_has_no_results_of_before(tmp_path):
     words = ["seed=0,1", *SIMULATED, "train.epochs=1"]
     sweep = functools.partial(pipetrain.sweep, path=tmp_path / "sweep", progress=False)
@@ -357,6 +358,7 @@ def test_refused_run_of_a_used_folder_has_no_results_of_before(tmp_path):
     assert "99" in again[0].summary["reason"]
 
 
+@pytest.mark.slow
 def test_sweep_varies_what_a_preset_varies(tmp_path):
     (tmp_path / "experiment").mkdir()
     text = "# @package _global_\nhydra: {sweeper: {params: {method: 'gpipe,pipedream', seed: '0,1'}}}\n"

@@ -44,6 +44,8 @@ APIS = {
     "_parameters": "computing with other weights than a module's own",
     "_buffers": "the same for buffers",
     "_modules": "a module's children, those that are None included",
+    "_forward_hooks": "hooks of an nn.Sequential, which its layers by themselves would not call",
+    "_forward_pre_hooks": "the same",
     "_non_persistent_buffers_set": "which buffers checkpoints leave out",
     "_orig_mod": "modules that the user compiled",
     "_enabled": "a region of autocast in a recorded forward",
