@@ -78,23 +78,24 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
             back across a cut.
     """
     tensors = arithmetic.cast_inputs(inputs)
-    for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
-        leaves = _leaves_of(layer)
-        # in evaluation buffers stay as they are, and nothing is drawn
-        with chain.evaluating(), torch.enable_grad(), arithmetic.computing(inputs[0].device):
+    # in evaluation buffers stay as they are, and nothing is drawn
+    with chain.evaluating(), torch.enable_grad(), arithmetic.computing(inputs[0].device):
+        for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
+            leaves = _leaves_of(layer)
             # clones, as the first operation may be in place
             result = functional_call(layer, leaves, tuple(each.clone() for each in tensors))
-        outputs = result if isinstance(result, tuple) else (result,)
-        _refuse_hidden_parameters(label, outputs, [*leaves.values(), *tensors])
-        if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
-            raise ConfigError(
-                f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "
-                "gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
+            for carrier in stateful_layers(layer).values():
+                carrier.carried = None
+            outputs = result if isinstance(result, tuple) else (result,)
+            _refuse_hidden_parameters(label, outputs, [*leaves.values(), *tensors])
+            if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
+                raise ConfigError(
+                    f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "
+                    "gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
+                )
+            tensors = tuple(
+                each.detach().requires_grad_(each.is_floating_point() or each.is_complex()) for each in outputs
             )
-        differentiable = (each.is_floating_point() or each.is_complex() for each in outputs)
-        tensors = tuple(each.detach().requires_grad_(some) for each, some in zip(outputs, differentiable, strict=True))
-        for carrier in stateful_layers(layer).values():
-            carrier.carried = None
 
 
 def _leaves_of(layer: nn.Module) -> dict[str, Tensor]:
