@@ -106,8 +106,9 @@ def carried_out(
         Exception: so it did, by an error of the user's own code.
     """
     from pipetrain.api.reporting import reporting
+    from pipetrain.tracking import summary
 
-    earlier = known_summary(job.run)
+    earlier = summary.read_undamaged(job.run)
     try:
         with reporting(job, composition.hydra, quiet=quiet) as report:
             if job.settings.executor.simulated:
@@ -121,15 +122,6 @@ def carried_out(
         interruption.settle()
         return _left_by(job, error, way_on, earlier, quiet=quiet)
     return report.summary
-
-
-def known_summary(run: RunDirectory) -> dict[str, Any] | None:
-    """The summary in a run directory; None if there is none, or a damaged one."""
-    from pipetrain.tracking import summary  # which imports torch
-
-    with contextlib.suppress(ConfigError):
-        return summary.read(run)
-    return None
 
 
 def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from pipetrain.api.finished_run import Run
-from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, known_summary, newest_step, prepared
+from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared
 from pipetrain.api.surroundings import kept, logged
 from pipetrain.config.composition import (
     Composition,
@@ -215,14 +215,15 @@ def _carried_out(
 
 def _of_sweep(composition: Composition, folder: Path, objects: Mapping[str, Any], *, progress: bool) -> Run:
     """A run whose failure does not end the sweep."""
-    earlier = known_summary(RunDirectory(folder))
+    run = RunDirectory(folder)
+    earlier = summary.read_undamaged(run)
     try:
         with _own_errors():
             return _carried_out(composition, folder, objects, progress=progress, sweep=folder.parent)
     except (ConfigError, DataError, RunError) as error:
         if progress:
             report_error(error, ExitCode.FAILED)
-        left = known_summary(RunDirectory(folder))
+        left = summary.read_undamaged(run)
         if left is None or left == earlier:
             left = {"status": "refused", "reason": message(error)}
         return Run(folder, left, objects, _trusted=True)

@@ -156,7 +156,7 @@ class TiedMessages(TiedGradients):
         for (a, b), inbox in self._incoming.items():
             if b == stage:
                 self.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
-        if stage == [*self._stages][-1]:
+        if stage == next(reversed(self._stages)):
             for outbox in self._outgoing.values():
                 outbox.settle(0)
         totals = super().take(stage)

@@ -178,7 +178,7 @@ def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor, worker
 
 
 def _kill(workers: Iterable[ForkServerProcess]) -> list[ForkServerProcess]:
-    """Kills those that have started, and returns them."""
+    """Kills the workers that have started; returns them."""
     started = [worker for worker in workers if worker.pid is not None]
     for worker in started:
         worker.kill()

@@ -25,6 +25,7 @@ from pipetrain.failure import described
 from pipetrain.launch import fork_server, process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import order_stop
+from pipetrain.libraries.processes import machine_id
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.job import Job
 
@@ -46,14 +47,10 @@ class UnreportedWorkerFailure(Exception):  # noqa: N818  (it is the worker that 
 
 @cache
 def process_namespace() -> str:
-    """Where numbers of processes mean what they do here: two containers of one machine may share its name."""
-    parts = [socket.gethostname()]
+    """Name of the machine and of the PID namespace of this process: containers may share the name of their machine."""
     with contextlib.suppress(OSError):  # not on Linux
-        parts += [
-            Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            str(Path("/proc/self/ns/pid").readlink()),
-        ]
-    return " ".join(parts)
+        return f"{socket.gethostname()} {machine_id()} {Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,7 @@ class Heartbeat:
 
     Attributes:
         process: number of the worker.
-        pid: in the namespace `host`.
-        host: see `process_namespace`.
+        host: its `process_namespace`, in which it has the number `pid`.
         what, waiting, starting, finished, signaled, changes: as in its `Activity`.
     """
 
@@ -80,7 +76,7 @@ class Heartbeat:
 
     @property
     def is_local(self) -> bool:
-        """True if the worker is on this machine, and has its number in this process's namespace."""
+        """True if the worker is on this machine and in the PID namespace of this process."""
         return self.host == process_namespace()
 
     @property

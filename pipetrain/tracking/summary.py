@@ -1,5 +1,6 @@
 """summary.json: the results of a run, written last and atomically."""
 
+import contextlib
 import hashlib
 import statistics
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,13 @@ def read(run: RunDirectory) -> dict[str, Any] | None:
     if not isinstance(content, dict) or content.get("status") not in STATUSES:
         raise ConfigError(f"{run.summary}: damaged: it names no status")
     return content
+
+
+def read_undamaged(run: RunDirectory) -> dict[str, Any] | None:
+    """The summary of a run; None if it has none, or a damaged one."""
+    with contextlib.suppress(ConfigError):
+        return read(run)
+    return None
 
 
 _BYTES = 4

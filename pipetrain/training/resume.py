@@ -112,9 +112,7 @@ def _identity_of(path: Path, _written_at: int) -> Mapping[str, Any] | None:
 
 def completed(run: RunDirectory) -> bool:
     """True if the summary of a run says that it completed; a damaged summary does not."""
-    with contextlib.suppress(ConfigError):
-        return (summary.read(run) or {}).get("status") == "completed"
-    return False
+    return (summary.read_undamaged(run) or {}).get("status") == "completed"
 
 
 def _check_ended(setting: str, run: RunDirectory) -> None:

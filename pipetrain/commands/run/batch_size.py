@@ -34,9 +34,10 @@ def with_batch_size(words: Sequence[str], config_dir: Path | None = None) -> lis
     from pipetrain.training.builders.machine import device_of
 
     others = [word for word in words if word != AUTO]
+    tried = with_choices_of(config_dir, others)
     if len(list(islice(combinations(others), 2))) > 1:
         raise ConfigError(f"{AUTO}: finds the batch of one run, and this is a sweep; give each a number")
-    settings = composed(with_choices_of(config_dir, others))
+    settings = composed(tried)
     if len(settings.phases) > 1:
         raise ConfigError(f"{AUTO}: tries a few steps, and this run has phases; give a number")
     if device_of(settings.device) != "cuda":
@@ -46,8 +47,7 @@ def with_batch_size(words: Sequence[str], config_dir: Path | None = None) -> lis
         )
     stages = settings.partition.options.get("stages")
     steps = 2 * (stages if isinstance(stages, int) else 8) + 2
-    tried = [*others, f"train.max_steps={steps}", *([] if config_dir is None else ["--config-dir", str(config_dir)])]
-    found = _largest_fitting(tried, settings.train.microbatches, MOST_SAMPLES)
+    found = _largest_fitting([*tried, f"train.max_steps={steps}"], settings.train.microbatches, MOST_SAMPLES)
     print(f"{AUTO}: train.batch_size={found} is the largest that fits")
     return [*others, f"train.batch_size={found}"]
 

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ import torch.distributed as dist
 
 from pipetrain.device_queue import queues
 from pipetrain.executors.messages import control
+from pipetrain.libraries.processes import machine_id
 
 NEVER = datetime.timedelta(days=30)
 """A timeout of torch's would close a connection that is merely slow; hangs are the watchdog's to find."""
@@ -31,7 +31,6 @@ _INTERFACE_REQUEST = struct.Struct("16s24s")
 _IPV4 = slice(20, 24)
 
 _GLOO, _NCCL = "gloo", "nccl"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MAX_CTAS = 2
 """Thread blocks that a communicator of NCCL's may take, each nearly a whole multiprocessor of the GPU.
 
@@ -135,10 +134,8 @@ class DeviceIdentity:
         found = torch.get_device_module(device).get_device_properties(device)
         bus = [getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
         known = all(part is not None for part in bus)
-        # the same in all containers of a machine
-        machine = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
         return cls(
-            device.type, machine, ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name),
+            device.type, machine_id(), ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name),
             os.environ.get("NCCL_HOSTID", ""),
         )  # fmt: skip
 

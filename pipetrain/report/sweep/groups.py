@@ -159,7 +159,7 @@ def collect(
     Args:
         folders: of sweeps or runs.
         target: metrics whose time is asked for.
-        others: further runs; where a directory of theirs is older than they are, it is left out.
+        others: further runs, whose directories are not read.
         by: what else has to be the same: `commit`, `host`.
 
     Raises:

@@ -34,13 +34,12 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     Raises:
         ConfigError: stages, precision, method or checkpoints cannot handle a layer.
     """
-    chain, data = components.chain, components.data
+    chain, data, arithmetic = components.chain, components.data, build_arithmetic(settings.train)
     if chain.recorded:
-        inputs, arithmetic = first_inputs(data.dataset), build_arithmetic(settings.train)
-        check_cut(chain, inputs, settings.model.output, settings.seed, arithmetic)
+        check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
     cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
-    check_forwards(chain, components.trial.inputs, cuts, build_arithmetic(settings.train))
+    check_forwards(chain, components.trial.inputs, cuts, arithmetic)
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)

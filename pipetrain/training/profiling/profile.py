@@ -134,11 +134,11 @@ def _measuring(settings: Settings, data: Data) -> Measuring:
 
 def _processes(settings: Settings) -> int:
     """Number of processes of a run; one per core if not known yet."""
-    rule = build_partition_rule(settings)
-    if isinstance(rule, PartitionFromPlan):
-        return sum(settings.replicas.counts or rule.replicas)
-    if settings.replicas.counts:
-        return sum(settings.replicas.counts)
+    rule, counts = build_partition_rule(settings), settings.replicas.counts
+    if counts is None and isinstance(rule, PartitionFromPlan):
+        counts = rule.replicas
+    if counts is not None:
+        return sum(counts)
     options = settings.partition.options
     cuts = options.get("boundaries", options.get("ppv"))
     stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)

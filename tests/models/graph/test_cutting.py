@@ -309,7 +309,7 @@ def test_hooks_of_a_sequential_model_are_kept():
 
 
 def test_gamma_distribution_is_no_constant():
-    """Each of the layers that it reaches would draw it anew."""
+    """If it were, every layer that uses the sample would draw its own."""
 
     class Drawing(Calling):
         def forward(self, x):
