@@ -32,7 +32,7 @@ def _sizes(models: Sequence[Mapping[str, Any]]) -> str:
         ]
         for row in models
     )
-    return _table(["model", "", "task", "brings", "layers", "parameters"], cells)
+    return _table(["model", "", "task", "sets", "layers", "parameters"], cells)
 
 
 def _brings(row: Mapping[str, Any]) -> str:

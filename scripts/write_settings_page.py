@@ -26,7 +26,7 @@ comments of the files under `conf/`.
 _CHOICES = """\
 ## Settings of the choices
 
-What a choice brings with it. It takes the other parameters of its class or function as well, under a leading `+`,
+The settings that each choice defines. Other parameters of its class or function are added with a leading `+`,
 such as `+optimizer.maximize=true`; so does a target of your own, `group=custom group._target_=mylib.Thing`. For methods
 and schedules see also [methods.md](methods.md).
 """

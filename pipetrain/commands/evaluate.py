@@ -9,7 +9,7 @@ from pipetrain.errors import ConfigError, ExitCode
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
-changed: dataset, model, loss, device, threads, and of eval the size of batches and how texts are generated."""
+changed: dataset, model, loss, metrics, device, threads, and of eval the size of batches and how texts are generated."""
 _EPILOG = """\
 For example: pipetrain eval outputs/DATE/TIME --best
              pipetrain eval outputs/DATE/TIME dataset=fashion_mnist dataset.root=/data

@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _add_staleness(kinds: Subparsers) -> None:
-    text = "small runs of every method: staleness and memory, closed form beside measurement"
+    text = "small runs of the methods with a closed form: staleness and memory, closed form beside measurement"
     parser = kinds.add_parser("staleness", help=text, description=text)
     parser.add_argument("--stages", type=int, default=4, metavar="D", help="pipeline stages of each run; default 4")
     parser.add_argument(

@@ -25,7 +25,7 @@ class ASP(Method):
 
     Attributes:
         replicas: R, as a list of one number.
-        seed: what the order of arrivals is drawn from.
+        seed: seed of the order in which gradients arrive.
     """
 
     name: ClassVar[str] = "asp"

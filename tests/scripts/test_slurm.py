@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pipetrain.tracking import summary
+from pipetrain.tracking.run_directory import RunDirectory
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 STAND_INS = {
     "srun": 'shift\nexport SLURM_PROCID=5 SLURM_LOCALID=1\nexec "$@"',
@@ -48,6 +51,14 @@ def test_restarted_job_removes_only_lock_left_by_crash(tmp_path, restarts, left)
     lock.touch()
     submitted(tmp_path, 0, SLURM_RESTART_COUNT=restarts)
     assert lock.exists() == left
+
+
+@pytest.mark.parametrize(("status", "requeued"), [("failed", False), ("interrupted", True)])
+def test_job_is_not_requeued_because_workers_lost_one_that_failed(tmp_path, status, requeued):
+    run = RunDirectory(tmp_path / "runs" / "77")
+    run.path.mkdir(parents=True)
+    summary.write(run, {"status": status})
+    assert ("scontrol requeue 77" in submitted(tmp_path, 75).stdout) == requeued
 
 
 @pytest.mark.parametrize(("ends_with", "restarts", "requeued"), [(75, "0", True), (75, "20", False), (1, "0", False)])
