@@ -144,11 +144,7 @@ def sweep(
 def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str | Path | None) -> list[str]:
     """The words, and what a preset varies by itself, in `hydra.sweeper.params`."""
     first = next(combinations(words), None)
-    if first is None:
-        return words
-    params = _composed(first, objects, config_dir).hydra.sweeper.get("params") or {}
-    given = {each.key_or_group for each in overrides_of(words)}
-    return [*words, *(f"{name}={value}" for name, value in params.items() if name not in given)]
+    return words if first is None else [*words, *_composed(first, objects, config_dir).varied(words)]
 
 
 def _checked(words: Sequence[str]) -> list[str]:

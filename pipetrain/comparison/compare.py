@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from pipetrain.api.surroundings import kept
 from pipetrain.comparison.contenders import Contender, contenders_of, distinguished
-from pipetrain.comparison.halving import Search, Trial, rungs_of, search
+from pipetrain.comparison.halving import Search, Trial, search
 from pipetrain.comparison.outcomes import Comparison, Outcome
 from pipetrain.comparison.page import stored, write
 from pipetrain.comparison.runs import PlannedRun, Runs
@@ -73,7 +73,9 @@ def compare(
         words = [*words, f"checkpoint.metric={request.target[0]}"]
     with kept():
         named = contenders_of(words, request.tune, request.tuning_seeds, config_dir)
-        earlier = [each for each in earlier if each.key not in {new.key for new in named}]
+        # the same words with another key: a file that they name has changed since
+        known = {new.key for new in named} | {new.words for new in named}
+        earlier = [each for each in earlier if not {each.key, each.words} & known]
         every = distinguished([*named, *earlier])
         baseline = request.baseline or named[0].method
         if baseline not in (methods := list(dict.fromkeys(each.method for each in every))):
@@ -145,7 +147,7 @@ class _Work:
         """Steps of all runs to come; further values of a grid that is extended are not foreseen."""
         left = 0
         for contender in self.named:
-            tuning, rungs = self.search(contender), self._rungs(contender)
+            tuning, rungs = self.search(contender), contender.rungs
             if tuning.trials:
                 current, rivals = tuning.trials[0][1], len(tuning.rivals)
                 left += contender.tuning_seeds * len(tuning.trials) * current
@@ -155,10 +157,6 @@ class _Work:
             left += (self.request.seeds - len(ended)) * contender.steps
         return left
 
-    def _rungs(self, contender: Contender) -> list[int]:
-        # phases have lengths of their own, which a shorter run may not have room for
-        return [contender.steps] if contender.phases > 1 else rungs_of(contender.axes, contender.steps)
-
     def search(self, contender: Contender) -> Search:
         """The state of a contender's tuning."""
 
@@ -167,7 +165,7 @@ class _Work:
             losses = [contender.loss_of(run) for _, run in runs]
             return sum(losses) / len(losses) if len(losses) == contender.tuning_seeds else None
 
-        return search(contender.axes, self._rungs(contender), loss_of)
+        return search(contender.axes, contender.rungs, loss_of)
 
     def _of_trial(self, contender: Contender, trial: Trial) -> list[PlannedRun]:
         first = max(_FIRST_TUNING_SEED, self.request.seeds)  # none is reported

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from pipetrain.comparison.halving import Axis
-from pipetrain.config.composition import combinations, composed, overrides_of, with_choices_of
+from pipetrain.comparison.halving import Axis, rungs_of
+from pipetrain.config.composition import Composition, combinations, composed, overrides_of, with_choices_of
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.libraries.processes import usable_cores
@@ -16,11 +17,14 @@ from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.progress import announce
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.optimizer import build_rate
 from pipetrain.training.job import Job
 from pipetrain.training.preflight import prepare
-from pipetrain.training.profiling.predict import ProfiledRun
+from pipetrain.training.profiling.predict import ProfiledRun, UnpredictableError
 
 RATE, _METRIC = "optimizer.lr", "checkpoint.metric"
+_PREFLIGHT = RunDirectory(Path("comparison-preflight"))
+"""In which no file is read or written."""
 _DEFAULTS = ("executor=simulated", "checkpoint.every_epochs=0", "log.to=[]", "launch.stop_timeout=0")
 _OURS = {
     "seed": "the comparison has seeds of its own; --seeds N sets how many are reported",
@@ -30,8 +34,11 @@ _OURS = {
 _CHOICES = ("method", "model", "optimizer")
 _COSTLY = ("dataset", "device", "executor", "partition", "phases", "schedule", "threads", "train")
 """Choices and sections on which the length and the predicted costs of a run depend."""
+_MAY_COST = ("method", "model")
+"""Sections with some options on which these depend."""
+_CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
-"""Settings that leave results as they are; with `partition=auto`, however, topology and planner cut the model."""
+"""Settings that leave results as they are."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +48,14 @@ class Costs:
     Attributes:
         step_s: seconds of a step in each phase, with the step at which the phase ends.
         memory_bytes: peak of a device of the largest stage.
+        fits: True if every stage fits into the memory that the settings give its devices.
         notes: on the prediction; of a pipeline that cannot be predicted, why.
     """
 
     step_s: tuple[tuple[int, float], ...] = ()
     memory_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    fits: bool = True
 
     def seconds(self, steps: float) -> float | None:
         """Seconds of the first steps of a run; None if they are not known."""
@@ -65,11 +74,12 @@ class Contender:
 
     Attributes:
         words: all its settings.
+        cut: settings in place of those of `partition=auto`, for which each seed would be measured and cut anew.
         key: equal for configurations whose runs have the same results.
         axes: what is tuned.
         tuning_seeds: number of seeds of each trial.
         steps: length of its runs.
-        phases: number of its phases.
+        rungs: lengths of the trials that tune it, ascending.
         cores: number of cores that a run keeps busy.
         metric: the one that it is tuned by.
         lower: its metrics that fall as the model improves.
@@ -82,11 +92,12 @@ class Contender:
     axes: tuple[Axis, ...]
     tuning_seeds: int
     steps: int
-    phases: int
+    rungs: tuple[int, ...]
     cores: int
     metric: str
     lower: tuple[str, ...]
     costs: Costs
+    cut: tuple[str, ...] = ()
     differing: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -96,6 +107,11 @@ class Contender:
         shown = (short if last.count(short) == 1 else name for short, name in zip(last, self.differing, strict=True))
         pairs = zip(shown, self.differing.values(), strict=True)
         return " ".join(value if name == "method" else f"{name}={value}" for name, value in pairs) or self.method
+
+    @property
+    def run_words(self) -> tuple[str, ...]:
+        """The settings of its runs."""
+        return _with_cut(self.words, self.cut)
 
     def loss_of(self, run: ComparedRun) -> float:
         """The final value of the metric, negative if more is better; infinite if the run did not complete."""
@@ -134,9 +150,10 @@ def contenders_of(
                 f"--tune {axis.setting}: may change the length or the costs of a run; as a setting with these values, "
                 "it makes a configuration of each"
             )
+    words = _with_those_of_preset(with_choices_of(config_dir, words))
     simulated = given.get("executor", "simulated") == "simulated"
     more = [word for word in (*_DEFAULTS, *(["threads=1"] if simulated else [])) if word.partition("=")[0] not in given]
-    every = list(dict.fromkeys(map(tuple, combinations(with_choices_of(config_dir, [*words, *more])))))
+    every = list(dict.fromkeys(map(tuple, combinations([*words, *more]))))
     contenders = []
     for number, chosen in enumerate(every, 1):
         with announce(f"checking and predicting configuration {number} of {len(every)}"):
@@ -144,6 +161,13 @@ def contenders_of(
                 composed([*chosen, word])  # a setting may not exist, or not have such a value
             contenders.append(_contender(chosen, axes, tuning_seeds))
     return contenders
+
+
+def _with_those_of_preset(words: Sequence[str]) -> list[str]:
+    """The words, and what a preset varies by itself, except for seeds."""
+    first = next(combinations(words), None)
+    varied = [] if first is None else Composition.of(first).varied(words)
+    return [*words, *(word for word in varied if not word.startswith("seed="))]
 
 
 def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
@@ -167,41 +191,112 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int) ->
             f"train.target={as_configured(settings.train.target)}: it would end runs early; train.target=null leaves "
             "it out, and --target METRIC=VALUE asks for the steps to a target"
         )
+    if settings.train.patience is not None:
+        raise ConfigError(
+            f"train.patience={settings.train.patience}: it would end runs early; train.patience=null works"
+        )
     if settings.eval.every_epochs == 0:
         raise ConfigError("eval.every_epochs=0: no run would be evaluated, so nothing can be compared; set it to 1")
-    job = prepare(settings, RunDirectory(Path("comparison-preflight")))  # reads no file there, and writes none
+    job = prepare(settings, _PREFLIGHT)
+    if cut := _cut_of(job):
+        settings = composed(_with_cut(words, cut))
+    costs, sizes = _costs(settings, job)
+    for axis in axes:
+        if axis.setting.partition(".")[0] in _MAY_COST:
+            _check_costs(words, axis, _fixed(job, sizes))
     return Contender(
         words=tuple(words),
+        cut=cut,
         key=_key(settings, job),
         method=settings.choices["method"],
         axes=tuple(axes),
         tuning_seeds=tuning_seeds,
         steps=job.timetable.total_steps,
-        phases=len(settings.phases),
+        rungs=_rungs(axes, job),
         # processes of the stages, or runs on one GPU, would get in each other's way
         cores=job.threads if settings.executor.simulated and job.device == "cpu" else usable_cores(),
         metric=settings.checkpoint.metric,
         lower=tuple(sorted(lower_is_better(job.lower_is_better))),
-        costs=_costs(settings, job.timetable.phase_ends),
+        costs=costs,
     )
 
 
-def _costs(settings: Settings, phase_ends: Sequence[int]) -> Costs:
+def _rungs(axes: Sequence[Axis], job: Job) -> tuple[int, ...]:
+    """Lengths of trials: only the whole one with phases, which have lengths of their own, and none within a warm-up."""
+    whole = job.timetable.total_steps
+    if len(job.settings.phases) > 1:
+        return (whole,)
+
+    def suits(steps: int) -> bool:
+        try:
+            build_rate(job.settings, replace(job.timetable, total_steps=steps))
+        except ConfigError:
+            return False
+        return True
+
+    return tuple(steps for steps in rungs_of(axes, whole) if steps == whole or suits(steps))
+
+
+def _cut_of(job: Job) -> tuple[str, ...]:
+    """Settings with the cuts that were planned for the run; none if they were not planned by measured times."""
+    if job.settings.choices.get("partition") != "auto":
+        return ()
+    starts, replicas = [first for first, _ in job.plan.bounds[1:]], job.plan.replicas
+    shared = [f"partition.replicas={list(replicas)}"] if replicas else []
+    return "partition=explicit", f"partition.boundaries={starts}", f"partition.stages={len(starts) + 1}", *shared
+
+
+def _with_cut(words: Sequence[str], cut: Sequence[str]) -> tuple[str, ...]:
+    return (*(word for word in words if not cut or word.partition("=")[0].lstrip("+") not in _CUTS), *cut)
+
+
+def _check_costs(words: Sequence[str], axis: Axis, fixed: tuple[Any, ...]) -> None:
+    """Checks that no value of what is tuned changes the length or the costs of a run.
+
+    Raises:
+        ConfigError: one does.
+    """
+    for value in axis.values:
+        settings = composed([*words, f"{axis.setting}={value}"])
+        job = prepare(settings, _PREFLIGHT)
+        if _fixed(job, _costs(settings, job)[1]) != fixed:
+            raise ConfigError(
+                f"--tune {axis.setting}: {value} changes the length or the costs of a run; as a setting with these "
+                "values, it makes a configuration of each"
+            )
+
+
+def _fixed(job: Job, sizes: Sequence[int | None]) -> tuple[Any, ...]:
+    """Length and costs, as far as they are not measured."""
+    return job.timetable.phase_ends, sum(stage.parameters for stage in job.plan.stages), sizes
+
+
+def _costs(settings: Settings, job: Job) -> tuple[Costs, tuple[int | None, ...]]:
+    """The predicted costs, and the bytes of a device of each stage in each phase.
+
+    Raises:
+        ConfigError: the topology is wrong, or the profile is of another model or batch size.
+    """
     try:
-        run = ProfiledRun.of(settings)
+        run = ProfiledRun.of(settings, of_model=True)
         predictions = [prediction for _, prediction in run.predictions()]
-    except ConfigError as error:  # such as of a method without operation lists
-        return Costs(notes=(f"not predicted: {error}",))
-    known = [stage.memory_bytes for each in predictions for stage in each.stages if stage.memory_bytes is not None]
+    except UnpredictableError as error:
+        return Costs(notes=(f"not predicted: {error}",)), ()
+    sizes = tuple(stage.memory_bytes for each in predictions for stage in each.stages)
+    limits = run.cut.row.memory_bytes * len(predictions)
     times = [each.time_per_minibatch_s for each in predictions]
-    return Costs(tuple(zip(phase_ends, times, strict=True)), max(known, default=None), tuple(run.notes()))
+    costs = Costs(
+        step_s=tuple(zip(job.timetable.phase_ends, times, strict=True)),
+        memory_bytes=max((size for size in sizes if size is not None), default=None),
+        notes=tuple(run.notes()),
+        fits=all(size is None or size <= limit for size, limit in zip(sizes, limits, strict=True)),
+    )
+    return costs, sizes
 
 
 def _key(settings: Settings, job: Job) -> str:
     """Hash of the settings that change results, and of what is in the files that they name."""
-    planned = settings.choices.get("partition") == "auto"
-    left_out = {name for name in _NO_RESULTS if not (planned and name in ("topology", "planner", "profile"))}
-    content = {name: value for name, value in settings.stored.items() if name not in left_out}
+    content = {name: value for name, value in settings.stored.items() if name not in _NO_RESULTS}
     content["drains"] = settings.checkpoint.every_steps
     if settings.choices.get("partition") == "file":
         content["cut"] = [job.plan.bounds, job.plan.replicas]

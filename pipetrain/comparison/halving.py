@@ -69,9 +69,10 @@ class Search:
     @property
     def without_effect(self) -> bool:
         """True if what is tuned changes nothing: candidates that were trained for as long have the same loss."""
-        lengths = [steps for _, steps in self.losses]
-        shortest = [loss for (_, steps), loss in self.losses.items() if steps == min(lengths)]
-        return len(shortest) > 1 and _are_equal(shortest)
+        by_length: dict[int, list[float]] = {}
+        for (_, steps), loss in self.losses.items():
+            by_length.setdefault(steps, []).append(loss)
+        return all(len(losses) > 1 and _are_equal(losses) for losses in by_length.values()) and bool(by_length)
 
 
 def _are_equal(losses: Sequence[float]) -> bool:
@@ -89,8 +90,9 @@ def rungs_of(axes: Sequence[Axis], steps: int) -> list[int]:
 def search(axes: Sequence[Axis], rungs: Sequence[int], loss_of: Callable[[Trial], float | None]) -> Search:
     """What the trials so far lead to: the same losses lead to the same trials, so that a search can be continued.
 
-    Of each round the better half goes on to the next, which trains longer; if all of them diverge there, the others
-    follow. While the best candidate of a round lies at the end of an axis that extends, the next value is tried, too.
+    Of each round the better half goes on to the next, which trains longer, and all of them if they are equally good, as
+    where none has learned yet; if all that went on diverge there, the others follow. While the best candidate of a
+    round lies at the end of an axis that extends, the next value is tried, too.
 
     Args:
         axes: the settings, and the values to begin with.
@@ -118,7 +120,8 @@ def search(axes: Sequence[Axis], rungs: Sequence[int], loss_of: Callable[[Trial]
                 return Search(trials, rivals=rivals, losses=losses)
         ranked = sorted(rivals, key=lambda rival: losses[rival, steps])  # equal ones in their order
         ranked = [rival for rival in ranked if losses[rival, steps] < math.inf]
-        half = math.ceil(len(rivals) / 2)
+        undecided = steps != rungs[-1] and _are_equal([losses[rival, steps] for rival in rivals])
+        half = len(rivals) if undecided else math.ceil(len(rivals) / 2)
         rivals, others = ranked[:half], ranked[half:]
         if len(rivals) < 2 and not others:
             break

@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pipetrain.comparison.contenders import Contender
 from pipetrain.comparison.halving import Search
@@ -13,7 +14,7 @@ from pipetrain.comparison.runs import PlannedRun
 from pipetrain.report.seed_statistics import Interval, Values, difference, ratio, verdict
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.sweep.slowdown import STEPS, Slowdown, ratio_cell, slowdowns
+from pipetrain.report.sweep.slowdown import AT_FIRST, STEPS, Slowdown, ratio_cell, slowdowns
 from pipetrain.report.text_table import counted
 
 _MORE_THAN_1 = math.nextafter(1.0, 2.0)
@@ -99,6 +100,11 @@ class Comparison:
         row = found.rows[self.outcomes.index(outcome)]
         return row.over_baseline.get(STEPS) if row else None
 
+    def at_first(self, outcome: Outcome) -> Collection[Any]:
+        """The seeds that had reached the target by their first evaluation."""
+        row = self.slowdown.rows[self.outcomes.index(outcome)] if self.slowdown else None
+        return row.at_first if row else ()
+
     @property
     def timed(self) -> bool:
         """True if the time of every pipeline is predicted."""
@@ -109,13 +115,27 @@ class Comparison:
         return self.seconds(outcome) if self.timed else self.steps(outcome)
 
     @cached_property
-    def ranked(self) -> list[Outcome]:
-        """The fastest first; those that reach the target with more of their seeds before the others."""
+    def common_seeds(self) -> set[Any]:
+        """The seeds that all configurations with results have; empty if there are none."""
+        every = [set(values) for outcome in self.outcomes if (values := self.efforts(outcome))]
+        return set.intersection(*every) if every else set()
 
-        def rank(outcome: Outcome) -> tuple[float, float]:
-            values = list(self.efforts(outcome).values())
+    def _compared(self, outcome: Outcome) -> Values:
+        """The efforts by which configurations are ranked: a seed that only some have run may be a harder one."""
+        return {seed: value for seed, value in self.efforts(outcome).items() if seed in self.common_seeds}
+
+    @cached_property
+    def ranked(self) -> list[Outcome]:
+        """The fastest first; those that reach the target with more of their seeds before the others.
+
+        Behind them are those that do not fit into the memory of the devices.
+        """
+
+        def rank(outcome: Outcome) -> tuple[bool, float, float]:
+            values = list(self._compared(outcome).values())
             known = [value for value in values if math.isfinite(value)]
-            return (-len(known) / len(values), statistics.geometric_mean(known)) if known else (0.0, math.inf)
+            reached = (-len(known) / len(values), statistics.geometric_mean(known)) if known else (0.0, math.inf)
+            return not outcome.contender.costs.fits, *reached
 
         return sorted(self.outcomes, key=rank)
 
@@ -124,9 +144,14 @@ class Comparison:
         """One sentence: the fastest contender, its margin over the next, and whether the runs support it."""
         if self.slowdown is None:
             return f"No run of {self.baseline}, which the others are compared with, has completed."
-        efforts = self.efforts(self.ranked[0])
-        best = [each.contender.name for each in self.ranked if self.efforts(each) == efforts]
-        others = self.ranked[len(best) :]
+        ranked = [each for each in self.ranked if each.contender.costs.fits]
+        if not ranked:
+            return "No configuration fits into the memory of its devices."
+        if not self.common_seeds:
+            return "No seed has run with all configurations, so they cannot be ranked yet."
+        efforts = self._compared(ranked[0])
+        best = [each.contender.name for each in ranked if self._compared(each) == efforts]
+        others = ranked[len(best) :]
         known = [value for value in efforts.values() if math.isfinite(value)]
         if not known:
             return f"No configuration has reached {self.goal}."
@@ -134,14 +159,18 @@ class Comparison:
         amount = f"{duration(mean)}, predicted," if self.timed else f"{mean:,.0f} steps"
         first = f"{' and '.join(best)} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}"
         first += _of_all(efforts)
-        margin = _ratio(self.efforts(others[0]), efforts) if others else None
-        if margin is None and len(best) < len(self.outcomes):
-            return f"{first}; the others have no run of these seeds."
-        if margin is None or margin.infinite[0] == margin.seeds:
+        if not others:
+            return f"{first}."
+        if not (theirs := self._compared(others[0])):
+            return f"{first}; the others have no result."
+        margin = ratio(theirs, efforts)
+        if margin.infinite[0] == margin.seeds:
             return f"{first}; no other configuration has reached it."
         longer = f"takes {ratio_cell(margin)} times as long"
         if margin.infinite[0]:
-            longer = f"has reached it{_of_all(self.efforts(others[0]))}"
+            longer = f"has reached it{_of_all(theirs)}"
+        if theirs.keys() & set(self.at_first(others[0])):
+            return f"{first}; {others[0].contender.name} {longer}: undecided, as {AT_FIRST}."
         return f"{first}; {others[0].contender.name} {longer}: {_support(margin)}."
 
     @property
@@ -175,14 +204,6 @@ class Comparison:
                 if run.status != "completed":
                     lines.append(f"{name}, seed {planned.seed}: {run.reason or run.status}")
         return lines
-
-
-def _ratio(ours: Values, theirs: Values) -> Interval | None:
-    """The ratio over the seeds that both have; None if there are none."""
-    common = sorted(ours.keys() & theirs.keys(), key=str)
-    if not common:
-        return None
-    return ratio({seed: ours[seed] for seed in common}, {seed: theirs[seed] for seed in common})
 
 
 def _of_all(efforts: Values) -> str:

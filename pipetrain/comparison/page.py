@@ -21,7 +21,7 @@ from pipetrain.report.steps_to_loss import SHARE
 from pipetrain.report.style import GRAY, figure, page_style
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.lines import End, label_ends, line_styles
-from pipetrain.report.sweep.slowdown import ratio_cell
+from pipetrain.report.sweep.slowdown import AT_FIRST, ratio_cell
 from pipetrain.report.sweep.sweep_tables import WIDTH
 from pipetrain.report.text_table import counted, csv_table, size_of, text_table, unit_of
 from pipetrain.tracking import strict_json
@@ -95,6 +95,15 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"the target is {found.goal}, {whose}; --target sets another")
     if found.slowdown is not None and found.slowdown.width:
         lines.append(f"training losses are means over {found.slowdown.width:.3g} steps")
+    seeds = {len(efforts) for each in found.outcomes if (efforts := found.efforts(each))}
+    if len(seeds) > 1 and found.common_seeds:
+        lines.append(f"ranked by the {counted(len(found.common_seeds), 'seed', 'seeds')} that all have run")
+    bounds = [each.contender.name for each in found.outcomes if found.at_first(each)]
+    if bounds:
+        lines.append(f"{AT_FIRST}: {', '.join(bounds)}; a harder target or more evaluations tell more")
+    for each in found.outcomes:
+        if not each.contender.costs.fits:
+            lines.append(f"{each.contender.name}: does not fit into the memory of the devices, so it is ranked last")
     tuned = [each for each in found.outcomes if not each.tuning.without_effect]
     ends = [f"{' '.join(each.tuning.at_end)} of {each.contender.name}" for each in tuned if each.tuning.at_end]
     if ends:
@@ -250,7 +259,7 @@ def draw(file: Path | io.StringIO, found: Comparison) -> None:
                 panel.plot([x, x], [interval.low, interval.high], color=style.color, lw=1.2, alpha=0.6)
             panel.plot(x, y, "o", color=style.color, markersize=6, markerfacecolor=style.color if whole else "white")
             ends.append(End(x, y, each.contender.name, style.color))
-            points += [(x, y)] if whole else []
+            points += [(x, y)] if whole and each.contender.costs.fits else []
         front = sorted(point for point in points if not any(_dominates(other, point) for other in points))
         panel.plot([x for x, _ in front], [y for _, y in front], color=GRAY, lw=1.0, ls="--", zorder=0)
         what = f"seconds to {found.goal}, predicted" if found.timed else f"steps to {found.goal}"

@@ -55,7 +55,7 @@ class PlannedRun:
     @property
     def words(self) -> list[str]:
         """Its settings."""
-        words = [*self.contender.words, *self.candidate, f"seed={self.seed}"]
+        words = [*self.contender.run_words, *self.candidate, f"seed={self.seed}"]
         if self.steps < self.contender.steps:
             words.append(f"train.max_steps={self.steps}")
         if self.tunes:

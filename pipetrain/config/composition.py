@@ -189,6 +189,11 @@ class Composition:
         config = OmegaConf.masked_copy(whole, [str(name) for name in whole if name != "hydra"])
         return cls(config, choices_made(whole.hydra.runtime.choices), whole.hydra)
 
+    def varied(self, words: Sequence[str]) -> list[str]:
+        """What a preset varies by itself, in `hydra.sweeper.params`, as words; without what the given words set."""
+        params, given = self.hydra.sweeper.get("params") or {}, {each.key_or_group for each in overrides_of(words)}
+        return [f"{name}={value}" for name, value in params.items() if name not in given]
+
 
 def composed(overrides: Sequence[str]) -> Settings:
     """Settings that `pipetrain run` would use with these overrides; open groups may lack mandatory values."""

@@ -126,7 +126,7 @@ def test_contender_that_always_diverges_has_no_reported_seeds(tmp_path):
     found = carried_out(tmp_path, runs)
     assert found.missing == ["pipedream: every setting that was tried diverged or failed"]
     assert found.head.startswith("gpipe is the fastest: ")
-    assert found.head.endswith("; the others have no run of these seeds.")
+    assert found.head.endswith("; the others have no result.")
 
 
 def test_failed_runs_count_as_diverged_and_give_their_reason(tmp_path):
@@ -135,8 +135,8 @@ def test_failed_runs_count_as_diverged_and_give_their_reason(tmp_path):
     assert "gpipe: 1 of 3 trials failed, with optimizer.lr=0.0333: out of memory" in found.lost
 
 
-def test_contender_with_phases_is_tuned_at_its_full_length(tmp_path, runs):
-    carried_out(tmp_path, runs, every=distinguished([contender("gpipe", phases=2)]))
+def test_contender_is_tuned_at_its_own_lengths(tmp_path, runs):
+    carried_out(tmp_path, runs, every=distinguished([contender("gpipe", rungs=(STEPS,))]))
     assert {run.steps for run in runs.order} == {STEPS}
 
 

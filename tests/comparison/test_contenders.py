@@ -5,10 +5,12 @@ import json
 import pytest
 from support.made_up_runs import contender
 
-from pipetrain.comparison.contenders import contenders_of, distinguished
+from pipetrain.comparison.contenders import _with_those_of_preset, contenders_of, distinguished
 from pipetrain.config.composition import composed
+from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.training import components
+from pipetrain.training.profiling.profile import profile_of
 
 SMALL = (
     "model=lenet5", "dataset.limit=64", "train.batch_size=32", "train.epochs=2", "partition.stages=2",
@@ -37,6 +39,14 @@ SMALL = (
         ([], ["optimizer.rate=0.1,1"], "optimizer.rate"),
         (["eval.every_epochs=0"], [], "eval.every_epochs=0: no run would be evaluated"),
         (["method=gpipe,pipedream_2bw"], [], "train.microbatches=1"),
+        (["train.patience=3"], [], "train.patience=3: it would end runs early; train.patience=null works"),
+        (["topology.devices=1"], [], "topology.devices=1: 1 devices, and the pipeline needs 2"),
+        (["profile=missing.json"], [], "missing.json"),
+        (
+            ["method=lwp", "partition.stages=4"],
+            ["method.stash=false,true"],
+            "--tune method.stash: True changes the length or the costs of a run",
+        ),
     ],
 )
 def test_words_that_cannot_be_compared_are_refused(words, tune, message):
@@ -49,10 +59,54 @@ def test_contenders_have_their_length_grid_and_costs():
     first, second = contenders_of([*SMALL, "method=gpipe,hogwild", "train.microbatches=2"])
     assert (first.method, second.method) == ("gpipe", "hogwild")
     assert [axis.values for axis in first.axes] == [("0.0167", "0.05", "0.15")]
-    assert (first.steps, first.phases, first.metric) == (4, 1, "loss")
+    assert (first.steps, first.rungs, first.metric) == (4, (2, 4), "loss")
     assert first.costs.step_s[0][0] == 4
     assert first.costs.memory_bytes > 4 * 60_000
     assert first.key != second.key
+
+
+def test_trials_are_not_shorter_than_the_warm_up():
+    words = ["method=gpipe", "train.epochs=8", "lr_schedule=cosine", "lr_schedule.unit=epoch"]
+    rungs = {}
+    for warmup in (0, 3, 5):
+        tune = ["optimizer.lr=0.01,0.02,0.03,0.04,0.05"]
+        (only,) = contenders_of([*SMALL, *words, f"lr_schedule.warmup={warmup}"], tune)
+        rungs[warmup] = only.rungs
+    assert rungs == {0: (4, 8, 16), 3: (8, 16), 5: (16,)}
+
+
+def test_profile_must_be_of_the_model_and_the_batch_size(tmp_path):
+    settings = composed([*SMALL, "train.batch_size=16"])
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(profile_of(settings).to_json()))
+    words = [word for word in SMALL if not word.startswith("model=")]
+    with pytest.raises(ConfigError, match=r"of minibatches of 16, and train.batch_size=32"):
+        contenders_of([*SMALL, f"profile={file}"])
+    with pytest.raises(ConfigError, match=r"of another model than model=resnet20"):
+        contenders_of([*words, "model=resnet20", f"profile={file}"])
+
+
+def test_memory_of_the_devices_is_compared_with_that_of_the_stages():
+    words = [*SMALL, "method=gpipe", "topology.devices=2"]
+    small, large = contenders_of([*words, "topology.memory_gigabytes=1e-6,16"])
+    assert (small.costs.fits, large.costs.fits) == (False, True)
+    assert small.key == large.key
+
+
+def test_planned_cuts_are_those_of_every_seed():
+    words = [word for word in SMALL if not word.startswith("partition")]
+    (only,) = contenders_of([*words, "method=pipedream", "partition=auto", "partition.stages=2"])
+    assert "partition=auto" in only.words
+    assert only.run_words[-3:-1] == only.cut[:2]
+    settings = composed(only.run_words)
+    assert settings.choices["partition"] == "explicit"
+    assert len(components.build(settings).plan.stages) == 2
+
+
+def test_what_a_preset_varies_is_compared():
+    (varied,) = _with_those_of_preset(["experiment=comparison"])[1:]
+    assert varied.startswith("method=gpipe,pipedream_flush,")
+    assert _with_those_of_preset(["experiment=comparison", "method=gpipe"]) == ["experiment=comparison", "method=gpipe"]
 
 
 def test_pipeline_that_cannot_be_predicted_says_why():

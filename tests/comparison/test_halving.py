@@ -60,6 +60,14 @@ def test_given_values_are_not_extended_but_their_end_is_reported():
     assert found.at_end == ["lr=3"]
 
 
+def test_all_go_on_from_a_round_in_which_none_has_learned():
+    found, ran = searched([RATE], lambda candidate, steps: 1.0 if steps == 8 else -min(rate(candidate), 0.3))
+    assert {candidate for candidate, steps in ran if steps == 16} >= {("lr=0.0333",), ("lr=0.1",), ("lr=0.3",)}
+    assert found.best == ("lr=0.3",)
+    assert not found.without_effect
+    assert searched([RATE], lambda *_: 1.0)[0].without_effect
+
+
 def test_rates_become_smaller_while_all_of_them_diverge():
     found, _ = searched([RATE], lambda candidate, _: math.inf if rate(candidate) > 0.002 else 1.0)
     assert found.best == ("lr=0.00123",)

@@ -2,18 +2,21 @@
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.made_up_runs import DIVERGED, FAILED, contenders, falling
+from support.made_up_runs import DIVERGED, FAILED, contender, contenders, evaluated, falling
 
 from pipetrain.comparison import page
-from pipetrain.comparison.contenders import Costs
+from pipetrain.comparison.contenders import Costs, distinguished
 from pipetrain.comparison.halving import Search
 from pipetrain.comparison.outcomes import Comparison, Outcome, duration
 from pipetrain.comparison.runs import PlannedRun
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.slowdown import AT_FIRST
 
 LR = "optimizer.lr=0.1"
 
@@ -82,6 +85,52 @@ def test_slowdown_needs_a_completed_baseline_but_steps_do_not():
     found = compared(gpipe=[DIVERGED], pipedream=steady(0.01))
     assert found.over_baseline(found.outcomes[1]) is None
     assert list(found.steps(found.outcomes[1]).values()) == [pytest.approx(52)]
+
+
+def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
+    found = compared(tmp_path, gpipe=steady(0.0081, 0.0083, 0.002), pipedream=steady(0.0065, 0.0066))
+    assert found.head.startswith("gpipe is the fastest: 0.6")
+    assert "pipedream takes 1.2" in found.head
+    assert "over 2 seeds" in found.head
+    assert "ranked by the 2 seeds that all have run" in page.notes(found)
+
+
+def test_ranking_waits_for_a_seed_that_all_have_run():
+    found = compared(gpipe=steady(0.0081, 0.0083), pipedream=steady(0.0065))
+    (planned, run), _ = found.outcomes[0].reported
+    planned, run = replace(planned, seed=7), replace(run, settings={"seed": 7})
+    apart = replace(found, outcomes=[replace(found.outcomes[0], reported=[(planned, run)]), found.outcomes[1]])
+    assert apart.head == "No seed has run with all configurations, so they cannot be ranked yet."
+
+
+def test_single_configuration_is_not_compared_with_others():
+    head = compared(gpipe=steady(0.0081, 0.0083)).head
+    assert re.fullmatch(r"gpipe is the fastest: 0\.\d+ s, predicted, to training loss 0\.5\.", head)
+
+
+def test_target_reached_by_the_first_evaluation_is_undecided():
+    runs = {"gpipe": [evaluated(85, 90), evaluated(86, 90)], "pipedream": [evaluated(70, 80), evaluated(71, 80)]}
+    every = [contender("gpipe", step_s=0.011), contender("pipedream")]
+    found = Comparison(Path(), [outcome(c, *runs[c.method]) for c in distinguished(every)], "gpipe", ("top1", 69.0), 2)
+    assert found.head.startswith(
+        "pipedream is the fastest: 0.5 s, predicted, to top1 69; gpipe takes 1.10 times as long:"
+    )
+    assert found.head.endswith(f": undecided, as {AT_FIRST}.")
+    later = replace(found, target=("top1", 75.0))
+    assert "gpipe takes" not in later.head
+    assert "pipedream takes" in later.head
+    assert "undecided, as" not in later.head
+
+
+def test_configuration_that_does_not_fit_is_ranked_last():
+    every = distinguished([contender("gpipe", fits=False), contender("pipedream")])
+    slopes = {"gpipe": steady(0.0083, 0.0085), "pipedream": steady(0.0065, 0.0066)}
+    found = Comparison(Path(), [outcome(c, *slopes[c.method]) for c in every], "gpipe", ("train_loss", 0.5), 2)
+    assert [each.contender.method for each in found.ranked] == ["pipedream", "gpipe"]
+    assert found.head.startswith("pipedream is the fastest: ")
+    assert "gpipe: does not fit into the memory of the devices, so it is ranked last" in page.notes(found)
+    only = replace(found, outcomes=found.outcomes[:1])
+    assert only.head == "No configuration fits into the memory of its devices."
 
 
 def test_time_to_the_target_sums_over_phases():

@@ -4,26 +4,27 @@ import math
 from pathlib import Path
 
 from pipetrain.comparison.contenders import Contender, Costs, distinguished
-from pipetrain.comparison.halving import Axis
+from pipetrain.comparison.halving import Axis, rungs_of
 from pipetrain.report.steps_to_loss import LossCurve
-from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.compared_run import ComparedRun, Point
 
 STEPS = 100
 
 
-def contender(method, *words, step_s=0.01, memory=1000, **others):
+def contender(method, *words, step_s=0.01, memory=1000, fits=True, axes=None, **others):
+    axes = axes or (Axis.around("optimizer.lr", 0.1),)
     given = {
         "words": (f"method={method}", *words),
         "key": f"{method} {words}",
         "method": method,
-        "axes": (Axis.around("optimizer.lr", 0.1),),
+        "axes": axes,
         "tuning_seeds": 1,
         "steps": STEPS,
-        "phases": 1,
+        "rungs": tuple(rungs_of(axes, STEPS)),
         "cores": 1,
         "metric": "loss",
         "lower": ("loss", "perplexity"),
-        "costs": Costs(((STEPS, step_s),), memory),
+        "costs": Costs(((STEPS, step_s),), memory, fits=fits),
     }
     return Contender(**{**given, **others})
 
@@ -36,6 +37,12 @@ def falling(rate, steps=STEPS):
     """A run whose training loss falls from 1 by `rate` a step, and whose evaluation at the end is that loss."""
     losses = LossCurve([float(step) for step in range(1, steps + 1)], [1 - rate * step for step in range(1, steps + 1)])
     return {"status": "completed", "final": {"loss": losses.losses[-1]}, "losses": losses}
+
+
+def evaluated(*values):
+    """A run whose top1 is evaluated after equal parts of its steps."""
+    points = [Point(epoch=n, step=STEPS * n // len(values), value=value) for n, value in enumerate(values, 1)]
+    return {"status": "completed", "final": {"top1": values[-1]}, "curves": {"top1": points}}
 
 
 DIVERGED = {"status": "diverged", "reason": "diverged: the loss of step 7 is nan"}

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ AMOUNTS = (STEPS, SAMPLES, TOKENS, SECONDS)
 """What it takes to reach a loss; seconds are those predicted for the pipeline where it is simulated."""
 _HEADS = {STEPS: "steps", SAMPLES: "samples", TOKENS: "tokens", SECONDS: "time, s"}
 _NOUNS = {**_HEADS, SECONDS: "time"}
+AT_FIRST = "some runs had reached it by their first evaluation, so their steps are upper bounds"
 _EQUAL = 1e-3
 """Relative difference up to which two slowdowns are one."""
 
@@ -40,10 +41,12 @@ class RowSlowdown:
         amounts: `steps` and the other amounts, as far as known -> value by seed; infinite where the run diverged, or
             ended before the target.
         over_baseline: the same -> ratio to the baseline's.
+        at_first: seeds that had reached it by their first evaluation, so that their amounts are upper bounds.
     """
 
     amounts: Mapping[str, Values]
     over_baseline: Mapping[str, Interval]
+    at_first: Collection[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,9 @@ def _slowdown(
     if target is None:
         target = sign * target_of(known, share)
     taken = [_amounts(group, name, sign, width, sign * target) for group in groups]
-    rows = [_over(amounts, taken[baseline]) if amounts else None for amounts in taken]
+    first = [_at_first(group, name, sign, sign * target) if width is None else [] for group in groups]
+    pairs = zip(taken, first, strict=True)
+    rows = [_over(amounts, taken[baseline], seeds) if amounts else None for amounts, seeds in pairs]
     return Slowdown(groups[baseline].name, name, target, None if given else share, width, rows)
 
 
@@ -171,9 +176,16 @@ def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, tar
     return {STEPS: steps, **found}
 
 
-def _over(amounts: Mapping[str, Values], baseline: Mapping[str, Values]) -> RowSlowdown:
+def _at_first(group: SweepGroup, name: str, sign: float, target: float) -> list[Any]:
+    """Seeds of the runs that had reached a target of evaluations by their first one."""
+    curves = {seed: _curve(run, name, sign, None) for seed, run in group.ended.items() if run.status == "completed"}
+    return [seed for seed, curve in curves.items() if curve.losses and curve.losses[0] <= target]
+
+
+def _over(amounts: Mapping[str, Values], baseline: Mapping[str, Values], at_first: Collection[Any]) -> RowSlowdown:
     known = {amount: values for amount, values in amounts.items() if amount in baseline}
-    return RowSlowdown(known, {amount: slowdown(values, baseline[amount]) for amount, values in known.items()})
+    ratios = {amount: slowdown(values, baseline[amount]) for amount, values in known.items()}
+    return RowSlowdown(known, ratios, at_first)
 
 
 def table_of(found: Slowdown, groups: Sequence[SweepGroup]) -> list[tuple[str, ...]]:
@@ -222,10 +234,12 @@ def notes_on(found: Sequence[Slowdown]) -> list[str]:
     if not found:
         return []
     smoothed = [f"; training losses are means over {each.width:.3g} steps" for each in found if each.width]
+    bounds = [f"{each.goal}: {AT_FIRST}" for each in found if any(row and row.at_first for row in each.rows)]
     return [
+        *bounds,
         f"slowdown: over {found[0].baseline}, the geometric mean over seeds, with its 95 % confidence interval (t and "
         "bootstrap, seed by seed where both rows have the same); infinite: a run diverged, or ended before it got there"
-        f"{''.join(smoothed)}"
+        f"{''.join(smoothed)}",
     ]
 
 

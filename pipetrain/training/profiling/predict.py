@@ -31,6 +31,11 @@ from pipetrain.training.checks.pipeline import unfilled
 from pipetrain.training.profiling.auto_partition import plan_by
 from pipetrain.training.profiling.profile import profile_of_chain
 
+
+class UnpredictableError(ConfigError):
+    """No prediction is possible for a pipeline of this kind, whatever its other settings."""
+
+
 _NO_LAYERS = (
     "partition=finegrained cuts layers apart, and a profile is of whole layers: nothing can be predicted; "
     "partition=even works"
@@ -46,23 +51,29 @@ class ProfiledRun:
     segments: RecomputeSegments | None
 
     @classmethod
-    def of(cls, settings: Settings, *, profile: Profile | None = None) -> "ProfiledRun":
+    def of(cls, settings: Settings, *, profile: Profile | None = None, of_model: bool = False) -> "ProfiledRun":
         """The stages that such a run would have; if the profile comes from a file, stages of its layers.
 
         Args:
             settings: of the run.
             profile: of the file, if it has been read already; None: measure, or read the file.
+            of_model: True to build the model in any case: the file must be of it, and the stages are those of the run.
 
         Raises:
-            ConfigError: the settings cannot run, or the profile cannot be cut so.
+            ConfigError: the settings cannot run, or the profile cannot be cut so, or is of another model or batch size.
         """
-        if profile is None and settings.profile is not None:
+        if profile is None and settings.profile is not None and not of_model:
             profile = read_profile(Path(settings.profile))
         if profile is None:
             built = components.build(settings)
             if built.plan.finegrained:
-                raise ConfigError(_NO_LAYERS)
+                raise UnpredictableError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
+            if settings.profile is not None and profile.batch_size != settings.train.batch_size:
+                raise ConfigError(
+                    f"profile={settings.profile}: of minibatches of {profile.batch_size}, and "
+                    f"train.batch_size={settings.train.batch_size}; `pipetrain profile` measures this one"
+                )
             stages = tuple(tuple(range(*bounds)) for bounds in built.plan.bounds)
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
@@ -76,7 +87,8 @@ class ProfiledRun:
         """Prediction of each phase.
 
         Raises:
-            ConfigError: a schedule or method cannot run on these stages, or has no operation lists.
+            UnpredictableError: a schedule or method has no operation lists.
+            ConfigError: a schedule or method cannot run on these stages.
         """
         for index, phase in enumerate(self.settings.phases):
             with naming_phase(phase.number):
@@ -110,8 +122,12 @@ class ProfiledRun:
         rules = build_pipeline_rules(
             phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas
         )
+        try:
+            rules.list_schedule  # noqa: B018
+        except ConfigError as error:
+            raise UnpredictableError(str(error)) from error
         if rules.replicas.counts != self.cut.replicas:
-            raise ConfigError(
+            raise UnpredictableError(
                 f"method={phase.choices['method']}: its replicas do not wait for each other, and no operation list "
                 "says when they work; method=data_parallel can be predicted"
             )
@@ -129,7 +145,7 @@ class ProfiledRun:
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """The layers of each stage, and its replicas, by partition.replicas or a plan."""
     if isinstance(rule, FineGrained):
-        raise ConfigError(_NO_LAYERS)
+        raise UnpredictableError(_NO_LAYERS)
     if isinstance(rule, PartitionFromPlan) and list(rule.plan.labels) != [layer.label for layer in profile.layers]:
         raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
     if isinstance(rule, AutoPartition | PartitionFromPlan):
