@@ -2,7 +2,7 @@
 
 `make bench`, or `python benchmarks/loading.py`. A row is a data set with the settings of its loader. Its workers, if
 any, and the stage share the cores of this machine, as in a run. Each number is the median of some rounds, of
-minibatches behind the first, for which workers have to start.
+minibatches behind the first ones, which workers have read ahead by the time that the first one is there.
 
     loader   the first stage's minibatches, taken as fast as they come
     stage    forward and backward of the first of two stages (`partition=even`), one thread, on a minibatch in memory
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ from pipetrain.training.builders.model import build_model
 
 WORKERS = (0, 1, 2)
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "loading.json"
-_FILES = 256
+_FILES = 1536
+_PREFETCHED = 2
+"""Minibatches that each worker reads ahead by default."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,19 @@ WORKLOADS = {
     "resnet18": Workload(
         "JPEG files of 256 pixels: decode, scale to 224, crop, flip; ResNet-18",
         (*_PICTURES, "model=resnet18", "dataset.size=224", "train.batch_size=16"),
-        4,
+        16,
     ),
     "resnet20": Workload(
         "JPEG files of 256 pixels: decode, scale to 32, crop, flip; ResNet-20",
         (*_PICTURES, "model=resnet20", "dataset.size=32", "train.batch_size=64"),
-        4,
+        40,
     ),
     "fashion": Workload(
         "Fashion-MNIST in memory: crop, flip; ResNet-20",
         ("model=resnet20", "dataset=fashion_mnist_mini", "dataset.augment=true", "train.batch_size=64"),
         24,
     ),
-    "gpt": Workload("tokens of Jane Austen's novels in memory; gpt", ("model=gpt", "train.batch_size=16"), 8),
+    "gpt": Workload("tokens of Jane Austen's novels in memory; gpt", ("model=gpt", "train.batch_size=16"), 32),
 }
 
 
@@ -105,6 +108,7 @@ class Bench:
         self._example = data.example
         self._samples = settings.train.batch_size
         self._minibatches = workload.minibatches
+        self._ahead = max(1, workers * (1 + _PREFETCHED))
         self._stage = _first_stage(settings, data.dataset, self._example)
 
     def loader(self) -> float:
@@ -128,11 +132,12 @@ class Bench:
         self._stage.zero_grad()
 
     def _speed(self, use: Callable[[tuple[Tensor, ...]], None], minibatches: Iterator[tuple[Tensor, ...]]) -> float:
-        use(next(minibatches))
+        for inputs in islice(minibatches, self._ahead):
+            use(inputs)
         began = time.perf_counter()
         for inputs in minibatches:
             use(inputs)
-        return (self._minibatches - 1) * self._samples / (time.perf_counter() - began)
+        return (self._minibatches - self._ahead) * self._samples / (time.perf_counter() - began)
 
 
 def _first_stage(settings: Settings, dataset: Any, example: tuple[Tensor, ...]) -> nn.ModuleList:

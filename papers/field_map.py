@@ -148,10 +148,11 @@ _ABOUT = (
     "steps, over the number that plain training takes. All runs are equally long, so slowdowns above 1.43 and 10 "
     "cannot be measured: such a run does not reach the target, and counts as infinite.",
     "The methods do not all read weights of the same age. Under their schedules, `stale` and PipeMare read weights "
-    "twice as old as the other methods do, so compare these two with each other. `pipedream_2bw` reads weights one "
-    "update old at any depth, for which it needs at least D microbatches, so a minibatch of eight samples ends at D = "
-    "8. `hogwild` draws each age at random around PipeMare's; it models asynchrony and cannot be run as a pipeline. "
-    "Other minibatches are not divided, so `v_timeprest` is plain asynchrony, bit for bit; only the tables of `gpt` "
+    "twice as old as the other methods do, and `timeprest` reads weights D - 1 updates old on every stage, which on "
+    "average are as old; compare these three with each other. `pipedream_2bw` reads weights one update old at "
+    "any depth, for which it needs at least D microbatches, so a minibatch of eight samples ends at D = 8. `hogwild` "
+    "draws each age at random around PipeMare's; it models asynchrony and cannot be run as a pipeline. Other "
+    "minibatches are not divided, so `v_timeprest` is plain asynchrony, bit for bit; only the tables of `gpt` "
     "have both. `delayed` gives all weights the same age, so its table compares optimizers at equal delay.",
     "`python -m papers reproduce map` runs the missing rounds, the most informative first. `python -m "
     "papers pages map` writes this page from the stored results.",
@@ -205,6 +206,9 @@ def _network(found: FieldMap) -> Iterator[str]:
         yield "The loss over that of plain training, 95 % interval and reading:"
         yield table(found.lines, depths[1:], partial(_ratio, found))
         for column, share in STEPS_TO_LOSS.items():
+            if not found.plain.reaches(column):
+                yield f"After {share:.0%} of its steps plain training has no lower loss than at its start: no slowdown."
+                continue
             yield f"Slowdown to the training loss of plain training after {share:.0%} of its steps:"
             yield table(found.lines, depths[1:], partial(_slowdown, column, found.plain.measured[column][1]))
     yield "The learning rate, as tuned:"

@@ -68,6 +68,10 @@ class Line:
         """Depth -> final losses by seed."""
         return self.measured[LOSS]
 
+    def reaches(self, column: str) -> bool:
+        """True if a run at depth 1 has steps to the loss of that column."""
+        return any(map(math.isfinite, self.measured[column].get(1, {}).values()))
+
     def slowdown(self, column: str, depth: int, over: Values | None = None) -> Interval | None:
         """Steps at a depth over others; None if not measured, or if one of the others is infinite.
 
@@ -122,6 +126,9 @@ def draw(path: Path, lines: Sequence[Line], over: Line | None = None) -> None:
             panel.minorticks_off()
             panel.set_xlabel("stages D")
         for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=False):
+            if over and not over.reaches(column):
+                panel.set_axis_off()
+                continue
             panel.set_title(f"steps to the loss at {share:.0%}, over D = 1")
             _draw_slowdowns(panel, lines, column, 1 / share, over.measured[column].get(1) if over else None)
         panels[0].set_ylabel("slowdown (▲: not reached)")

@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from papers.compared import is_kept, keep_comparison
@@ -11,8 +12,11 @@ from papers.computed import computed_part
 from papers.results import has_every_run, keep_results
 from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of
 from pipetrain.commands.output_folder import check_writable
+from pipetrain.config.choices import choice_of
 from pipetrain.errors import ExitCode
 from pipetrain.launch.signals import handled_by
+from pipetrain.tracking import strict_json
+from pipetrain.tracking.files import new_folder, write_whole
 
 
 def carried_out(command: Sequence[str]) -> int:
@@ -42,7 +46,8 @@ _KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, *_BROKEN_OFF)
 def reproduce(options: argparse.Namespace) -> ExitCode:
     """Runs all; where one fails the others follow, it is listed at the end, and its exit code is returned."""
     if not presets_of(options.name) and (compute := computed_part(options.name)):
-        print(*compute(options.outputs / full_name(options.name).partition("/")[0]), sep="\n")
+        folder = options.outputs / full_name(options.name).partition("/")[0]
+        print(f"# {options.name}: needs no training" if options.list else "\n".join(compute(folder)))
         return ExitCode.COMPLETED
     targets = targets_of(options.name, options.scale)
     rounds = rounds_of(targets)
@@ -78,12 +83,31 @@ def _kept_before(this: SweepRound, options: argparse.Namespace) -> str | None:
     return f"{target.experiment}: {results} already has all of round {this.number}; use another -o to measure it again"
 
 
+def _set_aside(this: SweepRound, outputs: Path) -> Path | None:
+    """Moves runs of other settings away, which would be continued or compared; returns where to, if there are any.
+
+    Settings change with the preset, or with its small scale.
+    """
+    runs = this.runs(outputs)
+    settings = [this.words(Path("DIR")), choice_of("experiment", this.target.experiment).content]
+    made, marker = strict_json.dumps(settings) + "\n", runs / "settings.json"
+    aside = None
+    if marker.is_file() and marker.read_text(encoding="utf-8") != made:
+        aside = new_folder(runs.with_name(f"{runs.name}-earlier"))
+        runs.replace(aside)
+    runs.mkdir(parents=True, exist_ok=True)
+    write_whole(marker, made)
+    return aside
+
+
 def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
     """Runs a round, and keeps what there is of its target unless it failed."""
     if kept := _kept_before(this, options):
         print(kept)
         return ExitCode.COMPLETED
     target, words = this.target, this.words(options.outputs)
+    if aside := _set_aside(this, options.outputs):
+        print(f"the runs of other settings are now in {aside}")
     print(command_of(words), flush=True)
     ended = carried_out([sys.executable, "-m", "pipetrain", *words])
     if ended not in _KEPT:
@@ -91,10 +115,13 @@ def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
     results = target.results(options.output)
     if this.compares:
         files = keep_comparison(this, this.runs(options.outputs), results)
-    elif any((runs := target.runs(options.outputs)).rglob("summary.json")):
-        files = keep_results(target, runs, results, timed=not options.untimed)
-    else:
+    elif not any((runs := target.runs(options.outputs)).rglob("summary.json")):
         files = []
+    elif ended in _BROKEN_OFF and has_every_run(target, results):
+        print(f"{results} stays as it is: it has all runs")
+        files = []
+    else:
+        files = keep_results(target, runs, results, timed=not options.untimed)
     for path in files:
         print(f"written to {path}")
     return ExitCode(ended) if ended in _BROKEN_OFF else ExitCode.COMPLETED

@@ -313,7 +313,8 @@ def steps_to_loss(
         given = remarks.get("small_loss") if target.scale == SMALL else None
         known = dict.fromkeys(STEPS_TO_LOSS, float(given)) if given else {}
     asked = {column: {TRAIN_LOSS: known[column]} if column in known else {} for column in STEPS_TO_LOSS}
-    return {column: slowdowns(groups, at, asked[column], share)[0] for column, share in STEPS_TO_LOSS.items()}
+    found = {column: slowdowns(groups, at, asked[column], share)[0] for column, share in STEPS_TO_LOSS.items()}
+    return {column: each for column, each in found.items() if each.name == TRAIN_LOSS}
 
 
 def with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> list[SweepGroup]:

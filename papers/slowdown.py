@@ -96,14 +96,24 @@ def _parts(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> Iterator
     yield "## Learning rates tuned at each depth"
     yield _AT_OWN_RATES
     if tuned:
-        yield from _measured("Measured", tuned, TUNED_FIGURE)
+        yield from _measured("Measured", tuned, TUNED_FIGURE, _shared(tuned))
         yield "Learning rate, as tuned:"
         yield table(tuned, depths_of(tuned), lambda line, stages: f"{line.rates[stages]:g}")
 
 
-def _measured(what: str, lines: Sequence[Line], image: str) -> Iterator[str]:
-    runs = sum(len(losses) for line in lines for losses in line.losses.values())
-    yield f"**{what}: {runs} of {_PLANNED} runs**, D = {', '.join(map(str, depths_of(lines)))}."
+def _shared(lines: Sequence[Line]) -> int:
+    """Number of runs of one stage that stand in a further line of their preset, too."""
+    presets = {name: preset for (preset, _), name in LINES.items()}
+    shared, seen = 0, set()
+    for line in lines:
+        shared += len(line.losses.get(1, ())) if presets[line.name] in seen else 0
+        seen.add(presets[line.name])
+    return shared
+
+
+def _measured(what: str, lines: Sequence[Line], image: str, shared: int = 0) -> Iterator[str]:
+    runs = sum(len(losses) for line in lines for losses in line.losses.values()) - shared
+    yield f"**{what}: {runs} of {_PLANNED - shared} runs**, D = {', '.join(map(str, depths_of(lines)))}."
     yield "\n".join(f"- {text}" for text in _sentences(lines))
     yield f"![Steps to a loss over those of one stage, and final loss, against the number of stages](images/{image})"
     depths = depths_of(lines)

@@ -56,7 +56,10 @@ def trained(settings: Settings, data: Data) -> torch.nn.Module:
         epoch, index = divmod(step, len(data.train))
         ((inputs,), (targets,)) = next(data.train.samples(epoch, index, index + 1))
         optimizer.zero_grad()
-        F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
+        smoothing = settings.loss.options.get("label_smoothing", 0.0)
+        F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), label_smoothing=smoothing).backward()
+        if settings.optimizer.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip_norm)
         optimizer.step()
         schedule.step()
     return model

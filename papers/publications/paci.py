@@ -36,11 +36,6 @@ _RULES: Mapping[str, Sequence[Rule]] = {
     "accumulation_helps": [
         RankingClaim("accumulation", "microbatches=8", Relation.BETTER, ("microbatches=1",), "perplexity")
     ],
-    "faster": [
-        RankingClaim(
-            "accumulation", "microbatches=8", Relation.BETTER, (_SYNC,), "predicted_target_s", full=True, factor=1.41
-        )
-    ],
 }
 
 

@@ -164,6 +164,43 @@ def test_sweeps_that_are_kept_beside_comparisons_are_not_repeated(tmp_path, monk
     assert repeated() == ["run", "run", "compare"]
 
 
+def test_runs_of_other_settings_are_moved_away(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "carried_out", lambda _words: ExitCode.FAILED)
+    target = ReproductionTarget("zhang/table2_lenet5_baseline", "small")
+    words = ["reproduce", target.experiment, "--outputs", str(tmp_path), "-o", str(tmp_path / "out")]
+    for _ in range(2):
+        cli.carry_out(words, PROGRAM)
+        (target.runs(tmp_path) / "0_seed=0").mkdir(exist_ok=True)
+    assert "are now in" not in capsys.readouterr().out
+    monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: ["train.epochs=7"]))
+    cli.carry_out(words, PROGRAM)
+    aside = target.runs(tmp_path).with_name("small-earlier")
+    assert f"the runs of other settings are now in {aside}" in capsys.readouterr().out
+    assert (aside / "0_seed=0").is_dir()
+    assert not (target.runs(tmp_path) / "0_seed=0").exists()
+
+
+def test_all_runs_that_are_kept_stay_if_a_repetition_is_broken_off(tmp_path, monkeypatch, capsys):
+    target = ReproductionTarget("zhang/table2_lenet5_baseline", "small")
+    results, runs = target.results(tmp_path / "out"), tmp_path / "made"
+    for seed in range(3):
+        write_run(runs / str(seed), "method=sequential", f"seed={seed}")
+    keep_results(target, runs, results)
+    before = (results / "runs.csv").read_text()
+    monkeypatch.setattr(reproduce, "has_every_run", lambda *_: True)
+    monkeypatch.setattr(reproduce, "carried_out", lambda _words: ExitCode.INTERRUPTED)
+    write_run(target.runs(tmp_path) / "0", "method=sequential", "seed=0")
+    cli.carry_out(["reproduce", target.experiment, "--outputs", str(tmp_path), "-o", str(tmp_path / "out")], PROGRAM)
+    assert (results / "runs.csv").read_text() == before
+    assert "stays as it is" in capsys.readouterr().out
+
+
+def test_list_computes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["reproduce", "pipedream/fig15", "--list"], PROGRAM) == 0
+    assert capsys.readouterr().out == "# pipedream/fig15: needs no training\n"
+
+
 @pytest.mark.slow
 def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, capfd):
     tiny = ["model.layers=1", "model.width=16", "model.heads=2", "dataset=austen", "dataset.tokens=characters"]

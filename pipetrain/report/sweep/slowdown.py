@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,7 +133,7 @@ def slowdowns(
 def _slowdown(
     name: str, groups: Sequence[SweepGroup], baseline: int, target: float | None, share: float
 ) -> Slowdown | None:
-    """None if the baseline has no such values."""
+    """None if the baseline has no such values, or has not improved after that share of its steps."""
     own = [run for run in groups[baseline].ended.values() if run.status == "completed"]
     recorded = [run.losses for run in own if run.losses.steps] if name == TRAIN_LOSS else []
     width = smoothing_of(recorded) if recorded else None
@@ -143,6 +144,8 @@ def _slowdown(
     given = target is not None
     if target is None:
         target = sign * target_of(known, share)
+        if width is not None and target >= statistics.fmean(curve.losses[0] for curve in known):
+            return None  # the loss has not fallen by then, as after a warm-up that is too fast: any run has it at once
     taken = [_amounts(group, name, sign, width, sign * target) for group in groups]
     first = [_at_first(group, name, sign, sign * target) if width is None else [] for group in groups]
     pairs = zip(taken, first, strict=True)
@@ -153,7 +156,9 @@ def _slowdown(
 def _curve(run: ComparedRun, name: str, sign: float, width: float | None) -> LossCurve:
     """The curve as one that falls as the run improves."""
     if width is not None:
-        return trailing_mean(run.losses, width)
+        curve = trailing_mean(run.losses, width)
+        whole = bisect_left(curve.steps, width)  # before, a single loss may be low by chance
+        return LossCurve(curve.steps[whole:] or curve.steps[-1:], curve.losses[whole:] or curve.losses[-1:])
     points = [point for point in run.curves.get(name, ()) if point.step]
     return LossCurve([float(point.step or 0) for point in points], [sign * point.value for point in points])
 
