@@ -1,5 +1,6 @@
 """Runs from Python: the command's results, objects in place of targets, and what a program finds unchanged."""
 
+import copy
 import functools
 import io
 import logging
@@ -19,10 +20,12 @@ from support import cli
 from support.own_metrics import Ordered
 from support.small_model import build
 from torch import nn
+from torch.nn import functional as F
 
 import pipetrain
 from pipetrain.config.schema import config_dir
 from pipetrain.data.images.synthetic import synthetic_images
+from pipetrain.data.loader import Loader
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.optim.lr_schedules import Polynomial
@@ -91,6 +94,50 @@ def test_run_has_the_bits_and_files_of_the_command(tmp_path, run):
 def test_modes_of_the_program_do_not_reach_the_run(run, given, around):
     with around():
         assert hashes(run(SIMULATED, **objects())) == hashes(given)
+
+
+class Mixed(nn.Linear):
+    """Computes in bfloat16, whatever the run does."""
+
+    def forward(self, inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(inputs).float()
+
+
+def test_own_region_of_autocast_sees_the_newest_weights(run):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), Mixed(64, 16), nn.ReLU(), nn.Linear(16, 4))
+    done = run([*SIMULATED, "method=gpipe", "optimizer.lr=0.1", "train.max_steps=3", "log.every_steps=1"],
+               **objects(model=copy.deepcopy(model)))  # fmt: skip
+    net, split = copy.deepcopy(model), synthetic_images(**SIZES).train
+    order = Loader(split, batch_size=4, seed=0).minibatches(0)
+    optimizer, losses = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), []
+    for indices in order[:3]:
+        inputs, targets = zip(*(split[index] for index in indices), strict=True)
+        loss = F.cross_entropy(net(torch.stack(inputs)), torch.as_tensor(targets))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert [row["loss"] for row in done.metrics if row["kind"] == "interval"] == pytest.approx(losses, rel=1e-4)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.flat, self.first, self.last = nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 64)
+        self.last.weight = self.first.weight
+
+    def forward(self, inputs):
+        return self.last(torch.relu(self.first(self.flat(inputs))))
+
+
+def test_model_of_a_run_that_untied_has_both_values(run):
+    done = run([*SIMULATED, "model.untie=true", "method=pipedream"], **objects(model=Tied()))
+    model = done.model()
+    assert not torch.equal(model.first.weight, model.last.weight)
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    assert set(weights) == {"first.weight", "first.bias", "last.weight", "last.bias"}
 
 
 def test_default_directory_and_output_are_the_commands(tmp_path, run, capsys):

@@ -44,6 +44,8 @@ APIS = {
     "_parameters": "computing with other weights than a module's own",
     "_buffers": "the same for buffers",
     "_modules": "a module's children, those that are None included",
+    "_backward_hooks": "hooks of a weight's gradient, which a stage would not call",
+    "_post_accumulate_grad_hooks": "the same",
     "_forward_hooks": "hooks of an nn.Sequential, which its layers by themselves would not call",
     "_forward_pre_hooks": "the same",
     "_non_persistent_buffers_set": "which buffers checkpoints leave out",

@@ -82,7 +82,9 @@ def _with_restart(settings: "Settings", run: RunDirectory) -> "Settings":
         return settings
     from pipetrain.launch.rendezvous import restarted
 
-    again = restarted() and (settings.resume is None or any(run.checkpoints.glob("*")))
+    # a folder named by the time is new at each start, so the run's earlier one is looked for beside it
+    new = not run.config.is_file()
+    again = restarted() and (any(run.checkpoints.glob("*")) or (new and settings.resume is None))
     return replace(settings, resume="auto") if again else settings
 
 

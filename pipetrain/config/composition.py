@@ -58,6 +58,11 @@ def check_hydra(hydra: DictConfig) -> None:
         OmegaConf.merge(OmegaConf.structured(HydraConf), known)
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise ConfigError(unknown_setting(f"hydra.{error.full_key}")) from error
+    if (plain.get("job") or {}).get("chdir"):
+        raise ConfigError(
+            "hydra.job.chdir=true: relative paths, such as that of the sweep, would be in the run's directory; leave "
+            "it out, and take ${hydra:runtime.output_dir} for files of your own"
+        )
 
 
 def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:

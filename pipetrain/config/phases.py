@@ -1,7 +1,7 @@
 """The phases of a run as the configuration gives them: names turned into sections, and when each ends."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +79,7 @@ def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
     read = set(re.findall(r"\$\{([\w.]+)\}", str(entries)))
     for part in _PARTS:
         if TARGET in plain[part] and all(isinstance(entry, dict) and entry.get(part) is not None for entry in entries):
-            _check_unchanged(part, plain[part], choices.get(part))
+            _check_unchanged(part, plain[part], choices.get(part), read)
         names = [] if TARGET in plain[part] else [f"{part}.{key}" for key in plain[part]]
         for name in names:
             if name not in read:
@@ -87,13 +87,13 @@ def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
                 raise ConfigError(f"{name}={plain[part][name.partition('.')[2]]}: no phase reads it{meant}")
 
 
-def _check_unchanged(part: str, given: Mapping[str, Any], name: str | None) -> None:
-    """Checks that a schedule or method that no phase has is as its choice has it."""
-    if name is None or name not in names_of(part):
+def _check_unchanged(part: str, given: Mapping[str, Any], name: str | None, read: Collection[str]) -> None:
+    """Checks that a schedule or method that no phase has, or refers to in what it `read`, is as its choice has it."""
+    if name is None or name not in names_of(part) or part in read:
         return
     default = section(part, name)
     for key, value in given.items():
-        if key in default and value != default[key]:
+        if key in default and value != default[key] and f"{part}.{key}" not in read:
             raise ConfigError(
                 f"{part}.{key}={as_configured(value)}: every phase has a {part} of its own, and none reads this; give "
                 f"it there, such as {{{part}: {{name: {name}, {key}: {as_configured(value)}}}}}"

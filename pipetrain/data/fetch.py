@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from pipetrain.data.ranges import LabelRange, TokenRange
-from pipetrain.data.samples import naming_errors, sample_of, target_of
+from pipetrain.data.samples import has_method, naming_errors, sample_of, target_of
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
@@ -41,7 +41,7 @@ class Fetch:
     @property
     def decodes(self) -> bool:
         """True if samples must be read; a data set's own `target(i)` gives the targets without."""
-        return self.inputs or not hasattr(self.dataset, "target") or hasattr(self.dataset, "collate")
+        return self.inputs or not has_method(self.dataset, "target") or has_method(self.dataset, "collate")
 
     def __call__(self, epoch: int, indices: Sequence[int]) -> Minibatch:
         """The samples `indices` as they are in `epoch`, collated.
@@ -63,7 +63,7 @@ class Fetch:
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
         pairs = self._pairs(0, [0])
-        if not hasattr(self.dataset, "collate"):
+        if not has_method(self.dataset, "collate"):
             inputs = pairs[0][0]
         else:
             with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"), _generator_kept():
@@ -74,7 +74,7 @@ class Fetch:
         if not self.decodes:
             return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
         pairs = self._pairs(epoch, indices)
-        if hasattr(self.dataset, "collate"):
+        if has_method(self.dataset, "collate"):
             with _generator_kept() as generator:
                 generator.manual_seed(key(self.seed, epoch, *indices))
                 inputs, targets = _by_data_set(self.dataset, pairs, indices)

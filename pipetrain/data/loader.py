@@ -13,6 +13,7 @@ from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.data.order import own_minibatches, shuffled
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.reader_process import context, leave_signals
+from pipetrain.data.samples import has_method
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, one_line
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.tensors import Tensors
@@ -82,7 +83,7 @@ class Loader:
             raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
         samples = self.samples_per_epoch = available if limit is None else min(limit, available)
         self._shuffle = shuffle and not getattr(dataset, "ordered", False)
-        self._whole = hasattr(dataset, "batches")
+        self._whole = has_method(dataset, "batches")
         cut = [range(start, min(start + batch_size, samples)) for start in range(0, samples, batch_size)]
         minibatches = own_minibatches(dataset, batch_size, samples) if self._whole else cut
         least = max(1, min(microbatches, batch_size)) if drop_short else 1
@@ -120,7 +121,7 @@ class Loader:
     @property
     def varying(self) -> bool:
         """True if minibatches of equally many samples may differ in shape otherwise, as padded text does."""
-        return hasattr(self.dataset, "batches") or hasattr(self.dataset, "collate")
+        return has_method(self.dataset, "batches") or has_method(self.dataset, "collate")
 
     def size_of(self, step: int) -> int:
         """Samples of the minibatch of a step, counted from 0 over all epochs."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from pipetrain.data.samples import sample_of, target_of
+from pipetrain.data.samples import has_method, sample_of, target_of
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.tensors import Tensors
 
@@ -80,14 +80,14 @@ def known_labels(split: Any) -> Tensor | None:
     elif hasattr(split, "targets"):
         stored = split.targets
     else:
-        stored = [target_of(split, index) for index in range(len(split))] if hasattr(split, "target") else None
+        stored = [target_of(split, index) for index in range(len(split))] if has_method(split, "target") else None
     labels = _as_tensor(stored)
     return labels if labels is not None and isinstance(split, Sized) and len(labels) == len(split) else None
 
 
 def label_of(split: Any, index: int) -> Tensor | None:
     """The label of one sample, which is read; None if it is none."""
-    target = target_of(split, index) if hasattr(split, "target") else sample_of(split, index)[1]
+    target = target_of(split, index) if has_method(split, "target") else sample_of(split, index)[1]
     return _as_tensor(target)
 
 

@@ -114,13 +114,12 @@ def metrics_of(parts: Iterable[PartScore]) -> dict[str, float]:
     """Metrics over all parts, exact whatever their sizes: `loss`, `perplexity` if any, and percentages."""
     count, sums, hits = 0, {"loss": 0.0}, dict[str, float]()
     for part in on_host(parts):
-        if not part.count:
-            continue  # its mean may be NaN
         count += part.count
         for name, mean in part.means.items():
-            sums[name] = sums.get(name, 0.0) + float(mean) * part.count
+            # of no target it may be NaN
+            sums[name] = sums.get(name, 0.0) + (float(mean) * part.count if part.count else 0.0)
         for name, number in part.hits.items():
-            hits[name] = hits.get(name, 0.0) + float(number)
+            hits[name] = hits.get(name, 0.0) + (float(number) if part.count else 0.0)
     count = max(1, count)
     found = {"loss": sums["loss"] / count}
     if "log_loss" in sums:

@@ -46,7 +46,7 @@ class ParameterStage(BaseStage):
         super().__init__(index, parameters, training)
         # one stage answers for what the whole model carries
         self.carried = module.carried if index == 0 else RecurrentState({})
-        self._buffers = {name: buffer for name, buffer in held.named_buffers() if name in names}
+        self._held = held
 
     @override
     def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
@@ -56,7 +56,9 @@ class ParameterStage(BaseStage):
 
     @override
     def state(self) -> dict[str, Tensor]:
-        tensors = {**self.weights.newest.tensors, **self._buffers}
+        # a forward may have put other tensors in the place of buffers
+        buffers = {name: buffer for name, buffer in self._held.named_buffers() if name in self.full_names}
+        tensors = {**self.weights.newest.tensors, **buffers}
         return {self.full_names[local]: tensor for local, tensor in tensors.items()}
 
 
@@ -281,11 +283,15 @@ class _Pass:
         rebound = any(reader.rebinds for reader in self.readers)
         casts = WeightCasts(_merged(weights)) if rebound and self.model.module.arithmetic.mixed else None
         saved = SavedTensors(_merged(weights), casts) if rebound else None
+        if saved is not None:  # a layer may differentiate something of its own
+            saved.backward_weights = _merged(weights)
         with (
             saved.hooks() if saved else nullcontext(),
             self.model.module.using_weights(_merged(leaves), rebound=rebound),
         ):
-            outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
+            # a recomputation reads them again, and the first operation may be in place
+            inputs = self.inputs if self.model.segments is None else tuple(tensor.clone() for tensor in self.inputs)
+            outputs = self.model.module(*inputs, microbatch=self.microbatch, at_layer=at_layer)
             return self.model.loss(*outputs, *self.targets), leaves, saved
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:

@@ -10,7 +10,10 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 from multiprocessing import forkserver, resource_tracker
 from typing import Final
 
@@ -31,10 +34,30 @@ _POLL_SECONDS = 0.02
 def start(*targets: str) -> None:
     """Starts the fork server, unless it is running. Its imports continue after this returns.
 
+    The system kills it when the thread that has started it ends, so that is the main thread, or one that never ends.
+
     Args:
         targets: dotted paths that workers will call. The fork server imports pipetrain's modules; a user's may start
             threads, or touch CUDA.
     """
+    if threading.current_thread() is threading.main_thread() or not has_ended(within=0.0):
+        _start(targets)
+        return
+    done: Future[None] = Future()
+
+    def live() -> None:
+        try:
+            _start(targets)
+            done.set_result(None)
+        except BaseException as error:
+            done.set_exception(error)
+        threading.Event().wait()
+
+    threading.Thread(target=live, name="parent of the fork server", daemon=True).start()
+    done.result()
+
+
+def _start(targets: Sequence[str]) -> None:
     from unittest import mock  # which takes a while to import
 
     # a process of joblib's has a start method that its children do not know, and would inherit

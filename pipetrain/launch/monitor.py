@@ -347,6 +347,20 @@ class PeerMonitor(Monitor):
             self._read()  # their last heartbeats
         return sorted(p for p in gone if not (self._latest[p].finished or self._latest[p].signaled))
 
+    def outlast(self) -> None:
+        """Waits until the other workers have done their parts, or are gone; for the process that hosts the store.
+
+        Without the store they could not learn that this process has ended because its own part is done.
+        """
+        while any(self._is_expected(process) for process in self._processes):
+            time.sleep(_POLL_SECONDS)
+
+    def _is_expected(self, process: int) -> bool:
+        beat = self._latest.get(process)
+        if beat is None or beat.finished or beat.is_gone:
+            return False
+        return self._seconds - self._heard_at[process] <= self._hang_timeout
+
     def is_first(self) -> bool:
         """True if this process is the first of all to ask."""
         try:

@@ -118,6 +118,8 @@ def run_under_torchrun(
     if result is not None and result["status"] == "diverged":
         return result  # not finished: other processes, which wait for its messages, end when it does
     watchdog.finish()
+    if rank == 0 and watchdog.peers is not None:
+        watchdog.peers.outlast()
     if result is None and watchdog.gate.ended_after is not None:
         raise KeyboardInterrupt("interrupted")
     return result

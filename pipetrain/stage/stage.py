@@ -163,6 +163,8 @@ class Stage(BaseStage):
         unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED
         casts = WeightCasts(weights) if rebound and self.module.arithmetic.mixed else None
         saved = SavedTensors(weights, casts) if rebound or unmeasured else None
+        if saved is not None:  # a layer may differentiate something of its own
+            saved.backward_weights = weights
         arrived, input_gradients = self._non_leaf_inputs(inputs)
         with saved.hooks() if saved else nullcontext():
             versions = [tensor._version for tensor in arrived]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from pipetrain.program.drain_interval import DrainInterval
@@ -47,14 +48,18 @@ class TraceFile:
         run: the run directory.
         process: the number of this process, which names the file.
         step: the step from which a run resumes; later records are dropped. 0 for a new run.
+        processes: number of processes that write; the first one drops the records of those that there are no more.
     """
 
-    def __init__(self, run: RunDirectory, process: int, step: int) -> None:
+    def __init__(self, run: RunDirectory, process: int, step: int, processes: int) -> None:
         path = run.trace_parts / f"process-{process:05d}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        before = path.read_text(encoding="utf-8").splitlines(keepends=True) if step and path.is_file() else []
+        before = _kept(path, step)
+        if process == 0:
+            for other in sorted(path.parent.glob("process-*.jsonl"))[processes:]:
+                write_whole(other, "".join(_kept(other, step)))
         self._file = path.open("w", encoding="utf-8")
-        self._file.writelines(line for line in before if _minibatch(json.loads(line)) < step)
+        self._file.writelines(before)
 
     def add(self, interval: DrainInterval, lists: Sequence[TracedList]) -> None:
         """Writes the events of the stages of this process in an interval."""
@@ -65,6 +70,12 @@ class TraceFile:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _kept(path: Path, step: int) -> list[str]:
+    """The lines of a part that are of the steps before `step`."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if step and path.is_file() else []
+    return [line for line in lines if _minibatch(json.loads(line)) < step]
 
 
 def _minibatch(line: dict[str, Any]) -> int:

@@ -100,7 +100,11 @@ class TrainingSession:
             )
             self.recorder = Recorder(recorded, progress, history, show)
             hooks = replace(hooks, on_step=self.recorder.step)
-        self._trace = TraceFile(job.run, rank or 0, state.step) if settings.trace else None
+        self._trace = (
+            TraceFile(job.run, rank or 0, state.step, 1 if rank is None else job.placement.num_processes)
+            if settings.trace
+            else None
+        )
         self._executor = self._build_executor(training, replace(hooks, trace=self._trace), rank, transport)
         self._checkpoints = CheckpointSaver(job, self.components, self._executor, self.recorder)
         dataset, chain = self.components.data.dataset, self.components.chain
@@ -133,8 +137,9 @@ class TrainingSession:
         """
         kind = self._job.device
         try:
-            # a program, or a user's module when it is imported, may have set these otherwise
-            with torch.enable_grad(), torch.autocast(kind, enabled=False):
+            # a program, or a user's module when it is imported, may have set these otherwise; a cache would serve a
+            # layer that has an autocast of its own the casts of its first weights, as none inside another is emptied
+            with torch.enable_grad(), torch.autocast(kind, enabled=False, cache_enabled=False):
                 return self._train()
         except DivergedError:
             raise  # `diverge` ends the run

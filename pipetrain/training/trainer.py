@@ -1,5 +1,6 @@
 """A run from its first step to its last: intervals, epochs, evaluation, when to save, when to stop."""
 
+import copy
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,7 +143,8 @@ class Trainer:
         try:
             further = self.components.metrics if self.executor.has_last_stage else NO_METRICS
             metrics = self.executor.evaluate(self.components.data.evaluation, further)
-            complete = self.decoder is None or self._decode(self.decoder, metrics)
+            due = self._timetable.decodes(state.step) or self._ends_with(metrics or {})
+            complete = self.decoder is None or (due and self._decode(self.decoder, metrics))
         except BrokenOffError:
             self.interrupted = True
             self._save_once()
@@ -166,13 +168,11 @@ class Trainer:
             self._save_once()
 
     def _decode(self, decoder: WholeModelMetrics, metrics: dict[str, float] | None) -> bool:
-        """Adds the metrics of the whole model, if due: the process of the last stage has it, and the others wait.
+        """Adds the metrics of the whole model: the process of the last stage has it, and the others wait.
 
         Raises:
             BrokenOffError: the run is to end; raised in every process.
         """
-        if not self._timetable.decodes(self.state.step):
-            return False
         state = self.executor.whole_state()
         decoded: dict[str, float] | None = {}
         try:
@@ -185,6 +185,18 @@ class Trainer:
         if metrics is not None and decoded:
             metrics.update(decoded)
         return bool(decoded)
+
+    def _ends_with(self, metrics: Mapping[str, float]) -> bool:
+        """True if these metrics end the run before its last step; asked of the process of the last stage."""
+        if not self.state.target and self.state.stopping is None:
+            return False
+        ends = False
+        if self.recorder and metrics:
+            stopping = copy.copy(self.state.stopping)
+            if stopping is not None:
+                stopping.add(metrics, 0, self._lower_is_better)
+            ends = (stopping is not None and stopping.ended) or self._reaches_target(metrics, complete=False)
+        return bool(self.executor.broadcast_from_last(ends))
 
     def _reaches_target(self, metrics: Mapping[str, float], *, complete: bool) -> bool:
         target = self.state.target

@@ -68,6 +68,8 @@ def test_setting_of_a_method_that_no_phase_has_is_refused():
     with pytest.raises(ConfigError, match=r"method\.decay=0\.1: every phase has a method of its own, and none reads"):
         composed([*words, f"phases=[{first},{{method: pipemare}}]"])
     assert composed([*words, f"phases=[{first},{{}}]"]).phases[1].method.options["decay"] == 0.1
+    referring = "{schedule: pipemare, method: {name: pipemare, decay: '${method.decay}'}}"
+    assert composed([*words, f"phases=[{first},{referring}]"]).phases[1].method.options["decay"] == 0.1
 
 
 def test_phase_section_with_a_users_own_target_is_taken_as_it_is():

@@ -47,6 +47,8 @@ def test_ignored_targets_alone_in_a_part_change_nothing():
         )
         assert whole["loss"] == pytest.approx(loss(model(x), y).item())
     assert single == pytest.approx(whole)
+    ignored = Loader(TensorDataset(x, torch.full((6,), -100)), batch_size=3, shuffle=False)
+    assert evaluate_model(ignored, lambda inputs: (model(*inputs).detach(),), loss, CPU).keys() == whole.keys()
 
 
 def test_evaluation_asks_for_targets_when_it_has_the_outputs():

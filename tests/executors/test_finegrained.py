@@ -206,3 +206,53 @@ def test_evaluation_stops_at_shut_gate_and_survives_a_pause(ends):
     else:
         assert executor.evaluate(batches(x, y, 4)) == whole
         assert (len(told), gate.openings) == (parts, 1)
+
+
+class Tracking(nn.Module):
+    """Puts another tensor in the place of its buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 8)
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, inputs):
+        self.mean = 0.9 * self.mean + 0.1 * inputs.mean(0).detach()
+        return self.linear(inputs)
+
+
+def test_buffers_that_a_forward_replaces_are_in_the_state():
+    def layers():
+        torch.manual_seed(0)
+        return nn.Sequential(Tracking(), nn.Linear(8, 3))
+
+    x, y = data()
+    theirs = pipeline(layers(), [1], "gpipe", 2)
+    theirs.train(batches(x, y, 12, 2), 2)
+    ours = finegrained(*METHODS["gpipe"], 2, 2, layers=layers()).train(batches(x, y, 12, 2), 2)
+    assert ours.losses == theirs.losses
+    assert all(torch.equal(value, theirs.state()[name]) for name, value in ours.state().items())
+
+
+class Forces(nn.Linear):
+    """Differentiates an energy by its inputs in the forward."""
+
+    def forward(self, inputs):
+        with torch.enable_grad():
+            inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
+            energy = super().forward(inputs).square().sum()
+            (force,) = torch.autograd.grad(energy, inputs, create_graph=True)
+        return force
+
+
+@pytest.mark.parametrize("method", ["gpipe", "pipedream", "pipeoptim"])
+def test_layer_that_differentiates_in_its_forward_trains(method):
+    def layers():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 8), Forces(8, 8), nn.Linear(8, 3))
+
+    x, y = data()
+    theirs = pipeline(layers(), [1, 2], method)
+    theirs.train(batches(x, y, 12), 1)
+    ours = finegrained(*METHODS[method], 3, layers=layers()).train(batches(x, y, 12), 1)
+    assert ours.losses == theirs.losses

@@ -19,7 +19,7 @@ from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 def test_paused_interval_is_traced_with_its_minibatches(tmp_path):
     run, gate = RunDirectory(tmp_path), AdmissionGate(alone=True)
-    hooks = RunHooks(trace=TraceFile(run, 0, 0), gate=gate)
+    hooks = RunHooks(trace=TraceFile(run, 0, 0, 1), gate=gate)
     method, schedule = METHODS["pipedream"]
     rules, training = PipelineRules(schedule, method, 2, 1), Training(sgd, half_decay, CrossEntropy())
     executor = build_pipeline(

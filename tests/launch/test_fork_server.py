@@ -79,3 +79,23 @@ def test_unknown_start_method_is_dropped(monkeypatch):
         monkeypatch.setattr(module, "ensure_running", lambda: None)
     fork_server.start()
     assert multiprocessing.get_start_method(allow_none=True) is None
+
+
+OF_A_THREAD = """\
+import threading
+from pipetrain.launch import fork_server
+
+if __name__ == "__main__":
+    thread = threading.Thread(target=fork_server.start)
+    thread.start()
+    thread.join()
+    print(fork_server.has_ended(2.0))
+"""
+
+
+@pytest.mark.slow
+def test_fork_server_outlives_the_thread_that_started_it(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(OF_A_THREAD)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr

@@ -209,6 +209,20 @@ def test_worker_killed_after_first_meeting_is_lost(tmp_path):
     other.close()
 
 
+def test_process_with_the_store_outlasts_the_others(tmp_path):
+    store = HashStore()
+    one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
+    with sleeper() as process, ThreadPoolExecutor() as apart:
+        other.exchange(beat_of(1, process.pid, number=1))
+        one.exchange(beat_of(0, os.getpid(), finished=True))
+        waits = apart.submit(one.outlast)
+        time.sleep(0.5)
+        assert not waits.done()
+        other.exchange(beat_of(1, process.pid, number=2, finished=True))
+        one.exchange(beat_of(0, os.getpid(), number=2, finished=True))
+        waits.result(timeout=10)
+
+
 def named(process):
     return f"stage {process}"
 

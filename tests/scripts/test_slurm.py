@@ -12,7 +12,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 STAND_INS = {
-    "srun": 'shift\nexport SLURM_PROCID=5 SLURM_LOCALID=1\nexec "$@"',
+    "srun": 'while [[ $1 = --* ]]; do shift; done\nexport SLURM_PROCID=5 SLURM_LOCALID=1\nexec "$@"',
     "scontrol": 'if [ "$1" = show ]; then printf "first\\nsecond\\n"; else echo "scontrol $*"; fi',
     "pipetrain": 'printf "%s\\n" "$@" "$RANK/$WORLD_SIZE" "$LOCAL_RANK/$LOCAL_WORLD_SIZE" "$MASTER_ADDR:$MASTER_PORT"'
     "\nexit $ENDS_WITH",

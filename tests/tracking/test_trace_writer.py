@@ -17,7 +17,7 @@ INTERVALS = [DrainInterval(0, 0, 2, 0), DrainInterval(0, 2, 4, 2), DrainInterval
 
 def write(run, intervals, stage=0, step=0):
     rules = PipelineRules(OneFOneB(), PipeDream(), 2, 1)
-    file = TraceFile(run, stage, step)
+    file = TraceFile(run, stage, step, 2)
     for interval in intervals:
         planned = rules.planned(stage, interval.minibatches, interval.start)
         spans = [TimeSpan(float(i), 0.5) for i in range(len(planned))]

@@ -78,9 +78,12 @@ def begin(folder: Path, objective: str | None) -> None:
     """Locks the folder of a sweep and begins the sweep in this process.
 
     Raises:
-        ConfigError: another process has locked the folder, or files of ours lead out of it.
+        ConfigError: another process has locked the folder, files of ours lead out of it, or an outer launcher has
+            started this process.
     """
     global _sweep
+    if "RANK" in os.environ:
+        raise ConfigError("RANK is set: an outer launcher starts the processes of one run, not of --multirun")
     _lock.callback(_remove_empty_sweep, folder)
     _lock.enter_context(locked(folder))
     for name in (_HYDRAS, _ENDS, MLFLOW_PARENT):

@@ -151,6 +151,7 @@ class OverlappedAveraging(Averaging):
     def __init__(self, weights: Mapping[str, Tensor], groups: ReplicaGroups, waiting: Around) -> None:
         self._groups = groups
         self._waiting = waiting
+        self._names = list(weights)
         self._buckets = [Bucket(each, groups.count, groups.transport) for each in portions(layouts(weights))]
         self._of = {name: bucket for bucket in self._buckets for name in bucket.weights}
         self._views = {name: view for bucket in self._buckets for name, *view in bucket.views()}
@@ -231,9 +232,9 @@ class OverlappedAveraging(Averaging):
                 bucket.wait()
             losses = self._all_losses(this) if self._groups.have_losses else []
             there = self._there()
-        gradients = {
-            name: _in_memory_of(self._part.gradients.get(name), values)
-            for name, (values, _) in self._views.items()
+        gradients = {  # in the order of the weights, as norms are sums
+            name: _in_memory_of(self._part.gradients.get(name), self._views[name][0])
+            for name in self._names
             if name in there
         }
         self._begin()

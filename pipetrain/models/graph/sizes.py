@@ -48,7 +48,10 @@ class Size(int):
     def __floor__(self) -> Self:
         return self
 
-    __hash__ = None  # type: ignore[assignment]  # a cache would give that of one recording to the next
+    @override
+    def __hash__(self) -> int:
+        self.on_comparison("eq", self, int(self), int(self) == self)  # what a table has for it is for this size alone
+        return hash(int(self))
 
 
 def _method(name: str, *, swapped: bool = False) -> Operation:

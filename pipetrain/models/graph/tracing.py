@@ -144,7 +144,6 @@ class Tracer:
             with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
                 if self._difference(first, other) is None:
                     return True, None
-                break
         return False, self._difference(first, length)
 
     def _difference(self, first: Recording, length: int | None) -> fx.Node | None:
@@ -179,6 +178,7 @@ class Tracer:
             CannotEnterError: another one is, or none is possible.
             ConfigError: the forward fails, or returns no tensor.
         """
+        clear_caches(self.module)  # which would give what another recording has put there
         before = {**self._state, **generators()}
         with python_generators_kept():
             graph, picked = self._run(example, self._recorder())

@@ -8,7 +8,7 @@ from torch import Tensor
 from pipetrain.config.settings import DatasetSettings, Settings
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import LabelRange, TokenRange
-from pipetrain.data.samples import NamedData, naming_errors
+from pipetrain.data.samples import NamedData, has_method, naming_errors
 from pipetrain.data.splits import data_object
 from pipetrain.errors import ConfigError
 
@@ -69,7 +69,7 @@ def build_data(settings: Settings) -> Data:
         **_loader_options(settings),
     )
     data = Data(dataset, loader, evaluation_loader(settings, dataset))
-    if train.batch_size > data.train.samples_per_epoch and not hasattr(dataset.train, "batches"):
+    if train.batch_size > data.train.samples_per_epoch and not has_method(dataset.train, "batches"):
         limited = "" if settings.dataset.limit is None else f", with dataset.limit={settings.dataset.limit}"
         raise ConfigError(
             f"train.batch_size={train.batch_size}: more than the {data.train.samples_per_epoch} samples of an "

@@ -38,6 +38,7 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
     module = model.build(**options)
     if not isinstance(module, nn.Module | LayerChain):
         raise model.wrong_type_error(module, "an nn.Module or a pipetrain.LayerChain")
+    module.train()  # before its graph is recorded: a library may return it in evaluation mode
     chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), settings.model.output)
     if settings.model.untie:
         untie(chain)

@@ -1,7 +1,7 @@
 """Trial computations of the layers: what a pipeline, recomputation and lower precision need of them."""
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,9 +16,11 @@ from typing_extensions import override
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
+from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.conversion import Inputs
 from pipetrain.models.stateful_layer import stateful_layers
+from pipetrain.seeding import python_generators_kept
 from pipetrain.stage.saved_tensors import WeightCasts
 from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers
 
@@ -37,7 +39,7 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
     Raises:
         ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
     """
-    probe = copy.deepcopy(chain)
+    probe = _copy_of(chain)
     first = tuple(tensor[:_SAMPLES].clone() for tensor in inputs)
     # for integers, which may be indices, the last sample over and over
     second = tuple(
@@ -64,6 +66,21 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
     return derived
 
 
+def _copy_of(chain: LayerChain) -> LayerChain:
+    """A copy to try things on.
+
+    Raises:
+        ConfigError: a layer has a tensor computed from weights as an attribute, as torch's older weight_norm.
+    """
+    try:
+        return copy.deepcopy(chain)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"model: cannot be copied: {described(error)}; torch.nn.utils.parametrizations has weight_norm, "
+            "spectral_norm and others that can"
+        ) from error
+
+
 def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions) -> None:
     """Checks, by a forward of each layer, that a stage can give it its weights, and get its gradients across cuts.
 
@@ -81,21 +98,40 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
     # in evaluation buffers stay as they are, and nothing is drawn
     with chain.evaluating(), torch.enable_grad(), arithmetic.computing(inputs[0].device):
         for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
-            leaves = _leaves_of(layer)
+            leaves, kept = _leaves_of(layer), layer.state_dict().keys()
+            memory = {name: leaf.data_ptr() for name, leaf in leaves.items()}
             # clones, as the first operation may be in place
-            result = functional_call(layer, leaves, tuple(each.clone() for each in tensors))
+            inputs = tuple(each.clone() for each in tensors)
+            scripted = any(isinstance(part, torch.jit.ScriptModule) for part in layer.modules())
+            result = layer(*inputs) if scripted else functional_call(layer, leaves, inputs)
+            moved = [name for name, leaf in leaves.items() if leaf.data_ptr() != memory[name]]
+            _refuse_replaced(label, moved, sorted(layer.state_dict().keys() - kept))
             for carrier in stateful_layers(layer).values():
                 carrier.carried = None
             outputs = result if isinstance(result, tuple) else (result,)
-            _refuse_hidden_parameters(label, outputs, [*leaves.values(), *tensors])
+            if not scripted:  # which has computed with the parameters themselves
+                _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs, *tensors])
             if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
                 raise ConfigError(
                     f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "
                     "gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
                 )
-            tensors = tuple(
-                each.detach().requires_grad_(each.is_floating_point() or each.is_complex()) for each in outputs
-            )
+            tensors = tuple(each.detach().requires_grad_(each.requires_grad) for each in outputs)
+
+
+def _refuse_replaced(label: str, moved: Sequence[str], new: Sequence[str]) -> None:
+    """Refuses a layer whose forward has put other memory in the place of weights, or made buffers."""
+    what = f"model: the forward of layer {label}"
+    if moved:
+        raise ConfigError(
+            f"{what} assigns to {moved[0].removeprefix('child.')}.data, which a stage does not train; change the "
+            "weight in place, or compute with a changed copy"
+        )
+    if new:
+        raise ConfigError(
+            f"{what} makes the buffer {new[0].removeprefix('child.')}, which a checkpoint would lack; make it in "
+            "__init__, or with persistent=False"
+        )
 
 
 def _leaves_of(layer: nn.Module) -> dict[str, Tensor]:
@@ -104,26 +140,39 @@ def _leaves_of(layer: nn.Module) -> dict[str, Tensor]:
 
 
 def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
-    """Checks that no layer counts its forwards, and so computes something else in a recomputation.
+    """Checks that a recomputation computes what the forward did.
 
     Raises:
-        ConfigError: a forward changes something that Python keeps, and does so each time.
+        ConfigError: a forward changes something that Python keeps, and does so each time; or it computes something
+            else the second time, from a buffer that the first one has changed or by random numbers of its own.
     """
     # the recorder of graphs comes with it
     from pipetrain.models.graph.python_state import changes, python_state
 
-    probe = copy.deepcopy(chain)
+    probe = _copy_of(chain)
     tensors = tuple(tensor[:_SAMPLES] for tensor in inputs)
+    results: list[Tensors] = []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         states = []
         for _ in range(3):
-            probe(*tensors)
+            torch.default_generator.manual_seed(0)
+            for carrier in stateful_layers(probe.module).values():
+                carrier.carried = None
+            with python_generators_kept():
+                outputs = probe(*(tensor.clone() for tensor in tensors))
+            results.append(outputs if isinstance(outputs, tuple) else (outputs,))
             states.append(python_state(probe.module))
     if places := [place for place in changes(states[0], states[1], ()) if states[1].get(place) != states[2].get(place)]:
         part = "" if not places[0].path else f" of {places[0].path}"
         raise ConfigError(
             f"train.recompute: the forward{part} {places[0].described(probe.module)}, and a recomputation would do so "
             "again; train.recompute=false stores activations instead"
+        )
+    if not all(map(partial(_same, equal_nan=True), results[0], results[1])):
+        raise ConfigError(
+            "train.recompute: for the same samples the model computes something else the second time, from buffers "
+            "that it has changed, as spectral_norm does, or by random numbers of its own; train.recompute=false stores "
+            "activations instead"
         )
 
 
@@ -133,7 +182,7 @@ def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
     Raises:
         ConfigError: a layer cannot.
     """
-    probe = copy.deepcopy(chain)
+    probe = _copy_of(chain)
     tensors: Any = tuple(tensor[:1] for tensor in inputs)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for label, layer in zip(probe.labels, probe.layers, strict=True):
@@ -213,7 +262,9 @@ class _ZerosAs(TorchFunctionMode):
         return made.fill_(self._value) if func is torch.zeros else made
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _same(one: Tensor, other: Tensor, *, equal_nan: bool = False) -> bool:
+    if one.shape == other.shape and equal_nan and one.is_floating_point():
+        return torch.equal(one.nan_to_num(), other.nan_to_num())
     return one.shape == other.shape and torch.equal(one, other)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
+from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between
 from pipetrain.planner.partition.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights
@@ -38,6 +39,7 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     if chain.recorded:
         check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
+    _check_gradients(chain)
     cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
     check_forwards(chain, components.trial.inputs, cuts, arithmetic)
     yield from _ties(settings, components)
@@ -55,6 +57,23 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
         check_batch_norm(chain, data.example)
     if components.segments is not None:
         check_recomputation(chain, data.example)
+
+
+def _check_gradients(chain: LayerChain) -> None:
+    """Checks that gradients are dense, and nothing else waits for them: a backward computes them for other leaves.
+
+    Raises:
+        ConfigError: a module makes sparse ones, or a weight has a hook.
+    """
+    for name, part in chain.module.named_modules():
+        if getattr(part, "sparse", False) is True and isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            raise ConfigError(f"model: {name} has sparse=True; stages exchange and sum dense gradients: sparse=False")
+    for name, weight in chain.module.named_parameters():
+        if weight._backward_hooks or weight._post_accumulate_grad_hooks:
+            raise ConfigError(
+                f"model: {name} has a gradient hook, which a stage would not call; let the forward use a masked "
+                "weight, or a method or an optimizer of your own change the gradient"
+            )
 
 
 def _ties(settings: Settings, components: Components) -> list[str]:

@@ -1,6 +1,6 @@
 """The trained model of a run as a plain module."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,26 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
         options = {} if "model" in objects else from_data(target, build_dataset(settings.dataset))
         built = target.build(**options)
     module: nn.Module = built.module if isinstance(built, LayerChain) else built
+    _untie(module, store.load_progress(folder).get("untied", {}))
     try:
         module.load_state_dict(contents.named_state(folder, averaged=True))
     except RuntimeError as error:
         raise ConfigError(f"{target.setting}: does not take the weights of {folder}: {error}") from error
     return module
+
+
+def _untie(module: nn.Module, names: Iterable[str]) -> None:
+    """Gives the weights of these names memory of their own, as `model.untie` has in the run.
+
+    Raises:
+        ConfigError: the module has no such weight.
+    """
+    for name in names:
+        owner, _, last = name.rpartition(".")
+        try:
+            weight = module.get_parameter(name)
+        except AttributeError as error:
+            raise ConfigError(
+                f"model.untie: the module has no weight {name} that could have values of its own"
+            ) from error
+        setattr(module.get_submodule(owner), last, nn.Parameter(weight.detach().clone(), weight.requires_grad))

@@ -144,3 +144,18 @@ def test_settings_equal_in_all_runs_are_not_in_names():
 )
 def test_runs_of_a_sweep_are_counted(words, swept, count):
     assert number_of_runs(words, swept) == count
+
+
+@pytest.mark.parametrize(
+    ("words", "rank", "message"),
+    [
+        (["hydra.job.chdir=true"], None, "hydra.job.chdir=true: relative paths"),
+        ([], "1", "RANK is set: an outer launcher starts the processes of one run, not of --multirun"),
+    ],
+)
+def test_sweep_that_cannot_keep_its_folder_is_refused(tmp_path, monkeypatch, capsys, words, rank, message):
+    monkeypatch.chdir(tmp_path)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    assert cli.carry_out(["run", "--multirun", "seed=0,1", "hydra.sweep.dir=sweep", *words]) == ExitCode.WRONG_USAGE
+    assert message in capsys.readouterr().err

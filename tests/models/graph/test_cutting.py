@@ -302,6 +302,38 @@ def test_cache_of_a_function_keeps_nothing_of_the_recording():
     assert type(table(4)) is torch.Tensor
 
 
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x * {4: 2.0}.get(x.shape[1], 1.0) * len({x.shape[1], 8})
+
+
+def test_size_may_be_looked_up_in_a_table():
+    model = Calling(Scaled())
+    agrees(model, cut(model), torch.randn(3, 4))
+
+
+class Long(nn.Module):
+    """Takes another branch for short inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.last = nn.Embedding(5, 4), nn.Linear(4, 2)
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        if tokens.size(1) > 8:
+            hidden = hidden * 2
+        return self.last(hidden)
+
+
+def test_branch_for_short_inputs_leaves_others_of_any_length():
+    model = Long()
+    chain = cut(model, torch.randint(5, (3, 12)))
+    agrees(model, chain, torch.randint(5, (3, 17)))
+    with pytest.raises(RunError, match="takes another branch"):
+        chain(torch.randint(5, (3, 4)))
+
+
 def test_hooks_of_a_sequential_model_are_kept():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model.register_forward_pre_hook(lambda _module, args: (args[0] * 2,))

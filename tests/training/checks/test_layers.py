@@ -19,6 +19,7 @@ from pipetrain.training.checks.layers import (
     check_stateful_data,
     weight_derived_layers,
 )
+from pipetrain.training.checks.model import _check_gradients
 
 
 class Scaled(nn.Module):
@@ -235,3 +236,84 @@ def test_minibatches_of_unlike_rows_are_refused():
 def test_models_that_carry_nothing_take_any_minibatches():
     windows = [RunningText(2, seed=0)[i] for i in range(7)]
     check_stateful_data(chain_of(nn.Sequential(nn.Embedding(11, 2))), loaders(windows, 3))
+
+
+class Normed(nn.Linear):
+    """Keeps its weight at a norm of 1, as max-norm layers do."""
+
+    def forward(self, inputs):
+        self.weight.data = self.weight.data / self.weight.data.norm()
+        return super().forward(inputs)
+
+
+class Late(nn.Module):
+    """Makes a buffer that checkpoints have at its first forward."""
+
+    def forward(self, inputs):
+        self.register_buffer("seen", inputs.mean(0).detach())
+        return inputs
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"), [(Normed(4, 4), "assigns to weight.data"), (Late(), "makes the buffer seen")]
+)
+def test_forward_that_replaces_what_a_stage_holds_is_refused(layer, message):
+    chain = chain_of(nn.Sequential(nn.Linear(4, 4), layer))
+    with pytest.raises(ConfigError, match=message):
+        check_forwards(chain, (torch.randn(3, 4),), [1], ComputeOptions())
+
+
+def test_constant_complex_tensor_may_cross_a_cut():
+    class First(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs), torch.ones(1, dtype=torch.complex64)
+
+    class Passing(nn.Linear):
+        def forward(self, pair):
+            return super().forward(pair[0]), pair[1]
+
+    class Last(nn.Linear):
+        def forward(self, pair):
+            return super().forward(pair[0]) * pair[1].real
+
+    chain = chain_of(nn.Sequential(First(4, 4), Passing(4, 4), Last(4, 4)))
+    check_forwards(chain, (torch.randn(3, 4),), [1, 2], ComputeOptions())
+
+
+def test_scripted_layer_is_left_alone():
+    chain = chain_of(nn.Sequential(torch.jit.script(nn.Linear(4, 4)), nn.Linear(4, 2)))
+    check_forwards(chain, (torch.randn(3, 4),), [1], ComputeOptions())
+
+
+def test_weight_norm_that_cannot_be_copied_is_named():
+    chain = chain_of(nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(4, 4))))
+    chain(torch.randn(2, 4))
+    with pytest.raises(ConfigError, match=r"torch\.nn\.utils\.parametrizations has weight_norm"):
+        weight_derived_layers(chain, (torch.randn(3, 4),))
+
+
+class Drawing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, inputs):
+        return inputs * torch.rand(1, generator=self.generator)
+
+
+@pytest.mark.parametrize("layer", [nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16)), Drawing()])
+def test_layer_that_computes_something_else_again_is_not_recomputed(layer):
+    ordinary = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout())
+    check_recomputation(chain_of(ordinary), (torch.randn(8, 4),))
+    with pytest.raises(ConfigError, match=r"computes something else the second time"):
+        check_recomputation(chain_of(nn.Sequential(*ordinary, layer)), (torch.randn(8, 4),))
+
+
+def test_gradients_that_a_stage_cannot_give_are_refused():
+    masked = nn.Linear(4, 4)
+    _check_gradients(chain_of(nn.Sequential(nn.Embedding(4, 4), masked)))
+    masked.weight.register_hook(lambda gradient: 0 * gradient)
+    with pytest.raises(ConfigError, match=r"0\.weight has a gradient hook"):
+        _check_gradients(chain_of(nn.Sequential(masked)))
+    with pytest.raises(ConfigError, match=r"sparse=True"):
+        _check_gradients(chain_of(nn.Sequential(nn.Embedding(4, 4, sparse=True))))
