@@ -163,3 +163,11 @@ def test_s2vt_has_equal_bits_and_captions_in_runs_and_eval(tmp_path, stages, met
     assert found.others == {"meteor": together[0]["final"]["meteor"]}
     assert found.signatures == together[0]["metric_signatures"]
     assert [len(references) for _, references in found.texts] == [3] * 6
+
+
+def test_run_that_a_metric_ends_has_the_texts_of_its_last_evaluation(tmp_path):
+    train = {**S2VT["train"], "epochs": 5, "patience": 1, "min_improvement": 1e6}
+    changes = {**S2VT, "train": train, "eval": {**S2VT["eval"], "decode_every_epochs": 4}}
+    found = simulated(replace(job(tmp_path, "gpipe", 2, **changes), plan=plan_of(BOUNDS[2])))
+    assert found["epochs"] == 2
+    assert "meteor" in found["final"]

@@ -208,10 +208,11 @@ def show() -> None:
     from pipetrain.report.sweep.groups import collect
 
     folder = sweep.folder
+    statuses = {ExitCode.WRONG_USAGE: "refused", ExitCode.FAILED: "failed"}
     refused = [
-        ComparedRun(Path(end.path), "refused", "before its start, as was said above", end.settings, end.asked)
+        ComparedRun(Path(end.path), status, "before its start, as was said above", end.settings, end.asked)
         for end in ends(folder)
-        if end.code == ExitCode.WRONG_USAGE and not _began(RunDirectory(Path(end.path)), sweep)
+        if (status := statuses.get(ExitCode(end.code))) and not _began(RunDirectory(Path(end.path)), sweep)
     ]
     if os.environ.get("RANK", "0") != "0" or not (refused or runs_in(folder)):
         return
