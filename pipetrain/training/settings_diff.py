@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 from typing_extensions import override
 
+from pipetrain.config.choices import choice_of, names_of_family
 from pipetrain.config.schema import TARGET, leaves, schema
 from pipetrain.config.settings import Settings
 from pipetrain.errors import as_configured
+from pipetrain.schedules.base import Family
 from pipetrain.tracking import strict_json
 from pipetrain.training.checkpoint import store
 
@@ -36,7 +39,7 @@ _OF_NO_EFFECT = (
 """Settings, or sections of them, that change no weight."""
 
 _DRAINS = ("checkpoint.every_steps",)
-"""Settings of those sections that do: under an asynchronous schedule, minibatches after a drain read newer weights."""
+"""Settings of those sections that do under an asynchronous schedule: minibatches after a drain read newer weights."""
 
 _IGNORED = ("resume", "debug")
 
@@ -50,11 +53,13 @@ class Difference:
     Attributes:
         setting: its name on the command line; a group's name if another of its choices was made.
         old, new: its values, or the names of the choices.
+        synchronous: True if all schedules of both runs are.
     """
 
     setting: str
     old: Any
     new: Any
+    synchronous: bool = False
 
     @override
     def __str__(self) -> str:
@@ -70,7 +75,7 @@ class Difference:
     @property
     def changes_weights(self) -> bool:
         """True if the steps that are done would have had other results."""
-        return not _has_no_effect(self.setting) and not _is_of(self.setting, _OF_LENGTH)
+        return not _has_no_effect(self.setting, synchronous=self.synchronous) and not _is_of(self.setting, _OF_LENGTH)
 
 
 def changes_since(folder: Path, settings: Settings) -> list[Difference]:
@@ -89,8 +94,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
         names: the choices of each group, in both.
     """
     before, after = _settings(old), _settings(new)
+    synchronous = _is_synchronous(old) and _is_synchronous(new)
     changed = {
-        setting: Difference(setting, before.get(setting), after.get(setting))
+        setting: Difference(setting, before.get(setting), after.get(setting), synchronous)
         for setting in sorted(before.keys() | after.keys())
         if before.get(setting) != after.get(setting) and not _is_of(setting, _IGNORED)
     }
@@ -101,13 +107,16 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
             chosen = tuple(each.get(group) for each in names)
             if None in chosen or chosen[0] == chosen[1]:
                 chosen = difference.old, difference.new
-            choices[group] = Difference(group, *chosen)
+            choices[group] = Difference(group, chosen[0], chosen[1], synchronous)
     return [*choices.values(), *(each for name, each in changed.items() if name.partition(".")[0] not in choices)]
 
 
 def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that two runs must have in common for either to continue the other."""
-    return {name: value for name, value in _settings(config).items() if not _has_no_effect(name)}
+    synchronous = _is_synchronous(config)
+    return {
+        name: value for name, value in _settings(config).items() if not _has_no_effect(name, synchronous=synchronous)
+    }
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,8 +125,21 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**dict(leaves(defaults)), **dict(leaves(config))}
 
 
-def _has_no_effect(setting: str) -> bool:
-    return _is_of(setting, _OF_NO_EFFECT) and setting not in _DRAINS
+def _has_no_effect(setting: str, *, synchronous: bool) -> bool:
+    return _is_of(setting, _OF_NO_EFFECT) and (synchronous or setting not in _DRAINS)
+
+
+def _is_synchronous(config: Mapping[str, Any]) -> bool:
+    """True if all schedules are pipetrain's own synchronous ones."""
+    sections = [config.get("schedule"), *(each.get("schedule") for each in config.get("phases") or [])]
+    return all(isinstance(each, Mapping) and each.get(TARGET) in _synchronous_targets() for each in sections)
+
+
+@cache
+def _synchronous_targets() -> frozenset[str]:
+    names = names_of_family("schedule", Family.SYNCHRONOUS)
+    own = (choice for choice in map(partial(choice_of, "schedule"), names) if choice.package is None)
+    return frozenset(str(choice.content[TARGET]) for choice in own)
 
 
 def _is_of(setting: str, sections: Sequence[str]) -> bool:
