@@ -35,15 +35,22 @@ def check_loss(
         ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target`,
             `checkpoint.metric` or `sweep.objective` names no metric.
     """
+    notes = []
+    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+        notes.append("warning: the loss has parameters, which stay unchanged: only those of the model are trained")
     if not settings.eval.every_epochs:
-        return []
+        return notes
+    before = {name: buffer.clone() for name, buffer in _buffers(loss).items()}
     of_loss = [*_metrics(settings, trial, loss), *decoded]
     if twice := [name for name in further.fresh if name in of_loss]:
         raise ConfigError(f"metrics.{twice[0]}: evaluations already have a metric of this name; choose another")
+    if changed := [name for name, buffer in _buffers(loss).items() if not buffer.equal(before.get(name, buffer))]:
+        notes.append(
+            f"warning: the loss changes its buffer {changed[0]} each time, also in evaluations, and checkpoints do not "
+            "have it"
+        )
     with warnings.catch_warnings(action="ignore"):  # of so few samples
-        notes = _check_further(trial, further)
-    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
-        notes.append("warning: the loss has parameters, which stay unchanged: only those of the model are trained")
+        notes += _check_further(trial, further)
     metrics = [*of_loss, *further.fresh]
     target, best = settings.train.target, settings.checkpoint.metric
     named = [(f"train.target={target}", name) for name in target or {}] + [(f"checkpoint.metric={best}", best)]
@@ -54,6 +61,10 @@ def check_loss(
             instead = did_you_mean(name, metrics) or f"; an evaluation gives {', '.join(metrics)}"
             raise ConfigError(f"{given}: no metric {name}{instead}")
     return notes
+
+
+def _buffers(loss: Loss) -> dict[str, torch.Tensor]:
+    return dict(loss.named_buffers()) if isinstance(loss, nn.Module) else {}
 
 
 def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:
