@@ -40,10 +40,12 @@ class Example:
         return module(**dict(zip(self.names, self.tensors, strict=True))) if self.names else module(*self.tensors)
 
     def resized(self, samples: int, length: int | None) -> "Example":
-        """A number of samples, repeated from the first if necessary, each sequence cut to `length`."""
+        """A number of samples, and of positions of each sequence; both are repeated from the first if necessary."""
         picked = [tensor[torch.arange(samples) % len(tensor)] for tensor in self.tensors]
-        short = [tensor[:, :length].clone() if self._has_length(tensor) else tensor for tensor in picked]
-        return replace(self, tensors=tuple(short))
+        if length is not None:
+            places = torch.arange(length)
+            picked = [t[:, places % t.shape[1]] if self._has_length(t) else t for t in picked]
+        return replace(self, tensors=tuple(picked))
 
     def fixed(self, *, varied: bool) -> list[tuple[int | None, ...]]:
         """The shape of each tensor, None for what may differ: the samples, and the length where it is `varied`."""

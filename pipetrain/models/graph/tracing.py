@@ -30,6 +30,9 @@ from pipetrain.models.graph.recorder import CannotEnterError, NeedsValuesError, 
 from pipetrain.models.graph.sizes import check_branch
 from pipetrain.seeding import python_generators_kept
 
+_LONGER = 32
+"""Times the first length: what a window of positions covers there differs, too."""
+
 
 class ModuleCopies:
     """Copies of a module, with its weights and the inputs' values or, which costs nothing, with their shapes alone."""
@@ -154,8 +157,19 @@ class Tracer:
             self._check([location for location in self._record(example).changes if location in changed])
         different = _first_difference(first.graph, second.graph)
         if different is None:
-            _fold_constant_sizes(first.graph, second.graph)
+            longer = None if length in (None, self.example.length) else self._longer(first)
+            _fold_constant_sizes(first.graph, second.graph, longer)
         return different
+
+    def _longer(self, first: Recording) -> fx.Graph | None:
+        """The same forward for much longer inputs; None if it takes none, does something else, or would take long."""
+        if self.copies.fake is None:
+            return None
+        assert self.example.length is not None
+        with suppress(NeedsValuesError, CannotEnterError, ConfigError):
+            found = self._record(self.example.resized(SAMPLES[1], _LONGER * self.example.length)).graph
+            return found if _first_difference(first.graph, found) is None else None
+        return None
 
     def _check(self, locations: Sequence[StateLocation], *, of_parts: bool = False) -> None:
         """Checks that only parts that are called as a whole change these locations.
@@ -285,15 +299,18 @@ def _first_difference(one: fx.Graph, other: fx.Graph) -> fx.Node | None:
     return None
 
 
-def _fold_constant_sizes(one: fx.Graph, other: fx.Graph) -> None:
+def _fold_constant_sizes(one: fx.Graph, other: fx.Graph, longer: fx.Graph | None) -> None:
     """Puts sizes that are always the same into the graph as numbers, and removes what nothing needs.
 
-    What follows from a size that varies may be the same by chance, such as `length // 64`, and stays in the graph.
+    What follows from a size that varies may be the same by chance, such as `length // 64`, and stays in the graph; so
+    does the size of a tensor that `longer` inputs make larger.
     """
     for a, b in zip(one.nodes, other.nodes, strict=True):
         a.meta.update({f"other_{key}": b.meta[key] for key in ("shape", "value") if key in b.meta})
+    far = {a: b.meta.get("value") for a, b in zip(one.nodes, longer.nodes, strict=True)} if longer else {}
     for node in list(one.nodes):
         varies = any("value" in each.meta for each in node.all_input_nodes)
+        varies |= far.get(node, node.meta.get("value")) != node.meta.get("value")
         if "value" in node.meta and node.meta["value"] == node.meta["other_value"] and not varies:
             _replace(node, node.meta["value"])
     for node in reversed(list(one.nodes)):

@@ -242,8 +242,8 @@ class Sized(nn.Module):
 @pytest.mark.parametrize(
     "number",
     [lambda x: 1 + x.shape[1] // 2, lambda x: 1 + x.shape[1] // 64, lambda x: 1 + x.shape[0] // 8,
-     lambda x: x[:, ::2].shape[1]],
-    ids=["half of the length", "64ths", "eighths of the samples", "every second position"],
+     lambda x: x[:, ::2].shape[1], lambda x: x[:, ::16].shape[1]],
+    ids=["half of the length", "64ths", "eighths of the samples", "every second position", "every sixteenth position"],
 )  # fmt: skip
 def test_number_that_is_the_same_by_chance_is_no_constant(number):
     model = Sized(number)
