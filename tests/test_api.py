@@ -104,9 +104,18 @@ class Mixed(nn.Linear):
             return super().forward(inputs).float()
 
 
-def test_own_region_of_autocast_sees_the_newest_weights(run):
+class Decorated(nn.Linear):
+    """The same with a region that was made, cache and all, before the run."""
+
+    @torch.autocast("cpu", torch.bfloat16)
+    def forward(self, inputs):
+        return super().forward(inputs).float()
+
+
+@pytest.mark.parametrize("kind", [Mixed, Decorated])
+def test_own_region_of_autocast_sees_the_newest_weights(run, kind):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), Mixed(64, 16), nn.ReLU(), nn.Linear(16, 4))
+    model = nn.Sequential(nn.Flatten(), kind(64, 16), nn.ReLU(), nn.Linear(16, 4))
     done = run([*SIMULATED, "method=gpipe", "optimizer.lr=0.1", "train.max_steps=3", "log.every_steps=1"],
                **objects(model=copy.deepcopy(model)))  # fmt: skip
     net, split = copy.deepcopy(model), synthetic_images(**SIZES).train

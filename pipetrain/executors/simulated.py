@@ -182,6 +182,6 @@ class SimulatedExecutor(OneProcess):
         for stage in self.stages:
             if stage.replica == 0:  # the others would compute the same
                 tensors = stage.evaluate(tensors)
-                if stage is not self.stages[-1]:
+                if stage.index != self.stages[-1].index:
                     tensors = tuple(map(dense_copy, tensors))
         return tensors

@@ -147,11 +147,15 @@ class StageModule(nn.Module):
     ) -> Tensors:
         """All layers in turn; `at_layer` replaces the inputs of a layer."""
         tensors = self.arithmetic.cast_inputs(tensors) if self.first == 0 else tensors
-        with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
-            for index, layer in enumerate(self._callables, start=self.first):
-                tensors = at_layer(index, tensors)
-                result = self._drawing(index, layer, key(self.seed, *microbatch, index), tensors)
-                tensors = result if isinstance(result, tuple) else (result,)
+        try:
+            with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
+                for index, layer in enumerate(self._callables, start=self.first):
+                    tensors = at_layer(index, tensors)
+                    result = self._drawing(index, layer, key(self.seed, *microbatch, index), tensors)
+                    tensors = result if isinstance(result, tuple) else (result,)
+        finally:
+            # a layer's own autocast, inside the run's, would keep the casts of these weights for the next forward
+            torch.clear_autocast_cache()
         return self.arithmetic.cast_outputs(tensors) if self._ends else tensors
 
     def _drawing(self, index: int, layer: Callable[..., Any], seed: int, tensors: Tensors) -> Any:

@@ -96,3 +96,5 @@ def test_drains_matter_under_asynchronous_schedules(schedules, matters):
     assert (identity_settings(more) != identity_settings(run)) == matters
     (found,) = differences(run, more, ({}, {}))
     assert found.changes_weights == matters
+    replicated = {"partition": {"replicas": [2]}}
+    assert identity_settings({**more, **replicated}) != identity_settings({**run, **replicated})

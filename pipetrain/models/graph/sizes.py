@@ -12,6 +12,8 @@ from pipetrain.errors import RunError
 Operation = Callable[..., Any]
 OnComparison = Callable[[str, Any, Any, bool], None]
 
+LOOKUP = "lookup"
+"""What `on_comparison` is told if a size is looked up in a table, which has something for this size alone."""
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "pow")
 _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
 
@@ -50,7 +52,7 @@ class Size(int):
 
     @override
     def __hash__(self) -> int:
-        self.on_comparison("eq", self, int(self), int(self) == self)  # what a table has for it is for this size alone
+        self.on_comparison(LOOKUP, self, int(self), True)  # noqa: FBT003
         return hash(int(self))
 
 

@@ -142,11 +142,15 @@ class Tracer:
     def _compared(self, first: Recording) -> tuple[bool, fx.Node | None]:
         """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
         length = self.example.length
-        # far from the first length, what follows from it differs, too; not every model takes inputs so short
-        for other in () if length is None else dict.fromkeys((max(2, length // 3), length - 1)):
+        # far from the first length, what follows from it differs, too; not every model takes inputs so short or long
+        far, differs = () if length is None else (max(2, length // 3), 2 * length + 1), False
+        for other in dict.fromkeys((*far, *(() if length is None else (length - 1,)))):
+            if differs and other not in far:
+                break
             with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
                 if self._difference(first, other) is None:
                     return True, None
+                differs = True
         return False, self._difference(first, length)
 
     def _difference(self, first: Recording, length: int | None) -> fx.Node | None:

@@ -16,7 +16,6 @@ from typing_extensions import override
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.conversion import Inputs
 from pipetrain.models.stateful_layer import stateful_layers
@@ -72,13 +71,19 @@ def _copy_of(chain: LayerChain) -> LayerChain:
     Raises:
         ConfigError: a layer has a tensor computed from weights as an attribute, as torch's older weight_norm.
     """
+    if (copied := _copied(chain)) is None:
+        raise ConfigError(
+            "model: cannot be copied, as a module has a tensor computed from weights among its attributes; "
+            "torch.nn.utils.parametrizations has weight_norm, spectral_norm and others that can"
+        )
+    return copied
+
+
+def _copied(chain: LayerChain) -> LayerChain | None:
     try:
         return copy.deepcopy(chain)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"model: cannot be copied: {described(error)}; torch.nn.utils.parametrizations has weight_norm, "
-            "spectral_norm and others that can"
-        ) from error
+    except RuntimeError:
+        return None
 
 
 def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions) -> None:
@@ -94,29 +99,38 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
         ConfigError: a layer uses a parameter that is not registered, or a complex tensor would have to bring a gradient
             back across a cut.
     """
-    tensors = arithmetic.cast_inputs(inputs)
-    # in evaluation buffers stay as they are, and nothing is drawn
-    with chain.evaluating(), torch.enable_grad(), arithmetic.computing(inputs[0].device):
-        for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
-            leaves, kept = _leaves_of(layer), layer.state_dict().keys()
-            memory = {name: leaf.data_ptr() for name, leaf in leaves.items()}
-            # clones, as the first operation may be in place
-            inputs = tuple(each.clone() for each in tensors)
-            scripted = any(isinstance(part, torch.jit.ScriptModule) for part in layer.modules())
-            result = layer(*inputs) if scripted else functional_call(layer, leaves, inputs)
-            moved = [name for name, leaf in leaves.items() if leaf.data_ptr() != memory[name]]
-            _refuse_replaced(label, moved, sorted(layer.state_dict().keys() - kept))
-            for carrier in stateful_layers(layer).values():
-                carrier.carried = None
-            outputs = result if isinstance(result, tuple) else (result,)
-            if not scripted:  # which has computed with the parameters themselves
-                _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs, *tensors])
-            if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
-                raise ConfigError(
-                    f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "
-                    "gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
-                )
-            tensors = tuple(each.detach().requires_grad_(each.requires_grad) for each in outputs)
+    copied = _copied(chain)
+    probe = copied or chain
+    with torch.enable_grad(), arithmetic.computing(inputs[0].device):
+        # in evaluation buffers stay as they are, and nothing is drawn
+        with probe.evaluating():
+            _check_layers(probe, arithmetic.cast_inputs(inputs), cuts)
+        if copied is not None:  # what only training does
+            with torch.random.fork_rng(devices=[]), python_generators_kept():
+                _check_layers(copied, arithmetic.cast_inputs(inputs), ())
+
+
+def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int]) -> None:
+    for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
+        leaves, kept = _leaves_of(layer), layer.state_dict().keys()
+        memory = {name: leaf.data_ptr() for name, leaf in leaves.items() if leaf.layout == torch.strided}
+        # clones, as the first operation may be in place
+        inputs = tuple(each.clone() for each in tensors)
+        scripted = any(isinstance(part, torch.jit.ScriptModule) for part in layer.modules())
+        result = layer(*inputs) if scripted else functional_call(layer, leaves, inputs)
+        moved = [name for name, place in memory.items() if leaves[name].data_ptr() != place]
+        _refuse_replaced(label, moved, sorted(layer.state_dict().keys() - kept))
+        for carrier in stateful_layers(layer).values():
+            carrier.carried = None
+        outputs = result if isinstance(result, tuple) else (result,)
+        if not scripted:  # which has computed with the parameters themselves
+            _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs, *tensors])
+        if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
+            raise ConfigError(
+                f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "
+                "gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
+            )
+        tensors = tuple(each.detach().requires_grad_(each.requires_grad) for each in outputs)
 
 
 def _refuse_replaced(label: str, moved: Sequence[str], new: Sequence[str]) -> None:

@@ -312,6 +312,35 @@ def test_size_may_be_looked_up_in_a_table():
     agrees(model, cut(model), torch.randn(3, 4))
 
 
+class Caching(nn.Module):
+    """Keeps what it makes for a length."""
+
+    def __init__(self):
+        super().__init__()
+        self.cache, self.linear = {}, nn.Linear(4, 4)
+
+    def forward(self, x):
+        length = x.shape[1]
+        if length not in self.cache:
+            self.cache[length] = torch.linspace(0, 1, length)
+        return self.linear(x) + self.cache[length][:, None]
+
+
+def test_part_with_a_table_of_sizes_stays_whole():
+    model = Calling(Caching())
+    chain = cut(model, torch.randn(3, 9, 4))
+    for length in (9, 5, 20):
+        agrees(model, chain, torch.randn(3, length, 4))
+
+
+def test_length_that_is_computed_with_out_of_sight_is_fixed():
+    model = Calling(lambda x: x.topk(int(x.shape[1] * 0.25), 1).values)
+    chain = cut(model, torch.randn(3, 19, 4))
+    agrees(model, chain, torch.randn(3, 19, 4))
+    with pytest.raises(RunError, match="recorded for"):
+        chain(torch.randn(3, 30, 4))
+
+
 class Long(nn.Module):
     """Takes another branch for short inputs."""
 

@@ -246,6 +246,11 @@ class Normed(nn.Linear):
         return super().forward(inputs)
 
 
+class NormedInTraining(Normed):
+    def forward(self, inputs):
+        return super().forward(inputs) if self.training else nn.Linear.forward(self, inputs)
+
+
 class Late(nn.Module):
     """Makes a buffer that checkpoints have at its first forward."""
 
@@ -255,7 +260,12 @@ class Late(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"), [(Normed(4, 4), "assigns to weight.data"), (Late(), "makes the buffer seen")]
+    ("layer", "message"),
+    [
+        (Normed(4, 4), "assigns to weight.data"),
+        (NormedInTraining(4, 4), "assigns to weight.data"),
+        (Late(), "makes the buffer seen"),
+    ],
 )
 def test_forward_that_replaces_what_a_stage_holds_is_refused(layer, message):
     chain = chain_of(nn.Sequential(nn.Linear(4, 4), layer))
