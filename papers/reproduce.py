@@ -17,6 +17,7 @@ from pipetrain.errors import ExitCode
 from pipetrain.launch.signals import handled_by
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import new_folder, write_whole
+from pipetrain.tracking.run_lock import owner_of
 
 
 def carried_out(command: Sequence[str]) -> int:
@@ -91,9 +92,12 @@ def _set_aside(this: SweepRound, outputs: Path) -> Path | None:
     runs = this.runs(outputs)
     settings = [this.words(Path("DIR")), choice_of("experiment", this.target.experiment).content]
     made, marker = strict_json.dumps(settings) + "\n", runs / "settings.json"
+    if owner_of(runs) is not None:
+        return None  # the command says who uses the folder
     aside = None
     if marker.is_file() and marker.read_text(encoding="utf-8") != made:
-        aside = new_folder(runs.with_name(f"{runs.name}-earlier"))
+        parts = [this.target.scale, *([this.name] if this.name else []), "earlier"]
+        aside = new_folder(this.target.runs(outputs).with_name("-".join(parts)))
         runs.replace(aside)
     runs.mkdir(parents=True, exist_ok=True)
     write_whole(marker, made)

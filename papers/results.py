@@ -252,7 +252,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     ]
     if found_steps := steps_to_loss(target, compared.groups):
         groups = with_steps(groups, found_steps)
-        compared = compared._replace(slowdowns=[found_steps["loss_steps"]])
+        compared = compared._replace(slowdowns=[*found_steps.values()][:1])
     compared = compared._replace(groups=groups)
     rows = [row_of(group.name, run) for group in groups for run in group.runs]
     folder.mkdir(parents=True, exist_ok=True)
@@ -303,6 +303,7 @@ def steps_to_loss(
     completed = [number for number, group in enumerate(groups) if group.completed]
     if "slowdown" not in remarks or not completed or known == {}:
         return {}
+    own = known is None
     if known is not None:
         at = completed[0]
     else:
@@ -312,8 +313,9 @@ def steps_to_loss(
             return {}
         given = remarks.get("small_loss") if target.scale == SMALL else None
         known = dict.fromkeys(STEPS_TO_LOSS, float(given)) if given else {}
-    asked = {column: {TRAIN_LOSS: known[column]} if column in known else {} for column in STEPS_TO_LOSS}
-    found = {column: slowdowns(groups, at, asked[column], share)[0] for column, share in STEPS_TO_LOSS.items()}
+    columns = STEPS_TO_LOSS if own else {column: STEPS_TO_LOSS[column] for column in known}
+    asked = {column: {TRAIN_LOSS: known[column]} if column in known else {} for column in columns}
+    found = {column: slowdowns(groups, at, asked[column], share)[0] for column, share in columns.items()}
     return {column: each for column, each in found.items() if each.name == TRAIN_LOSS}
 
 

@@ -72,7 +72,8 @@ def compare(
     if request.target is not None and request.target[0] != TRAIN_LOSS:
         words = [*words, f"checkpoint.metric={request.target[0]}"]
     with kept():
-        named = contenders_of(words, request.tune, request.tuning_seeds, config_dir)
+        cuts = {each.words: each.cut for each in earlier}
+        named = contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
         # the same words with another key: a file that they name has changed since
         known = {new.key for new in named} | {new.words for new in named}
         earlier = [each for each in earlier if not {each.key, each.words} & known]

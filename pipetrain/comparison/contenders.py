@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,11 @@ class Contender:
 
 
 def contenders_of(
-    words: Sequence[str], tune: Sequence[str] = (), tuning_seeds: int = 1, config_dir: Path | None = None
+    words: Sequence[str],
+    tune: Sequence[str] = (),
+    tuning_seeds: int = 1,
+    config_dir: Path | None = None,
+    cuts: Mapping[tuple[str, ...], tuple[str, ...]] = {},
 ) -> list[Contender]:
     """The configurations that the words make, checked as runs are before they begin. Their pipelines are measured.
 
@@ -131,6 +135,7 @@ def contenders_of(
         tune: settings to tune with their values, such as `optimizer.lr=0.01,0.03`.
         tuning_seeds: number of seeds of each trial.
         config_dir: folder of choices of the user's own.
+        cuts: words of a configuration -> its `cut`, as an earlier call has planned it.
 
     Raises:
         ConfigError: one of the runs cannot work.
@@ -150,24 +155,24 @@ def contenders_of(
                 f"--tune {axis.setting}: may change the length or the costs of a run; as a setting with these values, "
                 "it makes a configuration of each"
             )
-    words = _with_those_of_preset(with_choices_of(config_dir, words))
+    words = with_choices_of(config_dir, words)
     simulated = given.get("executor", "simulated") == "simulated"
     more = [word for word in (*_DEFAULTS, *(["threads=1"] if simulated else [])) if word.partition("=")[0] not in given]
-    every = list(dict.fromkeys(map(tuple, combinations([*words, *more]))))
+    tuned = {axis.setting for axis in axes}
+    every = list(dict.fromkeys(each for chosen in combinations([*words, *more]) for each in _varied(chosen, tuned)))
     contenders = []
     for number, chosen in enumerate(every, 1):
         with announce(f"checking and predicting configuration {number} of {len(every)}"):
             for word in [f"{axis.setting}={value}" for axis in axes for value in axis.values] if number == 1 else ():
                 composed([*chosen, word])  # a setting may not exist, or not have such a value
-            contenders.append(_contender(chosen, axes, tuning_seeds))
+            contenders.append(_contender(chosen, axes, tuning_seeds, cuts.get(chosen, ())))
     return contenders
 
 
-def _with_those_of_preset(words: Sequence[str]) -> list[str]:
-    """The words, and what a preset varies by itself, except for seeds."""
-    first = next(combinations(words), None)
-    varied = [] if first is None else Composition.of(first).varied(words)
-    return [*words, *(word for word in varied if not word.startswith("seed="))]
+def _varied(words: Sequence[str], tuned: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """The words with every combination of what their preset varies by itself, except for seeds and what is tuned."""
+    varied = (word for word in Composition.of(words).varied(words) if word.partition("=")[0] not in {"seed", *tuned})
+    return map(tuple, combinations([*words, *varied]))
 
 
 def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
@@ -180,8 +185,8 @@ def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     return [replace(c, differing={name: member[name] for name in differing if name in member}) for c, member in pairs]
 
 
-def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int) -> Contender:
-    settings = composed(words)
+def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cut: tuple[str, ...]) -> Contender:
+    settings = composed(_with_cut(words, cut))
     if not any(axis.setting == RATE for axis in axes):
         if settings.optimizer.lr is None:
             raise ConfigError(f"{RATE} is not set, and there is nothing to tune around; --tune {RATE}=0.01,0.03,0.1")
@@ -198,12 +203,13 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int) ->
     if settings.eval.every_epochs == 0:
         raise ConfigError("eval.every_epochs=0: no run would be evaluated, so nothing can be compared; set it to 1")
     job = prepare(settings, _PREFLIGHT)
-    if cut := _cut_of(job):
+    if settings.choices.get("partition") == "auto":
+        cut = _cut_of(words, job)
         settings = composed(_with_cut(words, cut))
     costs, sizes = _costs(settings, job)
     for axis in axes:
         if axis.setting.partition(".")[0] in _MAY_COST:
-            _check_costs(words, axis, _fixed(job, sizes))
+            _check_costs(_with_cut(words, cut), axis, _fixed(job, sizes))
     return Contender(
         words=tuple(words),
         cut=cut,
@@ -212,7 +218,7 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int) ->
         axes=tuple(axes),
         tuning_seeds=tuning_seeds,
         steps=job.timetable.total_steps,
-        rungs=_rungs(axes, job),
+        rungs=_rungs(_with_cut(words, cut), axes, job),
         # processes of the stages, or runs on one GPU, would get in each other's way
         cores=job.threads if settings.executor.simulated and job.device == "cpu" else usable_cores(),
         metric=settings.checkpoint.metric,
@@ -221,15 +227,19 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int) ->
     )
 
 
-def _rungs(axes: Sequence[Axis], job: Job) -> tuple[int, ...]:
+def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, ...]:
     """Lengths of trials: only the whole one with phases, which have lengths of their own, and none within a warm-up."""
     whole = job.timetable.total_steps
     if len(job.settings.phases) > 1:
         return (whole,)
 
+    tuned = [f"{axis.setting}={value}" for axis in axes for value in axis.values if _of_schedule(axis)]
+    every = [job.settings, *(composed([*words, word]) for word in tuned)]
+
     def suits(steps: int) -> bool:
         try:
-            build_rate(job.settings, replace(job.timetable, total_steps=steps))
+            for settings in every:
+                build_rate(settings, replace(job.timetable, total_steps=steps))
         except ConfigError:
             return False
         return True
@@ -237,13 +247,17 @@ def _rungs(axes: Sequence[Axis], job: Job) -> tuple[int, ...]:
     return tuple(steps for steps in rungs_of(axes, whole) if steps == whole or suits(steps))
 
 
-def _cut_of(job: Job) -> tuple[str, ...]:
-    """Settings with the cuts that were planned for the run; none if they were not planned by measured times."""
-    if job.settings.choices.get("partition") != "auto":
-        return ()
+def _of_schedule(axis: Axis) -> bool:
+    return axis.setting.startswith("lr_schedule.")
+
+
+def _cut_of(words: Sequence[str], job: Job) -> tuple[str, ...]:
+    """Settings with the cuts that were planned for the run by measured times."""
     starts, replicas = [first for first, _ in job.plan.bounds[1:]], job.plan.replicas
     shared = [f"partition.replicas={list(replicas)}"] if replicas else []
-    return "partition=explicit", f"partition.boundaries={starts}", f"partition.stages={len(starts) + 1}", *shared
+    cut = "partition=explicit", f"partition.boundaries={starts}", f"partition.stages={len(starts) + 1}", *shared
+    of_preset = Composition.of(_with_cut(words, cut)).config.partition  # whose own options of partition=auto remain
+    return (*cut, "~partition.replicated") if "replicated" in of_preset else cut
 
 
 def _with_cut(words: Sequence[str], cut: Sequence[str]) -> tuple[str, ...]:

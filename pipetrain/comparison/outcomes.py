@@ -11,7 +11,9 @@ from typing import Any
 from pipetrain.comparison.contenders import Contender
 from pipetrain.comparison.halving import Search
 from pipetrain.comparison.runs import PlannedRun
+from pipetrain.errors import ConfigError
 from pipetrain.report.seed_statistics import Interval, Values, difference, ratio, verdict
+from pipetrain.report.steps_to_loss import SHARE
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.slowdown import AT_FIRST, STEPS, Slowdown, ratio_cell, slowdowns
@@ -73,7 +75,10 @@ class Comparison:
         if not (own or (self.target and completed)):
             return None
         name, asked = (self.target[0], dict([self.target])) if self.target else (TRAIN_LOSS, {})
-        found = slowdowns(groups, (own or completed)[0], asked)
+        try:
+            found = slowdowns(groups, (own or completed)[0], asked)
+        except ConfigError:  # no loss has fallen
+            return None
         return next((each for each in found if each.name == name), None)
 
     @property
@@ -101,7 +106,7 @@ class Comparison:
         return row.over_baseline.get(STEPS) if row else None
 
     def at_first(self, outcome: Outcome) -> Collection[Any]:
-        """The seeds that had reached the target by their first evaluation."""
+        """The seeds that had reached the target at their first value."""
         row = self.slowdown.rows[self.outcomes.index(outcome)] if self.slowdown else None
         return row.at_first if row else ()
 
@@ -120,58 +125,78 @@ class Comparison:
         every = [set(values) for outcome in self.outcomes if (values := self.efforts(outcome))]
         return set.intersection(*every) if every else set()
 
-    def _compared(self, outcome: Outcome) -> Values:
-        """The efforts by which configurations are ranked: a seed that only some have run may be a harder one."""
+    def _over_common(self, outcome: Outcome) -> Values:
+        """Efforts over the seeds that all have: a seed that only some have run may be a harder one."""
         return {seed: value for seed, value in self.efforts(outcome).items() if seed in self.common_seeds}
+
+    def _over_shared(self, one: Outcome, other: Outcome) -> tuple[Values, Values]:
+        """Efforts of two configurations over the seeds that both have."""
+        ours, theirs = self.efforts(one), self.efforts(other)
+        shared = sorted(ours.keys() & theirs.keys(), key=str)
+        return {seed: ours[seed] for seed in shared}, {seed: theirs[seed] for seed in shared}
 
     @cached_property
     def ranked(self) -> list[Outcome]:
         """The fastest first; those that reach the target with more of their seeds before the others.
 
-        Behind them are those that do not fit into the memory of the devices.
+        All are compared by the seeds that all have, and the two that lead by those that both have. Behind them are
+        those that do not fit into the memory of the devices.
         """
-
-        def rank(outcome: Outcome) -> tuple[bool, float, float]:
-            values = list(self._compared(outcome).values())
-            known = [value for value in values if math.isfinite(value)]
-            reached = (-len(known) / len(values), statistics.geometric_mean(known)) if known else (0.0, math.inf)
-            return not outcome.contender.costs.fits, *reached
-
-        return sorted(self.outcomes, key=rank)
+        found = sorted(self.outcomes, key=lambda each: (not each.contender.costs.fits, _rank(self._over_common(each))))
+        rival = next((each for each in found if self._over_common(each) != self._over_common(found[0])), None)
+        if rival is not None and rival.contender.costs.fits:
+            ours, theirs = self._over_shared(found[0], rival)
+            if _rank(theirs) < _rank(ours):
+                found.remove(rival)
+                found.insert(0, rival)
+        return found
 
     @cached_property
     def head(self) -> str:
         """One sentence: the fastest contender, its margin over the next, and whether the runs support it."""
         if self.slowdown is None:
-            return f"No run of {self.baseline}, which the others are compared with, has completed."
+            return self._without_target
         ranked = [each for each in self.ranked if each.contender.costs.fits]
         if not ranked:
             return "No configuration fits into the memory of its devices."
         if not self.common_seeds:
             return "No seed has run with all configurations, so they cannot be ranked yet."
-        efforts = self._compared(ranked[0])
-        best = [each.contender.name for each in ranked if self._compared(each) == efforts]
-        others = ranked[len(best) :]
+        best = [each for each in ranked if self._over_common(each) == self._over_common(ranked[0])]
+        other = next((each for each in ranked if each not in best), None)
+        efforts, theirs = (self.efforts(best[0]), {}) if other is None else self._over_shared(best[0], other)
+        efforts = efforts or self.efforts(best[0])
         known = [value for value in efforts.values() if math.isfinite(value)]
         if not known:
             return f"No configuration has reached {self.goal}."
         mean = statistics.geometric_mean(known)
         amount = f"{duration(mean)}, predicted," if self.timed else f"{mean:,.0f} steps"
-        first = f"{' and '.join(best)} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}"
-        first += _of_all(efforts)
-        if not others:
-            return f"{first}."
-        if not (theirs := self._compared(others[0])):
-            return f"{first}; the others have no result."
+        names = " and ".join(each.contender.name for each in best)
+        first = f"{names} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}{_of_all(efforts)}"
+        return f"{first}." if other is None else f"{first}; {self._over_next(other, efforts, theirs)}."
+
+    def _over_next(self, other: Outcome, efforts: Values, theirs: Values) -> str:
+        """How much longer the next one takes, and whether the runs support it."""
+        if not theirs:
+            return "the others have no result"
         margin = ratio(theirs, efforts)
         if margin.infinite[0] == margin.seeds:
-            return f"{first}; no other configuration has reached it."
+            return "no other configuration has reached it"
         longer = f"takes {ratio_cell(margin)} times as long"
         if margin.infinite[0]:
             longer = f"has reached it{_of_all(theirs)}"
-        if theirs.keys() & set(self.at_first(others[0])):
-            return f"{first}; {others[0].contender.name} {longer}: undecided, as {AT_FIRST}."
-        return f"{first}; {others[0].contender.name} {longer}: {_support(margin)}."
+        bound = theirs.keys() & set(self.at_first(other))
+        return f"{other.contender.name} {longer}: {f'undecided, as {AT_FIRST}' if bound else _support(margin)}"
+
+    @property
+    def _without_target(self) -> str:
+        """Why there is no target yet."""
+        own = next(each for each in self.outcomes if each.contender.method == self.baseline)
+        if own.group.completed and self.target is None:
+            return (
+                f"The training loss of {self.baseline} has not fallen after {SHARE:.0%} of its steps, so it sets no "
+                "target; --target or another --baseline does."
+            )
+        return f"No run of {self.baseline}, which the others are compared with, has completed."
 
     @property
     def missing(self) -> list[str]:
@@ -204,6 +229,12 @@ class Comparison:
                 if run.status != "completed":
                     lines.append(f"{name}, seed {planned.seed}: {run.reason or run.status}")
         return lines
+
+
+def _rank(efforts: Values) -> tuple[float, float]:
+    """Less is better: the share of seeds that reached the target counts first."""
+    known = [value for value in efforts.values() if math.isfinite(value)]
+    return (-len(known) / len(efforts), statistics.geometric_mean(known)) if known else (0.0, math.inf)
 
 
 def _of_all(efforts: Values) -> str:

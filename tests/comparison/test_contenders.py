@@ -5,7 +5,7 @@ import json
 import pytest
 from support.made_up_runs import contender
 
-from pipetrain.comparison.contenders import _with_those_of_preset, contenders_of, distinguished
+from pipetrain.comparison.contenders import _varied, contenders_of, distinguished
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
@@ -80,7 +80,7 @@ def test_profile_must_be_of_the_model_and_the_batch_size(tmp_path):
     file = tmp_path / "profile.json"
     file.write_text(json.dumps(profile_of(settings).to_json()))
     words = [word for word in SMALL if not word.startswith("model=")]
-    with pytest.raises(ConfigError, match=r"of minibatches of 16, and train.batch_size=32"):
+    with pytest.raises(ConfigError, match=r"of minibatches of 16 samples, and the first one has 32"):
         contenders_of([*SMALL, f"profile={file}"])
     with pytest.raises(ConfigError, match=r"of another model than model=resnet20"):
         contenders_of([*words, "model=resnet20", f"profile={file}"])
@@ -101,12 +101,25 @@ def test_planned_cuts_are_those_of_every_seed():
     settings = composed(only.run_words)
     assert settings.choices["partition"] == "explicit"
     assert len(components.build(settings).plan.stages) == 2
+    cut = ("partition=explicit", "partition.boundaries=[4]")
+    (again,) = contenders_of(
+        [*words, "method=pipedream", "partition=auto", "partition.stages=2"], cuts={only.words: cut}
+    )
+    assert again.cut == cut
 
 
 def test_what_a_preset_varies_is_compared():
-    (varied,) = _with_those_of_preset(["experiment=comparison"])[1:]
-    assert varied.startswith("method=gpipe,pipedream_flush,")
-    assert _with_those_of_preset(["experiment=comparison", "method=gpipe"]) == ["experiment=comparison", "method=gpipe"]
+    methods = {words[-1] for words in _varied(["experiment=comparison"], ())}
+    assert {"method=gpipe", "method=pipedream"} < methods
+    assert not any("seed" in words for words in methods)
+    assert list(_varied(["experiment=comparison", "method=gpipe"], ())) == [("experiment=comparison", "method=gpipe")]
+    assert list(_varied(["experiment=comparison"], {"method"})) == [("experiment=comparison",)]
+
+
+def test_warm_ups_that_are_tuned_fit_into_trials():
+    words = ["method=gpipe", "train.epochs=8", "lr_schedule=cosine", "optimizer.lr=0.1", "lr_schedule.unit=step"]
+    (only,) = contenders_of([*SMALL, *words], ["lr_schedule.warmup=0,1,2,6,7"])
+    assert only.rungs == (8, 16)
 
 
 def test_pipeline_that_cannot_be_predicted_says_why():

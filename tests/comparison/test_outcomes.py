@@ -95,6 +95,32 @@ def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
     assert "ranked by the 2 seeds that all have run" in page.notes(found)
 
 
+def test_two_that_lead_are_compared_by_all_seeds_that_both_have():
+    slow, fast = steady(0.0065, 0.0066, 0.0067, 0.0066), steady(0.0081, 0.0083, 0.0082, 0.0084)
+    found = compared(gpipe=slow, pipedream=fast, stale=steady(0.005))
+    assert found.head.endswith("the ranking holds over 4 seeds.")
+    reversed_ = compared(gpipe=[*steady(0.0067), *fast], pipedream=[*steady(0.0066), *slow], stale=steady(0.005))
+    assert reversed_.head.startswith("gpipe is the fastest")
+    late = compared(gpipe=[*steady(0.0066), *fast], pipedream=[*steady(0.0067), *slow], stale=steady(0.005))
+    assert late.head.startswith("gpipe is the fastest")
+    assert late.ranked[0].contender.method == "gpipe"
+
+
+def test_baseline_that_does_not_learn_sets_no_target():
+    found = compared(target=None, gpipe=steady(-0.001, -0.002), pipedream=steady(0.008, 0.008))
+    assert found.head == (
+        "The training loss of gpipe has not fallen after 70% of its steps, so it sets no target; --target or another "
+        "--baseline does."
+    )
+
+
+def test_training_loss_that_all_have_at_once_is_undecided():
+    every = distinguished([contender("gpipe", step_s=0.011), contender("pipedream")])
+    runs = [outcome(c, *steady(0.001, 0.0011)) for c in every]
+    found = Comparison(Path(), runs, "gpipe", ("train_loss", 0.999), 2)
+    assert found.head.endswith(f": undecided, as {AT_FIRST}.")
+
+
 def test_ranking_waits_for_a_seed_that_all_have_run():
     found = compared(gpipe=steady(0.0081, 0.0083), pipedream=steady(0.0065))
     (planned, run), _ = found.outcomes[0].reported

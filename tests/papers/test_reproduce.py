@@ -21,6 +21,7 @@ from papers.results import keep_results
 from papers.targets import ReproductionTarget, SweepRound
 from pipetrain import cli
 from pipetrain.errors import ExitCode
+from pipetrain.tracking.run_lock import locked
 
 CHILD = """
 import os, pathlib, signal, sys, time
@@ -178,6 +179,19 @@ def test_runs_of_other_settings_are_moved_away(tmp_path, monkeypatch, capsys):
     assert f"the runs of other settings are now in {aside}" in capsys.readouterr().out
     assert (aside / "0_seed=0").is_dir()
     assert not (target.runs(tmp_path) / "0_seed=0").exists()
+
+
+def test_runs_of_a_round_are_moved_out_of_the_folder_that_is_kept(tmp_path):
+    rounds = [SweepRound(ReproductionTarget("slowdown/soap", "small"), 1, words) for words in (["seed=1"], ["seed=2"])]
+    target, first = rounds[0].target, rounds[0].runs(tmp_path)
+    assert len(target.rounds) > 1
+    assert reproduce._set_aside(rounds[0], tmp_path) is None
+    (first / "0_seed=1").mkdir()
+    with locked(first):
+        assert reproduce._set_aside(rounds[1], tmp_path) is None
+    aside = reproduce._set_aside(rounds[1], tmp_path)
+    assert aside == target.runs(tmp_path).with_name("small-round-1-earlier")
+    assert (aside / "0_seed=1").is_dir()
 
 
 def test_all_runs_that_are_kept_stay_if_a_repetition_is_broken_off(tmp_path, monkeypatch, capsys):

@@ -29,7 +29,7 @@ AMOUNTS = (STEPS, SAMPLES, TOKENS, SECONDS)
 """What it takes to reach a loss; seconds are those predicted for the pipeline where it is simulated."""
 _HEADS = {STEPS: "steps", SAMPLES: "samples", TOKENS: "tokens", SECONDS: "time, s"}
 _NOUNS = {**_HEADS, SECONDS: "time"}
-AT_FIRST = "some runs had reached it by their first evaluation, so their steps are upper bounds"
+AT_FIRST = "some runs had reached it at their first value, so their steps are upper bounds"
 _EQUAL = 1e-3
 """Relative difference up to which two slowdowns are one."""
 
@@ -42,7 +42,7 @@ class RowSlowdown:
         amounts: `steps` and the other amounts, as far as known -> value by seed; infinite where the run diverged, or
             ended before the target.
         over_baseline: the same -> ratio to the baseline's.
-        at_first: seeds that had reached it by their first evaluation, so that their amounts are upper bounds.
+        at_first: seeds that had reached it at the first value of their curves, so that their amounts are upper bounds.
     """
 
     amounts: Mapping[str, Values]
@@ -126,7 +126,10 @@ def slowdowns(
     evaluated = [name for name in target if name != TRAIN_LOSS] or [_EVAL_LOSS]
     found = [_slowdown(name, groups, baseline, target.get(name), share) for name in (TRAIN_LOSS, *evaluated)]
     if not any(found):
-        raise ConfigError(f"--baseline {own.name}: it recorded no loss; log.every_steps and eval say when runs do")
+        raise ConfigError(
+            f"--baseline {own.name}: it recorded no loss, or none that has fallen; log.every_steps and "
+            "eval say when runs do, and --target sets a loss"
+        )
     return [each for each in found if each]
 
 
@@ -147,7 +150,7 @@ def _slowdown(
         if width is not None and target >= statistics.fmean(curve.losses[0] for curve in known):
             return None  # the loss has not fallen by then, as after a warm-up that is too fast: any run has it at once
     taken = [_amounts(group, name, sign, width, sign * target) for group in groups]
-    first = [_at_first(group, name, sign, sign * target) if width is None else [] for group in groups]
+    first = [_at_first(group, name, sign, width, sign * target) for group in groups]
     pairs = zip(taken, first, strict=True)
     rows = [_over(amounts, taken[baseline], seeds) if amounts else None for amounts, seeds in pairs]
     return Slowdown(groups[baseline].name, name, target, None if given else share, width, rows)
@@ -181,9 +184,9 @@ def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, tar
     return {STEPS: steps, **found}
 
 
-def _at_first(group: SweepGroup, name: str, sign: float, target: float) -> list[Any]:
-    """Seeds of the runs that had reached a target of evaluations by their first one."""
-    curves = {seed: _curve(run, name, sign, None) for seed, run in group.ended.items() if run.status == "completed"}
+def _at_first(group: SweepGroup, name: str, sign: float, width: float | None, target: float) -> list[Any]:
+    """Seeds of the runs that had reached the target at the first value of their curves."""
+    curves = {seed: _curve(run, name, sign, width) for seed, run in group.ended.items() if run.status == "completed"}
     return [seed for seed, curve in curves.items() if curve.losses and curve.losses[0] <= target]
 
 

@@ -69,10 +69,11 @@ class ProfiledRun:
             if built.plan.finegrained:
                 raise UnpredictableError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
-            if settings.profile is not None and profile.batch_size != settings.train.batch_size:
+            size = len(next(built.data.train.samples(0, 0, 1))[0][0])
+            if settings.profile is not None and profile.batch_size != size:
                 raise ConfigError(
-                    f"profile={settings.profile}: of minibatches of {profile.batch_size}, and "
-                    f"train.batch_size={settings.train.batch_size}; `pipetrain profile` measures this one"
+                    f"profile={settings.profile}: of minibatches of {profile.batch_size} samples, and the first one "
+                    f"has {size}; `pipetrain profile` measures this one"
                 )
             stages = tuple(tuple(range(*bounds)) for bounds in built.plan.bounds)
             replicas = built.plan.replicas or (1,) * len(stages)
