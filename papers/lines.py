@@ -111,7 +111,7 @@ def table(lines: Sequence[Line], depths: Sequence[int], cell: Callable[[Line, in
 
 
 def draw(path: Path, lines: Sequence[Line], over: Line | None = None) -> None:
-    """Draws both slowdowns, infinite ones at the upper edge, and the final loss against the number of stages.
+    """Draws what slowdowns there are, infinite ones at the upper edge, and the final loss against the number of stages.
 
     Args:
         path: of the image.
@@ -119,16 +119,14 @@ def draw(path: Path, lines: Sequence[Line], over: Line | None = None) -> None:
         over: the line whose steps with one stage slowdowns are relative to; None: each line's own.
     """
     depths = depths_of(lines)
-    with figure(path, (3.7, 3.7, 4.7), 4.2) as panels:
+    shares = {column: share for column, share in STEPS_TO_LOSS.items() if over is None or over.reaches(column)}
+    with figure(path, (*(3.7 for _ in shares), 4.7), 4.2) as panels:
         for panel in panels:
             panel.set_xscale("log", base=2)
             panel.set_xticks(depths, [str(stages) for stages in depths])
             panel.minorticks_off()
             panel.set_xlabel("stages D")
-        for panel, (column, share) in zip(panels, STEPS_TO_LOSS.items(), strict=False):
-            if over and not over.reaches(column):
-                panel.set_axis_off()
-                continue
+        for panel, (column, share) in zip(panels, shares.items(), strict=False):
             panel.set_title(f"steps to the loss at {share:.0%}, over D = 1")
             _draw_slowdowns(panel, lines, column, 1 / share, over.measured[column].get(1) if over else None)
         panels[0].set_ylabel("slowdown (▲: not reached)")
