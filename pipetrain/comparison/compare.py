@@ -10,7 +10,7 @@ from typing import Never
 from tqdm import tqdm
 
 from pipetrain.api.surroundings import kept
-from pipetrain.comparison.contenders import Contender, contenders_of, distinguished
+from pipetrain.comparison.contenders import Contender, contenders_of, cut_key, distinguished
 from pipetrain.comparison.halving import Search, Trial, search
 from pipetrain.comparison.outcomes import Comparison, Outcome
 from pipetrain.comparison.page import stored, write
@@ -72,7 +72,7 @@ def compare(
     if request.target is not None and request.target[0] != TRAIN_LOSS:
         words = [*words, f"checkpoint.metric={request.target[0]}"]
     with kept():
-        cuts = {each.words: each.cut for each in earlier}
+        cuts = {cut_key(each.words): each.cut for each in earlier}
         named = contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
         # the same words with another key: a file that they name has changed since
         known = {new.key for new in named} | {new.words for new in named}

@@ -1,8 +1,10 @@
 """What is compared: every combination of the command's settings, checked, with its length and its predicted costs."""
 
 import hashlib
+import itertools
 import json
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +38,7 @@ _COSTLY = ("dataset", "device", "executor", "partition", "phases", "schedule", "
 """Choices and sections on which the length and the predicted costs of a run depend."""
 _MAY_COST = ("method", "model")
 """Sections with some options on which these depend."""
+_NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
 """Settings that leave results as they are."""
@@ -126,7 +129,7 @@ def contenders_of(
     tune: Sequence[str] = (),
     tuning_seeds: int = 1,
     config_dir: Path | None = None,
-    cuts: Mapping[tuple[str, ...], tuple[str, ...]] = {},
+    cuts: Mapping[frozenset[str], tuple[str, ...]] = {},
 ) -> list[Contender]:
     """The configurations that the words make, checked as runs are before they begin. Their pipelines are measured.
 
@@ -135,7 +138,7 @@ def contenders_of(
         tune: settings to tune with their values, such as `optimizer.lr=0.01,0.03`.
         tuning_seeds: number of seeds of each trial.
         config_dir: folder of choices of the user's own.
-        cuts: words of a configuration -> its `cut`, as an earlier call has planned it.
+        cuts: `cut_key` of a configuration -> its `cut`, as an earlier call has planned it.
 
     Raises:
         ConfigError: one of the runs cannot work.
@@ -165,8 +168,13 @@ def contenders_of(
         with announce(f"checking and predicting configuration {number} of {len(every)}"):
             for word in [f"{axis.setting}={value}" for axis in axes for value in axis.values] if number == 1 else ():
                 composed([*chosen, word])  # a setting may not exist, or not have such a value
-            contenders.append(_contender(chosen, axes, tuning_seeds, cuts.get(chosen, ())))
+            contenders.append(_contender(chosen, axes, tuning_seeds, cuts.get(cut_key(chosen), ())))
     return contenders
+
+
+def cut_key(words: Sequence[str]) -> frozenset[str]:
+    """The words, in any order, on which the planned cuts of a configuration depend."""
+    return frozenset(word for word in words if re.split(r"[.=]", word.lstrip("+"))[0] not in _NO_CUTS)
 
 
 def _varied(words: Sequence[str], tuned: Collection[str]) -> Iterator[tuple[str, ...]]:
@@ -233,8 +241,8 @@ def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, .
     if len(job.settings.phases) > 1:
         return (whole,)
 
-    tuned = [f"{axis.setting}={value}" for axis in axes for value in axis.values if _of_schedule(axis)]
-    every = [job.settings, *(composed([*words, word]) for word in tuned)]
+    tuned = [[f"{axis.setting}={value}" for value in axis.values] for axis in axes if _of_schedule(axis)]
+    every = [composed([*words, *chosen]) for chosen in itertools.product(*tuned)]
 
     def suits(steps: int) -> bool:
         try:

@@ -135,6 +135,11 @@ class Comparison:
         shared = sorted(ours.keys() & theirs.keys(), key=str)
         return {seed: ours[seed] for seed in shared}, {seed: theirs[seed] for seed in shared}
 
+    def _are_equal(self, one: Outcome, other: Outcome) -> bool:
+        """True if they have reached the target in the same way, as methods do that are one at some depth."""
+        ours, theirs = self._over_shared(one, other)
+        return ours == theirs and any(map(math.isfinite, ours.values()))
+
     @cached_property
     def ranked(self) -> list[Outcome]:
         """The fastest first; those that reach the target with more of their seeds before the others.
@@ -143,7 +148,7 @@ class Comparison:
         those that do not fit into the memory of the devices.
         """
         found = sorted(self.outcomes, key=lambda each: (not each.contender.costs.fits, _rank(self._over_common(each))))
-        rival = next((each for each in found if self._over_common(each) != self._over_common(found[0])), None)
+        rival = next((each for each in found[1:] if not self._are_equal(found[0], each)), None)
         if rival is not None and rival.contender.costs.fits:
             ours, theirs = self._over_shared(found[0], rival)
             if _rank(theirs) < _rank(ours):
@@ -161,7 +166,7 @@ class Comparison:
             return "No configuration fits into the memory of its devices."
         if not self.common_seeds:
             return "No seed has run with all configurations, so they cannot be ranked yet."
-        best = [each for each in ranked if self._over_common(each) == self._over_common(ranked[0])]
+        best = [each for each in ranked if each is ranked[0] or self._are_equal(ranked[0], each)]
         other = next((each for each in ranked if each not in best), None)
         efforts, theirs = (self.efforts(best[0]), {}) if other is None else self._over_shared(best[0], other)
         efforts = efforts or self.efforts(best[0])
@@ -191,6 +196,8 @@ class Comparison:
     def _without_target(self) -> str:
         """Why there is no target yet."""
         own = next(each for each in self.outcomes if each.contender.method == self.baseline)
+        if own.group.completed and not any(run.losses.steps for run in own.group.completed):
+            return f"{self.baseline} has recorded no training loss; log.every_steps says when runs do."
         if own.group.completed and self.target is None:
             return (
                 f"The training loss of {self.baseline} has not fallen after {SHARE:.0%} of its steps, so it sets no "

@@ -97,7 +97,8 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"training losses are means over {found.slowdown.width:.3g} steps")
     seeds = {len(efforts) for each in found.outcomes if (efforts := found.efforts(each))}
     if len(seeds) > 1 and found.common_seeds:
-        lines.append(f"ranked by the {counted(len(found.common_seeds), 'seed', 'seeds')} that all have run")
+        some = counted(len(found.common_seeds), "seed", "seeds")
+        lines.append(f"ranked by the {some} that all have run, the two that lead by those that both have")
     bounds = [each.contender.name for each in found.outcomes if found.at_first(each)]
     if bounds:
         lines.append(f"{AT_FIRST}: {', '.join(bounds)}; a harder target or more evaluations tell more")

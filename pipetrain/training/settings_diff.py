@@ -131,9 +131,10 @@ def _has_no_effect(setting: str, *, synchronous: bool) -> bool:
 
 def _is_synchronous(config: Mapping[str, Any]) -> bool:
     """True if all schedules are pipetrain's own synchronous ones, without replicas, whose rounds a drain cuts short."""
-    partition = config.get("partition") or {}
-    replicas, plans = partition.get("replicas"), partition.get("replicated") or partition.get("path")
-    if plans or set(replicas or [1]) != {1}:
+    partition: Any = config.get("partition")
+    partition = partition if isinstance(partition, Mapping) else {}
+    plans = partition.get("replicated") or partition.get("path")
+    if plans or partition.get("replicas") not in (None, [1] * len(partition.get("replicas") or [])):
         return False
     sections = [config.get("schedule"), *(each.get("schedule") for each in config.get("phases") or [])]
     return all(isinstance(each, Mapping) and each.get(TARGET) in _synchronous_targets() for each in sections)

@@ -5,7 +5,7 @@ import json
 import pytest
 from support.made_up_runs import contender
 
-from pipetrain.comparison.contenders import _varied, contenders_of, distinguished
+from pipetrain.comparison.contenders import _varied, contenders_of, cut_key, distinguished
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
@@ -103,7 +103,8 @@ def test_planned_cuts_are_those_of_every_seed():
     assert len(components.build(settings).plan.stages) == 2
     cut = ("partition=explicit", "partition.boundaries=[4]")
     (again,) = contenders_of(
-        [*words, "method=pipedream", "partition=auto", "partition.stages=2"], cuts={only.words: cut}
+        [*words, "method=pipedream", "partition=auto", "partition.stages=2"],
+        cuts={cut_key([*reversed(only.words), "checkpoint.metric=top1"]): cut},
     )
     assert again.cut == cut
 

@@ -92,7 +92,7 @@ def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
     assert found.head.startswith("gpipe is the fastest: 0.6")
     assert "pipedream takes 1.2" in found.head
     assert "over 2 seeds" in found.head
-    assert "ranked by the 2 seeds that all have run" in page.notes(found)
+    assert "ranked by the 2 seeds that all have run, the two that lead by those that both have" in page.notes(found)
 
 
 def test_two_that_lead_are_compared_by_all_seeds_that_both_have():
@@ -104,6 +104,15 @@ def test_two_that_lead_are_compared_by_all_seeds_that_both_have():
     late = compared(gpipe=[*steady(0.0066), *fast], pipedream=[*steady(0.0067), *slow], stale=steady(0.005))
     assert late.head.startswith("gpipe is the fastest")
     assert late.ranked[0].contender.method == "gpipe"
+
+
+def test_common_seed_that_none_reaches_leaves_the_others_to_decide():
+    slow, fast = steady(0.001, 0.0065, 0.0066), steady(0.001, 0.0081, 0.0083)
+    found = compared(gpipe=slow, pipedream=fast, stale=steady(0.001))
+    assert found.head.startswith("pipedream is the fastest")
+    assert "gpipe takes" in found.head or "gpipe has reached it" in found.head
+    assert "stale" not in found.head
+    assert compared(gpipe=steady(0.001), stale=steady(0.001)).head == "No configuration has reached training loss 0.5."
 
 
 def test_baseline_that_does_not_learn_sets_no_target():

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 from typing_extensions import override
 
-from pipetrain.models.graph.sizes import LOOKUP, Size, check_branch
+from pipetrain.models.graph.sizes import Size, check_branch
 from pipetrain.models.stateful_layer import StatefulLayer
 
 _NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}")
@@ -151,17 +151,9 @@ class Recorder(TorchFunctionMode):
         raise self._refusal(f"a {type(value).__name__} is passed on")
 
     def _on_comparison(self, operation: str, left: Any, right: Any, outcome: bool) -> None:  # noqa: FBT001
-        """Records a comparison of sizes, which decided on a branch of the forward.
-
-        Raises:
-            CannotEnterError: a part of the model looks a size up in a table, which it may keep from forward to forward.
-        """
-        if self._quiet:
-            return
-        if operation == LOOKUP and len(self.open) > 1:
-            raise self._refusal("a size is looked up in a table")
-        name = "eq" if operation == LOOKUP else operation
-        self._add("call_function", check_branch, (left, right, name, outcome, current_line()), {})
+        """Records a comparison of sizes, which decided on a branch of the forward."""
+        if not self._quiet:
+            self._add("call_function", check_branch, (left, right, operation, outcome, current_line()), {})
 
     def _refusal(self, reason: str) -> CannotEnterError:
         return CannotEnterError(self.open[-1] if self.open else None, f"{reason} ({current_line()})")

@@ -30,9 +30,6 @@ from pipetrain.models.graph.recorder import CannotEnterError, NeedsValuesError, 
 from pipetrain.models.graph.sizes import check_branch
 from pipetrain.seeding import python_generators_kept
 
-_LONGER = 32
-"""Times the first length: what a window of positions covers there differs, too."""
-
 
 class ModuleCopies:
     """Copies of a module, with its weights and the inputs' values or, which costs nothing, with their shapes alone."""
@@ -140,40 +137,40 @@ class Tracer:
         return first
 
     def _compared(self, first: Recording) -> tuple[bool, fx.Node | None]:
-        """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
-        length = self.example.length
-        # far from the first length, what follows from it differs, too; not every model takes inputs so short or long
-        far, differs = () if length is None else (max(2, length // 3), 2 * length + 1), False
-        for other in dict.fromkeys((*far, *(() if length is None else (length - 1,)))):
-            if differs and other not in far:
-                break
-            with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
-                if self._difference(first, other) is None:
-                    return True, None
-                differs = True
-        return False, self._difference(first, length)
+        """True if the length may differ; the first node that differs in a second recording, of fewer samples.
 
-    def _difference(self, first: Recording, length: int | None) -> fx.Node | None:
+        Far from the first length, what follows from it differs, too. One such recording must be the same, and none may
+        differ elsewhere than at a branch, which is checked for each minibatch: by a number that is out of sight.
+        """
+        length = self.example.length
+        if length is not None:
+            far = self._again(first, (max(2, length // 3), 2 * length + 1)) or self._again(first, (length - 1,))
+            differences = [_first_difference(first.graph, other) for other in far]
+            same = [other for other, node in zip(far, differences, strict=True) if node is None]
+            if same and all(node is None or node.target is check_branch for node in differences):
+                _fold_constant_sizes(first.graph, same)
+                return True, None
+        second = self._second(first, length)
+        different = _first_difference(first.graph, second)
+        if different is None:
+            _fold_constant_sizes(first.graph, [second])
+        return False, different
+
+    def _again(self, first: Recording, lengths: Sequence[int]) -> list[fx.Graph]:
+        """Graphs of recordings at these lengths, as far as the model takes them."""
+        found = []
+        for length in dict.fromkeys(lengths):
+            with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
+                found.append(self._second(first, length))
+        return found
+
+    def _second(self, first: Recording, length: int | None) -> fx.Graph:
         example = self.example.resized(SAMPLES[1], length)
         second = self._record(example)
         if changed := set(second.changes) - set(_draws(first)):
             # what follows from the number of samples is the same again
             self._check([location for location in self._record(example).changes if location in changed])
-        different = _first_difference(first.graph, second.graph)
-        if different is None:
-            longer = None if length in (None, self.example.length) else self._longer(first)
-            _fold_constant_sizes(first.graph, second.graph, longer)
-        return different
-
-    def _longer(self, first: Recording) -> fx.Graph | None:
-        """The same forward for much longer inputs; None if it takes none, does something else, or would take long."""
-        if self.copies.fake is None:
-            return None
-        assert self.example.length is not None
-        with suppress(NeedsValuesError, CannotEnterError, ConfigError):
-            found = self._record(self.example.resized(SAMPLES[1], _LONGER * self.example.length)).graph
-            return found if _first_difference(first.graph, found) is None else None
-        return None
+        return second.graph
 
     def _check(self, locations: Sequence[StateLocation], *, of_parts: bool = False) -> None:
         """Checks that only parts that are called as a whole change these locations.
@@ -303,19 +300,21 @@ def _first_difference(one: fx.Graph, other: fx.Graph) -> fx.Node | None:
     return None
 
 
-def _fold_constant_sizes(one: fx.Graph, other: fx.Graph, longer: fx.Graph | None) -> None:
+def _fold_constant_sizes(one: fx.Graph, others: Sequence[fx.Graph]) -> None:
     """Puts sizes that are always the same into the graph as numbers, and removes what nothing needs.
 
-    What follows from a size that varies may be the same by chance, such as `length // 64`, and stays in the graph; so
-    does the size of a tensor that `longer` inputs make larger.
+    What follows from a size that varies may be the same by chance, such as `length // 64`, and stays in the graph.
     """
-    for a, b in zip(one.nodes, other.nodes, strict=True):
+    for a, b in zip(one.nodes, others[0].nodes, strict=True):
         a.meta.update({f"other_{key}": b.meta[key] for key in ("shape", "value") if key in b.meta})
-    far = {a: b.meta.get("value") for a, b in zip(one.nodes, longer.nodes, strict=True)} if longer else {}
+    same = {
+        node
+        for node, *there in zip(one.nodes, *(other.nodes for other in others), strict=True)
+        if "value" in node.meta and all(each.meta["value"] == node.meta["value"] for each in there)
+    }
     for node in list(one.nodes):
         varies = any("value" in each.meta for each in node.all_input_nodes)
-        varies |= far.get(node, node.meta.get("value")) != node.meta.get("value")
-        if "value" in node.meta and node.meta["value"] == node.meta["other_value"] and not varies:
+        if node in same and not varies:
             _replace(node, node.meta["value"])
     for node in reversed(list(one.nodes)):
         if node.target is check_branch:

@@ -2,9 +2,9 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from pipetrain.seeding import python_generators_kept
 from pipetrain.stage.saved_tensors import WeightCasts
 from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers
 
+Copied = TypeVar("Copied")
+_OTHER_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+"""Errors of a layer's forward, which are not for this check to tell."""
 _SAMPLES = 4
 _PLAIN = ComputeOptions()
 
@@ -79,9 +82,9 @@ def _copy_of(chain: LayerChain) -> LayerChain:
     return copied
 
 
-def _copied(chain: LayerChain) -> LayerChain | None:
+def _copied(original: Copied) -> Copied | None:
     try:
-        return copy.deepcopy(chain)
+        return copy.deepcopy(original)
     except RuntimeError:
         return None
 
@@ -99,19 +102,22 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
         ConfigError: a layer uses a parameter that is not registered, or a complex tensor would have to bring a gradient
             back across a cut.
     """
-    copied = _copied(chain)
-    probe = copied or chain
     with torch.enable_grad(), arithmetic.computing(inputs[0].device):
         # in evaluation buffers stay as they are, and nothing is drawn
-        with probe.evaluating():
-            _check_layers(probe, arithmetic.cast_inputs(inputs), cuts)
-        if copied is not None:  # what only training does
-            with torch.random.fork_rng(devices=[]), python_generators_kept():
-                _check_layers(copied, arithmetic.cast_inputs(inputs), ())
+        with chain.evaluating():
+            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts)
+        # what only training does; few samples may not be enough for it
+        with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*_OTHER_ERRORS):
+            _check_layers(chain, arithmetic.cast_inputs(inputs), ())
 
 
 def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int]) -> None:
-    for index, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
+    """One layer after the other, each as a copy, as it may keep what it has computed."""
+    for index, (label, original) in enumerate(zip(chain.labels, chain.layers, strict=True)):
+        if (layer := _copied(original)) is None:
+            if original.training:
+                return
+            layer = original
         leaves, kept = _leaves_of(layer), layer.state_dict().keys()
         memory = {name: leaf.data_ptr() for name, leaf in leaves.items() if leaf.layout == torch.strided}
         # clones, as the first operation may be in place

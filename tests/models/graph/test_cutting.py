@@ -302,16 +302,6 @@ def test_cache_of_a_function_keeps_nothing_of_the_recording():
     assert type(table(4)) is torch.Tensor
 
 
-class Scaled(nn.Module):
-    def forward(self, x):
-        return x * {4: 2.0}.get(x.shape[1], 1.0) * len({x.shape[1], 8})
-
-
-def test_size_may_be_looked_up_in_a_table():
-    model = Calling(Scaled())
-    agrees(model, cut(model), torch.randn(3, 4))
-
-
 class Caching(nn.Module):
     """Keeps what it makes for a length."""
 
@@ -333,12 +323,16 @@ def test_part_with_a_table_of_sizes_stays_whole():
         agrees(model, chain, torch.randn(3, length, 4))
 
 
-def test_length_that_is_computed_with_out_of_sight_is_fixed():
-    model = Calling(lambda x: x.topk(int(x.shape[1] * 0.25), 1).values)
-    chain = cut(model, torch.randn(3, 19, 4))
-    agrees(model, chain, torch.randn(3, 19, 4))
+@pytest.mark.parametrize(
+    ("length", "number"),
+    [(19, lambda n: int(n * 0.25)), (19, lambda n: min(5, int(n * 0.5))), (12, lambda n: max(1, int(0.1 * n)))],
+)
+def test_length_that_is_computed_with_out_of_sight_is_fixed(length, number):
+    model = Calling(lambda x: x.topk(number(x.shape[1]), 1).values)
+    chain = cut(model, torch.randn(3, length, 4))
+    agrees(model, chain, torch.randn(3, length, 4))
     with pytest.raises(RunError, match="recorded for"):
-        chain(torch.randn(3, 30, 4))
+        chain(torch.randn(3, 2 * length, 4))
 
 
 class Long(nn.Module):

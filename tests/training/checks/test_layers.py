@@ -1,5 +1,7 @@
 """Weights that version bookkeeping cannot see are found before a run starts."""
 
+import copy
+
 import pytest
 import torch
 from support import small_model
@@ -311,7 +313,14 @@ class Drawing(nn.Module):
         return inputs * torch.rand(1, generator=self.generator)
 
 
-@pytest.mark.parametrize("layer", [nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16)), Drawing()])
+def spectrally_normed():
+    """With singular values so close that the power iteration takes long."""
+    layer = nn.Linear(16, 16)
+    layer.weight.data = torch.diag(torch.linspace(0.9, 1, 16))
+    return nn.utils.parametrizations.spectral_norm(layer)
+
+
+@pytest.mark.parametrize("layer", [spectrally_normed(), Drawing()])
 def test_layer_that_computes_something_else_again_is_not_recomputed(layer):
     ordinary = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout())
     check_recomputation(chain_of(ordinary), (torch.randn(8, 4),))
@@ -327,3 +336,17 @@ def test_gradients_that_a_stage_cannot_give_are_refused():
         _check_gradients(chain_of(nn.Sequential(masked)))
     with pytest.raises(ConfigError, match=r"sparse=True"):
         _check_gradients(chain_of(nn.Sequential(nn.Embedding(4, 4, sparse=True))))
+
+
+class Grouped(nn.Module):
+    """Needs more samples in training than in evaluation, and keeps what it has computed."""
+
+    def forward(self, inputs):
+        self.last = inputs * 2
+        return self.last.view(8, -1).view_as(inputs) if self.training else self.last
+
+
+def test_layer_that_needs_more_samples_in_training_passes():
+    chain = chain_of(nn.Sequential(nn.Linear(3, 3), Grouped()))
+    check_forwards(chain, (torch.randn(2, 3),), [1], ComputeOptions())
+    copy.deepcopy(chain)
