@@ -231,7 +231,7 @@ def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, ca
     target = ReproductionTarget("slowdown/soap", "small")
     rows = [row for _, found in compared_runs(target, results) for row in found]
     assert [(row["partition.stages"], row["seed"]) for row in rows] == [("1", "0"), ("1", "1"), ("2", "0"), ("2", "1")]
-    assert all(row["loss"] and row["early_loss_steps"] for row in rows[:2])
+    assert all(row["loss"] and row["loss_steps"] for row in rows[:2])
     first, second = (json.loads((results / f"round-{number}" / "made.json").read_text()) for number in (1, 2))
     assert first["targets"] == second["targets"]
     assert first["command"].startswith("pipetrain compare experiment=slowdown/soap model.layers=1 ")
