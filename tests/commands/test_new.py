@@ -120,7 +120,13 @@ class Environment:
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # a dozen commands, each of which imports torch
 @pytest.mark.parametrize(
-    ("kind", "editable"), [("method", True), ("schedule", False), ("model", False), ("dataset", True)]
+    ("kind", "editable"),
+    [
+        ("method", True),
+        ("model", False),
+        pytest.param("schedule", False, marks=pytest.mark.exhaustive),
+        pytest.param("dataset", True, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_installed_package_trains_and_passes_its_test(tmp_path, kind, editable):
     there = Environment(tmp_path)
