@@ -303,7 +303,7 @@ def steps_to_loss(
     completed = [number for number, group in enumerate(groups) if group.completed]
     if "slowdown" not in remarks or not completed or known == {}:
         return {}
-    own = known is None
+    columns = STEPS_TO_LOSS if known is None else {column: STEPS_TO_LOSS[column] for column in known}
     if known is not None:
         at = completed[0]
     else:
@@ -313,7 +313,6 @@ def steps_to_loss(
             return {}
         given = remarks.get("small_loss") if target.scale == SMALL else None
         known = dict.fromkeys(STEPS_TO_LOSS, float(given)) if given else {}
-    columns = STEPS_TO_LOSS if own else {column: STEPS_TO_LOSS[column] for column in known}
     asked = {column: {TRAIN_LOSS: known[column]} if column in known else {} for column in columns}
     found = {column: slowdowns(groups, at, asked[column], share)[0] for column, share in columns.items()}
     return {column: each for column, each in found.items() if each.name == TRAIN_LOSS}

@@ -26,7 +26,7 @@ def _sizes(models: Sequence[Mapping[str, Any]]) -> str:
             f"`{row['name']}`",
             row["summary"],
             row["task"],
-            _brings(row),
+            _set_by(row),
             f"{row['layers']}",
             f"{row['parameters']:,}",
         ]
@@ -35,7 +35,7 @@ def _sizes(models: Sequence[Mapping[str, Any]]) -> str:
     return _table(["model", "", "task", "sets", "layers", "parameters"], cells)
 
 
-def _brings(row: Mapping[str, Any]) -> str:
+def _set_by(row: Mapping[str, Any]) -> str:
     """The data set, and what else differs from what runs have without a model."""
     chosen = {"dataset": row["dataset"], **group_overrides_of("model", row["name"])}
     return ", ".join(f"`{group}={choice}`" for group, choice in chosen.items())

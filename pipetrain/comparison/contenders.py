@@ -77,7 +77,7 @@ class Contender:
 
     Attributes:
         words: all its settings.
-        cut: settings in place of those of `partition=auto`, for which each seed would be measured and cut anew.
+        cut: explicit cuts that replace `partition=auto`, which would measure and cut the model again for each seed.
         key: equal for configurations whose runs have the same results.
         axes: what is tuned.
         tuning_seeds: number of seeds of each trial.

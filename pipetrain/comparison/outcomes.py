@@ -142,10 +142,10 @@ class Comparison:
 
     @cached_property
     def ranked(self) -> list[Outcome]:
-        """The fastest first; those that reach the target with more of their seeds before the others.
+        """The fastest first; configurations that reach the target with more of their seeds precede the others.
 
-        All are compared by the seeds that all have, and the two that lead by those that both have. Behind them are
-        those that do not fit into the memory of the devices.
+        All are ranked over the seeds that they have in common, and the two leaders are compared over all seeds that
+        both have. Configurations that do not fit into the memory of their devices come last.
         """
         found = sorted(self.outcomes, key=lambda each: (not each.contender.costs.fits, _rank(self._over_common(each))))
         rival = next((each for each in found[1:] if not self._are_equal(found[0], each)), None)

@@ -60,8 +60,8 @@ def check_hydra(hydra: DictConfig) -> None:
         raise ConfigError(unknown_setting(f"hydra.{error.full_key}")) from error
     if (plain.get("job") or {}).get("chdir"):
         raise ConfigError(
-            "hydra.job.chdir=true: relative paths, such as that of the sweep, would be in the run's directory; leave "
-            "it out, and take ${hydra:runtime.output_dir} for files of your own"
+            "hydra.job.chdir=true: relative paths, such as the sweep's folder, would be resolved in the run's "
+            "directory; leave it out, and use ${hydra:runtime.output_dir} for your own files"
         )
 
 
@@ -195,7 +195,7 @@ class Composition:
         return cls(config, choices_made(whole.hydra.runtime.choices), whole.hydra)
 
     def varied(self, words: Sequence[str]) -> list[str]:
-        """What a preset varies by itself, in `hydra.sweeper.params`, as words; without what the given words set."""
+        """Overrides for what the preset itself sweeps (`hydra.sweeper.params`), except what the given words set."""
         params, given = self.hydra.sweeper.get("params") or {}, {each.key_or_group for each in overrides_of(words)}
         return [f"{name}={value}" for name, value in params.items() if name not in given]
 

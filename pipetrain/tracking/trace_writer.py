@@ -48,7 +48,7 @@ class TraceFile:
         run: the run directory.
         process: the number of this process, which names the file.
         step: the step from which a run resumes; later records are dropped. 0 for a new run.
-        processes: number of processes that write; the first one drops the records of those that there are no more.
+        processes: number of processes that write; process 0 also trims the files of processes that no longer exist.
     """
 
     def __init__(self, run: RunDirectory, process: int, step: int, processes: int) -> None:

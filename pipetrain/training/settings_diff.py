@@ -131,13 +131,20 @@ def _has_no_effect(setting: str, *, synchronous: bool) -> bool:
 
 def _is_synchronous(config: Mapping[str, Any]) -> bool:
     """True if all schedules are pipetrain's own synchronous ones, without replicas, whose rounds a drain cuts short."""
-    partition: Any = config.get("partition")
-    partition = partition if isinstance(partition, Mapping) else {}
-    plans = partition.get("replicated") or partition.get("path")
-    if plans or partition.get("replicas") not in (None, [1] * len(partition.get("replicas") or [])):
+    replicas = _setting(config, "partition", "replicas")
+    if replicas is not None and not (isinstance(replicas, list) and all(each == 1 for each in replicas)):
         return False
-    sections = [config.get("schedule"), *(each.get("schedule") for each in config.get("phases") or [])]
-    return all(isinstance(each, Mapping) and each.get(TARGET) in _synchronous_targets() for each in sections)
+    if _setting(config, "partition", "replicated") or _setting(config, "partition", "path"):
+        return False  # a plan may have replicas
+    phases = config.get("phases")
+    every = [config, *(phases if isinstance(phases, list) else [])]
+    return all(_setting(each, "schedule", TARGET) in _synchronous_targets() for each in every)
+
+
+def _setting(config: Any, section: str, name: str) -> Any:
+    """A setting of a configuration, which may be another program's; None if it has none."""
+    found = config.get(section) if isinstance(config, Mapping) else None
+    return found.get(name) if isinstance(found, Mapping) else None
 
 
 @cache

@@ -92,7 +92,10 @@ def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
     assert found.head.startswith("gpipe is the fastest: 0.6")
     assert "pipedream takes 1.2" in found.head
     assert "over 2 seeds" in found.head
-    assert "ranked by the 2 seeds that all have run, the two that lead by those that both have" in page.notes(found)
+    assert (
+        "ranked over the 2 seeds that all have run, and the two leaders over all seeds that both have run"
+        in page.notes(found)
+    )
 
 
 def test_two_that_lead_are_compared_by_all_seeds_that_both_have():

@@ -96,5 +96,7 @@ def test_drains_matter_under_asynchronous_schedules(schedules, matters):
     assert (identity_settings(more) != identity_settings(run)) == matters
     (found,) = differences(run, more, ({}, {}))
     assert found.changes_weights == matters
+    for foreign in ({"partition": "gpu"}, {"partition": {"replicas": 2}}, {"phases": "all"}, {"phases": ["first"]}):
+        assert identity_settings({**run, **foreign})  # of another program
     replicated = {"partition": {"replicas": [2]}}
     assert identity_settings({**more, **replicated}) != identity_settings({**run, **replicated})

@@ -112,7 +112,7 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
 
 
 def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int]) -> None:
-    """One layer after the other, each as a copy, as it may keep what it has computed."""
+    """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed."""
     for index, (label, original) in enumerate(zip(chain.labels, chain.layers, strict=True)):
         if (layer := _copied(original)) is None:
             if original.training:

@@ -69,8 +69,7 @@ class ProfiledRun:
             if built.plan.finegrained:
                 raise UnpredictableError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
-            size = len(next(built.data.train.samples(0, 0, 1))[0][0])
-            if settings.profile is not None and profile.batch_size != size:
+            if settings.profile is not None and profile.batch_size != (size := len(built.data.example[0])):
                 raise ConfigError(
                     f"profile={settings.profile}: of minibatches of {profile.batch_size} samples, and the first one "
                     f"has {size}; `pipetrain profile` measures this one"
