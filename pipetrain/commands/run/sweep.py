@@ -25,7 +25,7 @@ from pipetrain.api.one_run import end_sweep_in_mlflow
 from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
 from pipetrain.config.choices import with_own_names
-from pipetrain.config.composition import choices_made, overrides_of
+from pipetrain.config.composition import check_hydra, choices_made, overrides_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
 from pipetrain.tracking.files import write_whole
@@ -172,6 +172,7 @@ class SweepReport(Callback):
             config.hydra.overrides.hydra.append(f"hydra.job.config.override_dirname.exclude_keys=[{same}]")
 
     def _begin(self, config: DictConfig, words: Sequence[str], swept: Mapping[str, object]) -> None:
+        check_hydra(config.hydra)
         searches = objective.searches(config)
         begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
         if not searches:
