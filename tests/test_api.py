@@ -426,6 +426,16 @@ def test_sweep_varies_what_a_preset_varies(tmp_path):
     ]  # fmt: skip
 
 
+def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nhydra: {sweeper: {params: {seed: '0,1'}}}\n"
+    )
+    words = ["experiment=zhang/table2_lenet5_baseline,mine", *SIMULATED]
+    with pytest.raises(pipetrain.ConfigError, match="such as seed=0,1,2 of experiment=zhang/table2_lenet5_baseline"):
+        pipetrain.sweep(words, path=tmp_path / "sweep", config_dir=tmp_path, progress=False, **objects())
+
+
 @pytest.mark.parametrize("words", [["seed=0,x"], ["hydra/sweeper=optuna"], ["seed=glob(none*)"]])
 def test_sweep_that_cannot_run_is_refused_whole(tmp_path, words):
     with pytest.raises(pipetrain.ConfigError, match=words[0].partition("=")[0]):

@@ -16,6 +16,7 @@ from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step,
 from pipetrain.api.surroundings import kept, logged
 from pipetrain.config.composition import (
     Composition,
+    check_presets_swept,
     combinations,
     folder_name,
     overrides_of,
@@ -143,6 +144,7 @@ def sweep(
 
 def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str | Path | None) -> list[str]:
     """The words, and what a preset varies by itself, in `hydra.sweeper.params`."""
+    check_presets_swept(with_choices_of(None if config_dir is None else Path(config_dir), words))
     first = next(combinations(words), None)
     return words if first is None else [*words, *_composed(first, objects, config_dir).varied(words)]
 

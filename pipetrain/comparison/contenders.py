@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from pipetrain.comparison.costs import PREFLIGHT, Costs, check_costs, fixed_costs, predicted_costs
 from pipetrain.comparison.halving import Axis, rungs_of
 from pipetrain.config.composition import Composition, combinations, composed, overrides_of, with_choices_of
 from pipetrain.config.settings import Settings
@@ -18,15 +18,11 @@ from pipetrain.libraries.processes import usable_cores
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.progress import announce
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.optimizer import build_rate
 from pipetrain.training.job import Job
 from pipetrain.training.preflight import prepare
-from pipetrain.training.profiling.predict import ProfiledRun, UnpredictableError
 
 RATE, _METRIC = "optimizer.lr", "checkpoint.metric"
-_PREFLIGHT = RunDirectory(Path("comparison-preflight"))
-"""In which no file is read or written."""
 _DEFAULTS = ("executor=simulated", "checkpoint.every_epochs=0", "log.to=[]", "launch.stop_timeout=0")
 _OURS = {
     "seed": "the comparison has seeds of its own; --seeds N sets how many are reported",
@@ -42,33 +38,6 @@ _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
 """Settings that leave results as they are."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Predicted costs of a pipeline.
-
-    Attributes:
-        step_s: seconds of a step in each phase, with the step at which the phase ends.
-        memory_bytes: peak of a device of the largest stage.
-        fits: True if every stage fits into the memory that the settings give its devices.
-        notes: on the prediction; of a pipeline that cannot be predicted, why.
-    """
-
-    step_s: tuple[tuple[int, float], ...] = ()
-    memory_bytes: int | None = None
-    notes: tuple[str, ...] = ()
-    fits: bool = True
-
-    def seconds(self, steps: float) -> float | None:
-        """Seconds of the first steps of a run; None if they are not known."""
-        if math.isinf(steps):
-            return math.inf if self.step_s else None
-        total, begin = 0.0, 0
-        for end, seconds in self.step_s:
-            total += max(0.0, min(steps, end) - begin) * seconds
-            begin = end
-        return total if self.step_s else None
 
 
 @dataclass(frozen=True)
@@ -210,14 +179,14 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cu
         )
     if settings.eval.every_epochs == 0:
         raise ConfigError("eval.every_epochs=0: no run would be evaluated, so nothing can be compared; set it to 1")
-    job = prepare(settings, _PREFLIGHT)
+    job = prepare(settings, PREFLIGHT)
     if settings.choices.get("partition") == "auto":
         cut = _cut_of(words, job)
         settings = composed(_with_cut(words, cut))
-    costs, sizes = _costs(settings, job)
+    costs, sizes = predicted_costs(settings, job)
     for axis in axes:
         if axis.setting.partition(".")[0] in _MAY_COST:
-            _check_costs(_with_cut(words, cut), axis, _fixed(job, sizes))
+            check_costs(_with_cut(words, cut), axis, fixed_costs(job, sizes))
     return Contender(
         words=tuple(words),
         cut=cut,
@@ -270,50 +239,6 @@ def _cut_of(words: Sequence[str], job: Job) -> tuple[str, ...]:
 
 def _with_cut(words: Sequence[str], cut: Sequence[str]) -> tuple[str, ...]:
     return (*(word for word in words if not cut or word.partition("=")[0].lstrip("+") not in _CUTS), *cut)
-
-
-def _check_costs(words: Sequence[str], axis: Axis, fixed: tuple[Any, ...]) -> None:
-    """Checks that no value of what is tuned changes the length or the costs of a run.
-
-    Raises:
-        ConfigError: one does.
-    """
-    for value in axis.values:
-        settings = composed([*words, f"{axis.setting}={value}"])
-        job = prepare(settings, _PREFLIGHT)
-        if _fixed(job, _costs(settings, job)[1]) != fixed:
-            raise ConfigError(
-                f"--tune {axis.setting}: {value} changes the length or the costs of a run; as a setting with these "
-                "values, it makes a configuration of each"
-            )
-
-
-def _fixed(job: Job, sizes: Sequence[int | None]) -> tuple[Any, ...]:
-    """Length and costs, as far as they are not measured."""
-    return job.timetable.phase_ends, sum(stage.parameters for stage in job.plan.stages), sizes
-
-
-def _costs(settings: Settings, job: Job) -> tuple[Costs, tuple[int | None, ...]]:
-    """The predicted costs, and the bytes of a device of each stage in each phase.
-
-    Raises:
-        ConfigError: the topology is wrong, or the profile is of another model or batch size.
-    """
-    try:
-        run = ProfiledRun.of(settings, of_model=True)
-        predictions = [prediction for _, prediction in run.predictions()]
-    except UnpredictableError as error:
-        return Costs(notes=(f"not predicted: {error}",)), ()
-    sizes = tuple(stage.memory_bytes for each in predictions for stage in each.stages)
-    limits = run.cut.row.memory_bytes * len(predictions)
-    times = [each.time_per_minibatch_s for each in predictions]
-    costs = Costs(
-        step_s=tuple(zip(job.timetable.phase_ends, times, strict=True)),
-        memory_bytes=max((size for size in sizes if size is not None), default=None),
-        notes=tuple(run.notes()),
-        fits=all(size is None or size <= limit for size, limit in zip(sizes, limits, strict=True)),
-    )
-    return costs, sizes
 
 
 def _key(settings: Settings, job: Job) -> str:

@@ -200,6 +200,25 @@ class Composition:
         return [f"{name}={value}" for name, value in params.items() if name not in given]
 
 
+def check_presets_swept(words: Sequence[str]) -> None:
+    """Checks that a sweep over presets leaves out nothing that they sweep by themselves.
+
+    Hydra's sweepers, which compose the presets one by one, take `hydra.sweeper.params` from none of them.
+
+    Raises:
+        ConfigError: a preset of the sweep sweeps a setting that the words do not set.
+    """
+    search = [word for word in words if word.lstrip("+").startswith("hydra.searchpath=")]
+    for word, each in zip(words, overrides_of(words), strict=True):
+        if each.key_or_group == "experiment" and each.is_sweep_override():
+            for [preset] in combinations([word]):
+                if left_out := Composition.of([*search, preset]).varied(words):
+                    raise ConfigError(
+                        f"{word}: a sweep over presets leaves out what they sweep by themselves, such as "
+                        f"{' '.join(left_out)} of {preset}; set it as well, or sweep one preset at a time"
+                    )
+
+
 def composed(overrides: Sequence[str]) -> Settings:
     """Settings that `pipetrain run` would use with these overrides; open groups may lack mandatory values."""
     composition = Composition.of(overrides)

@@ -10,7 +10,8 @@ import pytest
 from support.made_up_runs import DIVERGED, FAILED, contender, contenders, evaluated, falling
 
 from pipetrain.comparison import page
-from pipetrain.comparison.contenders import Costs, distinguished
+from pipetrain.comparison.contenders import distinguished
+from pipetrain.comparison.costs import Costs
 from pipetrain.comparison.halving import Search
 from pipetrain.comparison.outcomes import Comparison, Outcome, duration
 from pipetrain.comparison.runs import PlannedRun

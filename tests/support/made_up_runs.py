@@ -3,7 +3,8 @@
 import math
 from pathlib import Path
 
-from pipetrain.comparison.contenders import Contender, Costs, distinguished
+from pipetrain.comparison.contenders import Contender, distinguished
+from pipetrain.comparison.costs import Costs
 from pipetrain.comparison.halving import Axis, rungs_of
 from pipetrain.report.steps_to_loss import LossCurve
 from pipetrain.report.sweep.compared_run import ComparedRun, Point

@@ -53,6 +53,19 @@ def test_sweep_without_runs_is_refused(capfd):
     assert capfd.readouterr().err.startswith("pipetrain: error: --multirun method=glob(zz*): no run; a glob or range")
 
 
+def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path, capfd):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nhydra: {sweeper: {params: {seed: '0,1'}}}\n"
+    )
+    words = [*WORDS[:3], "--config-dir", str(tmp_path), "experiment=zhang/table2_lenet5_baseline,mine"]
+    for given in ((), ("optimizer.lr=0.1",)):
+        assert cli.carry_out([*words, *given]) is ExitCode.WRONG_USAGE
+        assert "such as seed=0,1,2 of experiment=zhang/table2_lenet5_baseline; set it" in capfd.readouterr().err
+    assert cli.carry_out([*words, "seed=0", "train.epochs=-1"]) is ExitCode.WRONG_USAGE
+    assert "run 2 of 2" in capfd.readouterr().out
+
+
 @pytest.mark.slow
 def test_sweep_by_launcher_in_other_processes_ends_alike(folder, monkeypatch, capfd):
     launch = BasicLauncher.launch
