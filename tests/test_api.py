@@ -16,7 +16,7 @@ import pytest
 import torch
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from support import cli
+from support import cli, ragged_data
 from support.own_metrics import Ordered
 from support.small_model import build
 from torch import nn
@@ -242,6 +242,17 @@ def test_callback_is_the_object_itself_and_changes_no_bits(tmp_path, run, given)
     assert pipetrain.load(done.path, model=small(), dataset=synthetic_images(**SIZES)).model()
     with pytest.raises(pipetrain.ConfigError, match=r"callbacks\[0\]=torch.nn.modules.linear.Linear"):
         run(SIMULATED, path=tmp_path / "wrong", **objects(callbacks=[nn.Linear(1, 1)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "batch_size"), [(ragged_data.Images, 1), (ragged_data.GroupedBySize, 2)])
+def test_samples_of_several_shapes_match_in_both_executors(run, kind, batch_size):
+    words = [*SIMULATED, f"train.batch_size={batch_size}", "train.microbatches=1", "partition.stages=2"]
+    ours = [
+        run([*words, f"executor={each}"], model=ragged_data.chain(), dataset=ragged_data.data(kind))
+        for each in ("simulated", "distributed")
+    ]
+    assert hashes(ours[0]) == hashes(ours[1])
 
 
 @pytest.mark.slow

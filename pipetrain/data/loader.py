@@ -41,7 +41,8 @@ class Loader:
       is a tensor, or a tuple of tensors, with a row for each sample.
 
     Attributes:
-        dropped: number of samples that are in no minibatch.
+        unlisted: number of samples that the data set's own `batches` puts into no minibatch.
+        dropped: number of samples in minibatches that are dropped, as they have too few.
         pinned: True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait.
         labels: labels that targets may have; None if they are no labels, or unknown.
         tokens: ids that inputs may have; None if they are no tokens, or unknown.
@@ -88,13 +89,14 @@ class Loader:
         minibatches = own_minibatches(dataset, batch_size, samples) if self._whole else cut
         least = max(1, min(microbatches, batch_size)) if drop_short else 1
         self._minibatches = [indices for indices in minibatches if len(indices) >= least]
+        self.unlisted = samples - len({index for indices in minibatches for index in indices}) if self._whole else 0
+        self.dropped = sum(len(indices) for indices in minibatches if len(indices) < least)
         if not self._minibatches:
             raise ConfigError(
                 f"dataset.limit={as_configured(limit)}: {samples} samples make no minibatch of "
                 f"{microbatches} microbatches with train.batch_size={batch_size}"
             )
         self._sizes = list(map(len, self._minibatches))
-        self.dropped = samples - sum(self._sizes)
         self._newest: tuple[int, list[Sequence[int]]] | None = None
 
     def __len__(self) -> int:
@@ -126,7 +128,7 @@ class Loader:
     def size_of(self, step: int) -> int:
         """Samples of the minibatch of a step, counted from 0 over all epochs."""
         epoch, index = divmod(step, len(self))
-        return self.sizes(epoch)[index]
+        return len(self.minibatches(epoch)[index]) if self._whole else self._sizes[index]
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""

@@ -1,5 +1,6 @@
 """Orders of samples and minibatches: shuffled, by length, or those that a data set makes itself."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def own_minibatches(dataset: Any, batch_size: int, samples: int) -> list[Sequenc
     with naming_errors(asked):
         minibatches = dataset.batches(batch_size, samples)
     try:
-        minibatches = [indices for indices in minibatches if len(indices)]
+        minibatches = [[operator.index(each) for each in indices] for indices in minibatches if len(indices)]
         outside = [index for indices in minibatches for index in indices if not 0 <= index < samples]
     except TypeError as error:
         raise ConfigError(f"dataset: {asked} must return lists of samples, such as [[0, 1], [2]]: {error}") from error

@@ -5,6 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -211,19 +212,22 @@ class SentenceVocabulary(TokenizerVocabulary):
             least_size, otherwise = len(SPECIAL_TOKENS) + 1, "or null for all words"
             check_whole("dataset.vocabulary_size", size, least_size, otherwise)
 
+        texts = partial(_without_special, lines) if kind == "words" else lines
+
         def learn() -> Tokenizer:
             if kind == "words":
-                return _words(lines(), size, least)
-            return _byte_pairs(lines(), size or 0, SPECIAL_TOKENS, prefix_space=True)
+                return _words(texts(), size, least)
+            return _byte_pairs(texts(), size or 0, SPECIAL_TOKENS, prefix_space=True)
 
         settings = f"{kind} {size} {least}"
-        return cls(_cached(f"vocabulary-{digest(chain([settings], lines()))[:32]}.json", learn))
+        return cls(_cached(f"vocabulary-{digest(chain([settings], texts()))[:32]}.json", learn))
 
     def encode_lines(self, lines: Iterable[str]) -> Iterator[list[int]]:
         """The ids of each line, without special tokens."""
         waiting = iter(lines)
         while chunk := list(islice(waiting, _SENTENCES_AT_ONCE)):
-            yield from (encoding.ids for encoding in self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False))
+            for encoding in self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
+                yield [max(each, UNKNOWN) for each in encoding.ids]  # a special token as a word of the text
 
     @override
     def decode(self, ids: Iterable[int]) -> str:
@@ -263,6 +267,14 @@ def _words(texts: Iterable[str], size: int | None, least: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def _without_special(lines: Lines) -> Iterator[str]:
+    """The lines without words that are special tokens, of which text with marked unknown words has some."""
+    for line in lines():
+        if any(token in line for token in SPECIAL_TOKENS):
+            line = " ".join(word for word in line.split() if word not in SPECIAL_TOKENS)
+        yield line
 
 
 def _cached(name: str, learn: Callable[[], Tokenizer]) -> Tokenizer:

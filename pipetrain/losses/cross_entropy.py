@@ -29,7 +29,10 @@ class CrossEntropy(nn.Module):
 
     @override
     def forward(self, scores: Tensor, *further: Tensor) -> Tensor:
-        """Scores (n, classes, ...), those of auxiliary heads where there are any, and targets (n, ...) to a scalar."""
+        """Scores (n, classes, ...), those of auxiliary heads where there are any, and targets to a scalar.
+
+        Targets are classes (n, ...), or probabilities of the classes (n, classes, ...), such as those of mixed images.
+        """
         *heads, target = further
         loss = self._mean(scores, target)
         for head in heads:
@@ -41,7 +44,7 @@ class CrossEntropy(nn.Module):
 
     def count(self, target: Tensor) -> int:
         """The targets that the mean runs over."""
-        return target.numel()
+        return target.numel() // (target.shape[1] if target.is_floating_point() else 1)
 
     def metrics(self, scores: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Name -> hits, to be divided by the count of targets; top-5 only where there are more than five classes."""
@@ -51,9 +54,12 @@ class CrossEntropy(nn.Module):
 def class_hits(scores: Tensor, target: Tensor, ignored: int | None = None) -> dict[str, Tensor]:
     """Number of targets that have the highest score, and one of the five highest if there are more classes.
 
-    Scores are (n, classes, ...), targets (n, ...) whole numbers; `ignored` does not count.
+    Scores are (n, classes, ...), targets (n, ...) whole numbers, of which `ignored` does not count, or probabilities
+    (n, classes, ...), of which the highest one counts.
     """
     classes = scores.shape[1]
+    if target.is_floating_point():
+        target = target.argmax(1)
     ranked = scores.topk(min(5, classes), dim=1).indices
     hits = ranked == target.unsqueeze(1)
     if ignored is not None:

@@ -2,7 +2,9 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +50,28 @@ def test_own_minibatches_are_read_whole_in_seeded_order():
 def test_ordered_minibatches_are_never_shuffled():
     loader = Loader(Ordered(), batch_size=4, shuffle=True)
     assert [list(each) for each in loader.minibatches(3)] == Ordered().batches(4, 11)
+
+
+@pytest.mark.parametrize(
+    "grouped", [lambda order: np.array_split(order, 4), lambda order: torch.from_numpy(order).split(3)]
+)
+def test_own_minibatches_may_be_arrays(grouped):
+    class Sorted(Bucketed):
+        def batches(self, _batch_size, samples):
+            return grouped(np.arange(samples)[::-1].copy())
+
+    loader = Loader(Sorted(), batch_size=3, shuffle=False)
+    seen = [index for (targets,) in loader.targets(0) for index in targets.tolist()]
+    assert seen == list(range(10, -1, -1))
+
+
+def test_samples_in_no_minibatch_and_those_of_short_ones_are_counted_apart():
+    class Repeated(Bucketed):
+        def batches(self, _batch_size, _samples):
+            return [[0, 1, 2], [1, 2, 3], [4, 5]]
+
+    loader = Loader(Repeated(), batch_size=3, microbatches=3)
+    assert (len(loader), loader.unlisted, loader.dropped) == (2, 5, 2)
 
 
 def test_minibatches_of_the_first_samples_alone_are_made_of_them():

@@ -152,6 +152,16 @@ def test_words_split_at_white_space_and_rarest_are_unknown():
     assert learned(lambda: SENTENCES, "words", None).size == len(SPECIAL_TOKENS) + 10
 
 
+def test_special_tokens_in_the_text_are_unknown_words():
+    lines = ["a <unk> b </s> c", "a b <unk>", "a x"]
+    vocabulary = learned(lambda: lines, "words", None)
+    assert vocabulary.size == len(SPECIAL_TOKENS) + 4
+    marked, _, plain = vocabulary.encode_lines(lines)
+    assert [i == UNKNOWN for i in marked] == [False, True, False, True, False]
+    assert max(*marked, *plain) == vocabulary.size - 1
+    assert learned(lambda: ["a b c", "a b", "a x"], "words", None).sha256 == vocabulary.sha256
+
+
 def test_vocabulary_is_trained_once_and_then_read_from_the_cache(cache, monkeypatch):
     trained = learned(lambda: SENTENCES, "bpe", 290)
     monkeypatch.setattr("pipetrain.data.vocabulary._byte_pairs", None)

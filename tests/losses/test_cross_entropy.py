@@ -17,6 +17,17 @@ def test_cross_entropy_counts_top_1_and_top_5_hits():
     assert CrossEntropy().metrics(scores[:, :5], targets % 5).keys() == {"top1"}
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (5, 7), (2, 3, 4)])
+def test_probabilities_as_targets_count_as_their_highest_classes(shape):
+    torch.manual_seed(0)
+    scores, targets = torch.randn(shape), torch.randint(shape[1], (shape[0], *shape[2:]))
+    soft = nn.functional.one_hot(targets, shape[1]).movedim(-1, 1) * 0.8 + 0.2 / shape[1]
+    loss = CrossEntropy()
+    assert loss.count(soft) == loss.count(targets) == targets.numel()
+    assert loss.metrics(scores, soft) == loss.metrics(scores, targets)
+    assert loss(scores, soft) == nn.functional.cross_entropy(scores, soft)
+
+
 def test_losses_of_auxiliary_heads_are_added_with_their_weight():
     torch.manual_seed(0)
     scores, heads, targets = torch.randn(4, 3), torch.randn(2, 4, 3), torch.tensor([0, 2, 1, 1])

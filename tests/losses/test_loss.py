@@ -46,7 +46,7 @@ def test_custom_loss_counts_samples_and_needs_no_metrics():
     targets = (torch.zeros(3, 4), torch.zeros(3))
     assert count_of(nn.MSELoss(), targets[:1]) == 3
     assert correct_counts(nn.MSELoss(), (torch.zeros(3),), targets[1:]) == {}
-    assert count_of(CrossEntropy(), (torch.zeros(3, 4),)) == 12
+    assert count_of(CrossEntropy(), (torch.zeros(3, 4, dtype=torch.long),)) == 12
 
 
 @pytest.mark.parametrize("loss", [nn.NLLLoss(ignore_index=0), nn.CrossEntropyLoss(ignore_index=0)])

@@ -179,9 +179,11 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
     check_whole("dataset.validation_videos", validation_videos, least=0)
     if split not in _SPLITS:
         raise ConfigError(f"dataset.split={split}: one of {', '.join(_SPLITS)}")
-    folder = Path(root)
+    folder = Path(root).expanduser()
     file = FeatureFile(_features_in(folder))
-    captions = dict(sorted(_captions(folder, file).items(), key=lambda each: _number(each[0])))
+    published = _published_names(folder)
+    captions = _captions(folder, file, published)
+    captions = dict(sorted(captions.items(), key=lambda each: _number(published.get(each[0], each[0]))))
     names = list(captions)
     first = train_videos + (0 if split == "validation" else validation_videos)
     last = train_videos + validation_videos if split == "validation" else len(names)
@@ -206,7 +208,13 @@ def _features_in(folder: Path) -> Path:
     )
 
 
-def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
+def _published_names(folder: Path) -> dict[str, str]:
+    """The original name of a video -> its name with a number, such as vid1; empty without the published list."""
+    path = folder / NUMBERS
+    return dict(_lines(path)) if path.is_file() else {}
+
+
+def _captions(folder: Path, file: FeatureFile, published: Mapping[str, str]) -> dict[str, list[str]]:
     """Name of a video in the file of features -> its captions; videos without any are left out."""
     path = folder / CAPTIONS
     names = {name.removeprefix(_OF_FEATURES) for name in file.names if not name.startswith(_OF_CAPTIONS)}
@@ -219,10 +227,8 @@ def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
     if not path.is_file():
         raise ConfigError(f"dataset.root={folder}: no captions: neither {path} nor captions/VIDEO in {file.path}")
     found: dict[str, list[str]] = {}
-    numbers = folder / NUMBERS
-    name_of = dict(_lines(numbers)) if numbers.is_file() else {}
     for name, caption in _lines(path):
-        name = name if name in names else name_of.get(name, name)
+        name = name if name in names else published.get(name, name)
         if name in names:
             found.setdefault(name, []).append(caption)
     if not found:

@@ -184,7 +184,7 @@ class Incoming:
 
 def evaluation_keys(loader: Loader) -> list[Key]:
     """The keys of the messages of an evaluation, one for each part."""
-    return [None if loader.varying else ("evaluation", size) for size in loader.sizes(0)]
+    return [None if _may_vary(loader, size) else ("evaluation", size) for size in loader.sizes(0)]
 
 
 def training_keys(loader: Loader, interval: DrainInterval, num_microbatches: int) -> dict[BackwardId, Key]:
@@ -192,7 +192,13 @@ def training_keys(loader: Loader, interval: DrainInterval, num_microbatches: int
     keys: dict[BackwardId, Key] = {}
     sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
     for t, size in enumerate(sizes, start=interval.start):
-        keys[t, None] = None if loader.varying else ("minibatch", size)
+        varying = _may_vary(loader, size)
+        keys[t, None] = None if varying else ("minibatch", size)
         for j, samples in enumerate(microbatch_sizes(size, num_microbatches)):
-            keys[t, j] = None if loader.varying else samples
+            keys[t, j] = None if varying else samples
     return keys
+
+
+def _may_vary(loader: Loader, size: int) -> bool:
+    """True if minibatches of so many samples may differ in shape; a single sample need not match any other."""
+    return loader.varying or size == 1

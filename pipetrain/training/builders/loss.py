@@ -30,6 +30,11 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
     loss: Loss = target.build(**options)
     if not callable(loss) or isinstance(loss, type):
         raise target.wrong_type_error(loss, "a function of outputs and targets")
+    if getattr(loss, "reduction", None) == "sum":
+        raise ConfigError(
+            f"{target.setting}: it sums over the samples (reduction=sum), so gradients would depend on the number of "
+            "microbatches and losses on the size of a minibatch; reduction=mean works"
+        )
     return loss
 
 

@@ -1,6 +1,6 @@
 """The model as a chain of layers, with what it must know of the data: sizes of images, classes, vocabulary."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.data.fetch import Fetch, form_of
 from pipetrain.data.images.common import image_size
+from pipetrain.data.order import own_minibatches
 from pipetrain.data.ranges import class_count, known_labels, label_of
-from pipetrain.data.samples import class_of, sample_of
+from pipetrain.data.samples import class_of, has_method, sample_of
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.conversion import Inputs, chain_of, is_cut_along_graph
@@ -52,8 +53,12 @@ def first_inputs(dataset: Any) -> Inputs:
     Raises:
         ConfigError: there are dicts inside of dicts, or tuples, whose tensors have no known names.
     """
-    fetch = Fetch(dataset.train, seed=0, inputs=True, targets=False)
-    tensors, _ = fetch(0, range(min(len(dataset.train), _FIRST)))
+    split = dataset.train
+    fetch = Fetch(split, seed=0, inputs=True, targets=False)
+    first: Sequence[int] = range(min(len(split), _FIRST))
+    if has_method(split, "batches") and not has_method(split, "collate"):
+        first = max(own_minibatches(split, _FIRST, len(split)), key=len)[:_FIRST]  # others may differ in shape
+    tensors, _ = fetch(0, first)
     names = fetch.names()
     if names and len(names) != len(tensors):
         raise ConfigError(

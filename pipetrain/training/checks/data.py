@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from pipetrain.config.settings import Settings
+from pipetrain.data.samples import has_method
+from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.model import build_arithmetic, derived_from_data
 from pipetrain.training.builders.optimizer import build_rate
 from pipetrain.training.checks.dry_run import evaluation_dry_run
@@ -23,11 +25,7 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
         values = ", ".join(f"model.{name}={value}" for name, value in derived.items())
         yield f"{values}: as the data show, which have no such attributes"
     yield from getattr(data.dataset, "notes", ())
-    if (dropped := data.train.dropped) and hasattr(data.dataset.train, "batches"):
-        yield f"{dropped} samples are in no minibatch, as the data set makes them"
-    elif dropped:
-        limit = settings.train.microbatches
-        yield f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"
+    yield from _left_out(data, settings.train.microbatches)
     if settings.dataset.pin_memory and components.device == "cpu":
         yield "dataset.pin_memory=true changes nothing: device=cpu copies no minibatch"
     if labels is not None:
@@ -46,3 +44,15 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
     decoding = getattr(data.dataset, "decoding", None)
     if decoding is not None and settings.eval.decode and (problem := problem_of(decoding, chain)) is not None:
         yield f"warning: evaluations generate no texts: {problem}"
+
+
+def _left_out(data: Data, microbatches: int) -> Iterator[str]:
+    for name, loader in (("training", data.train), ("evaluation", data.evaluation)):
+        if loader.unlisted:
+            yield f"{loader.unlisted} {name} samples are in no minibatch, as the data set makes them"
+    if dropped := data.train.dropped:
+        few = f"fewer than train.microbatches={microbatches}"
+        if has_method(data.dataset.train, "batches"):
+            yield f"{dropped} samples of each epoch are dropped: their minibatches have {few}"
+        else:
+            yield f"the last {dropped} samples of each epoch are dropped: {few}"

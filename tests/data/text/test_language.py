@@ -36,7 +36,7 @@ def test_rows_of_carried_windows_continue_in_the_next_minibatch():
     assert first.tolist() == [[0, 1], [6, 7], [12, 13]]
     assert second.tolist() == [[2, 3], [8, 9], [14, 15]]
     assert third.tolist() == [[4, 5], [10, 11], [16, 17]]
-    assert (len(loader), loader.dropped) == (3, 2)
+    assert (len(loader), loader.unlisted, loader.dropped) == (3, 2, 0)
 
 
 def test_carried_windows_fewer_than_rows_make_one_minibatch():

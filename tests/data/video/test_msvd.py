@@ -36,6 +36,22 @@ def test_published_files_are_split_by_number_and_renamed(tmp_path):
     assert msvd(str(tmp_path), split="validation", **SMALL).eval.videos.captions(0)[0] == "A man plays 4."
 
 
+def test_videos_under_their_original_names_are_split_by_published_number(tmp_path):
+    written(tmp_path)
+    names = [line.split() for line in (tmp_path / "youtube_mapping.txt").read_text().splitlines()]
+    renamed = {f"vid{i}": f"-{'zyxwvu'[i - 1]}wa_10_20" for i in range(1, 7)}  # in the opposite order of the alphabet
+    (tmp_path / "youtube_mapping.txt").write_text("".join(f"{renamed[vid]} {vid}\n" for _, vid in names))
+    text = (tmp_path / "AllVideoDescriptions.txt").read_text()
+    for original, vid in names:
+        text = text.replace(original, renamed[vid])
+    (tmp_path / "AllVideoDescriptions.txt").write_text(text)
+    with np.load(tmp_path / "features.npz") as numbered:
+        np.savez(tmp_path / "features.npz", **{renamed[vid]: numbered[vid] for vid in numbered.files})
+    found = msvd(str(tmp_path), **SMALL)
+    assert found.train.videos.captions(0)[0] == "A man plays 1."
+    assert found.eval.videos.captions(0)[0] == "A man plays 5."
+
+
 def test_long_videos_are_thinned_and_short_ones_zero_padded(tmp_path):
     videos = msvd(str(written(tmp_path)), **SMALL).train.videos
     assert videos.frames(0)[:, 0].tolist() == pytest.approx([1.0, 1.1, 1.3, 1.4])

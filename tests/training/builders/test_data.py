@@ -19,6 +19,12 @@ from pipetrain.training.builders.pipeline import build_partition_rule, build_pip
 from pipetrain.training.timetable import timetable_of
 
 
+def test_loss_that_sums_over_samples_is_refused():
+    summing = {"_target_": "torch.nn.CrossEntropyLoss", "reduction": "sum"}
+    with pytest.raises(ConfigError, match=r"loss._target_=torch.nn.CrossEntropyLoss: it sums .*; reduction=mean works"):
+        build_loss(settings("gpipe", loss=summing), None)
+
+
 def test_model_takes_open_settings_from_dataset():
     dataset = build_data(settings("gpipe")).dataset
     assert build_model(settings("gpipe"), dataset).layers[-1].out_features == dataset.classes == 4

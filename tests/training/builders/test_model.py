@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support import ragged_data
 from support.worker_pool import settings
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
-from pipetrain.training.builders.model import derived_from_data, from_data
+from pipetrain.training.builders.model import derived_from_data, first_inputs, from_data
 from pipetrain.training.checks.model import check_model
 from pipetrain.training.components import build
 
@@ -57,6 +58,11 @@ def test_model_trains_in_the_mode_of_its_own_train(model, modes):
     assert [part.training for part in components.chain.module] == modes
     assert list(check_model(components.settings, components)) == []
     assert [part.training for part in components.chain.module] == modes
+
+
+def test_first_inputs_share_a_minibatch_that_the_data_set_makes():
+    (images,) = first_inputs(ragged_data.data(ragged_data.GroupedBySize))
+    assert images.shape == (3, 1, 6, 6)
 
 
 def test_data_attributes_fill_in_open_settings():
