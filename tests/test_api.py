@@ -29,6 +29,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.optim.lr_schedules import Polynomial
+from pipetrain.optim.matrices import Muon
 from pipetrain.planner.partition.rules import Even
 from pipetrain.schedules.one_f_one_b import OneFOneB
 
@@ -435,6 +436,16 @@ def test_sweep_varies_what_a_preset_varies(tmp_path):
     assert [(row["method"], run.summary["seed"]) for row, run in zip(swept.table, swept, strict=True)] == [
         ("gpipe", 3), ("pipedream", 3)
     ]  # fmt: skip
+
+
+def test_rate_of_an_optimizer_with_groups_of_its_own_is_its_common_rate(run):
+    def two_rates(parameters, lr=0.02):
+        parameters = list(parameters)
+        return torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 10 * lr}], lr=lr)
+
+    for optimizer in (functools.partial(Muon, lr=0.02), two_rates):
+        words = [*SIMULATED, "method=pipedream", "train.max_steps=1", "eval.every_epochs=0"]
+        assert run(words, **objects(optimizer=optimizer)).metrics[1]["lr"] == 0.02
 
 
 def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path):

@@ -175,8 +175,7 @@ def _composed(words: Sequence[str], objects: Mapping[str, Any], config_dir: str 
 def _rate_of(optimizer: Any) -> float:
     """The learning rate with which a function makes an optimizer."""
     try:
-        made = optimizer([nn.Parameter(torch.zeros(1))])
-        return float(made.param_groups[0]["lr"])
+        return float(optimizer([nn.Parameter(torch.zeros(1, 1))]).defaults["lr"])
     except Exception as error:  # of the function's own
         raise ConfigError(
             "optimizer: a function is needed that makes an optimizer from parameters, such as torch.optim.SGD or "

@@ -168,7 +168,7 @@ def _check_options(section: str, options: Mapping[str, Any]) -> None:
         setting = f"{section}.{name}"
         if name in _FLAGS:
             check_flag(setting, value)
-        elif name in _RANGES:
+        elif name in _RANGES and not (name == "eps" and isinstance(value, list)):  # Adafactor has two
             _RANGES[name].check(setting, value)
         elif name in _BETAS and (
             not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)

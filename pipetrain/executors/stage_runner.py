@@ -18,7 +18,7 @@ from pipetrain.executors.tied_weights import TiedGradients
 from pipetrain.losses import StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.schedules import Kind, Operation
-from pipetrain.stage.gradients import clipped, squared_norm
+from pipetrain.stage.gradients import clipped, largest, squared_norm
 from pipetrain.stage.module import BackwardId, MicrobatchId
 from pipetrain.stage.stage import Stage, WeightedTargets
 from pipetrain.tensors import Tensors
@@ -90,6 +90,8 @@ class StageRunner:
         self._minibatches: dict[int, _Minibatch] = {}
         self._exchange: Iterator[bool] | None = None
         self._squared_norms: list[Tensor] = []
+        self._largest_sent: list[Tensor] = []
+        """Of the scaled gradients sent since the last update, where this stage alone decides on its factor."""
         self._losses: Sequence[StepLoss] = ()
 
     @property
@@ -198,6 +200,8 @@ class StageRunner:
             del self._went_back[t]
             self.stage.complete_gradients()
         if not self._first:
+            if self.stage.scaler is not None and not self.cursor.rules.decides_updates_together:
+                self._largest_sent.append(largest(gradients[:-1]))  # the last one is the factor
             with self.stage.clock.waiting("send", operation):
                 whole = self.cursor.start + operation.minibatch, operation.microbatch
                 self._ports.send(Kind.BACKWARD, whole, gradients)
@@ -281,8 +285,9 @@ class StageRunner:
         gradients, norms = self.stage.gradients.take(), self._squared_norms
         if self.stage.scaler is not None:
             with self._hooks.waiting("its device"):  # which may wait for a message
-                found = numbers(norms)
+                found = numbers([*norms, *self._largest_sent])
+            self._largest_sent.clear()
             if not self.stage.scaler.passes(found):
                 return {}
-            norms = [torch.tensor(norm) for norm in found]
+            norms = [torch.tensor(norm) for norm in found[: len(norms)]]
         return clipped(gradients, norms, self._clip_norm) if self._clip_norm is not None else gradients

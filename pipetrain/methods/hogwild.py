@@ -78,7 +78,7 @@ class Hogwild(ReadsOldVersion):
 
     @override
     def learning_rate_scale(self, context: StageContext, update: int) -> float:
-        return t1_lr_scale(self.mean(context), update, self.anneal_steps) if self.t1 else 1.0
+        return t1_lr_scale(max(1.0, self.mean(context)), update, self.anneal_steps) if self.t1 else 1.0
 
     @override
     def check(self, num_stages: int, num_microbatches: int) -> None:

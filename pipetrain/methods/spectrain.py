@@ -51,7 +51,7 @@ class SpecTrain(Method):
         for settings in optimizer.param_groups:
             if type(optimizer) is SGD and settings["momentum"] and not (settings["nesterov"] or settings["maximize"]):
                 continue
-            extra = ", nesterov=true" if settings.get("nesterov") else ""
+            extra = "".join(f", {flag}=true" for flag in ("nesterov", "maximize") if settings.get(flag))
             kind = f"{type(optimizer).__name__} (momentum={settings.get('momentum', 'none')}{extra})"
             some = "" if settings is optimizer.param_groups[0] else " of some parameters"
             other = "method=lwp, which predicts with any optimizer"

@@ -189,7 +189,8 @@ class InverseSqrt(LearningRateSchedule):
 
     @override
     def at(self, position: int, total: int) -> float:
-        return math.sqrt(self.warmup / max(self.warmup, position + 1))
+        whole = math.ceil(self.warmup)  # units, within which the rate is the same
+        return math.sqrt(whole / max(whole, position + 1))
 
 
 def _check_total(total: int | None, unit: str) -> None:

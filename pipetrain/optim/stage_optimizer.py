@@ -19,12 +19,17 @@ LAST_UPDATE = "last_update"
 """State of a weight under error feedback: its last update, before the correction."""
 _NUMBERS = ("step", "mu_product")
 """States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
+_NUMBER, _GROUP = ".number", "group."
+"""Parts of the names under which checkpoints have a Python number, and what an optimizer changes in its groups."""
+_OURS = ("params", "lr", "initial_lr", "lr_scale")
+"""Parts of parameter groups that are not the optimizer's own."""
 
 
 class StageOptimizer:
     """Applies one minibatch's gradient to a stage's parameters, of which there may be none, and predicts the next step.
 
-    Each of torch's parameter groups has its own settings. `lr_scale`, if it is among them, multiplies the rate.
+    Each of torch's parameter groups has its own settings. `lr_scale`, if it is among them, multiplies the rate; groups
+    without one keep the ratio of their rate to the optimizer's default.
 
     Args:
         build: makes torch's optimizer.
@@ -49,12 +54,14 @@ class StageOptimizer:
         self.parameters = dict(parameters)
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
         self.optimizer = build(groups or list(self.parameters.values())) if self.parameters else None
+        _keep_proportions(self.optimizer)
         names = {parameter: name for name, parameter in self.parameters.items()}
         self._groups: list[tuple[Settings, list[str]]] = [
             (group, [names[parameter] for parameter in group["params"] if parameter in names])
             for group in (self.optimizer.param_groups if self.optimizer is not None else ())
         ]
         """Settings of each of torch's parameter groups, and the names of its parameters."""
+        self._settings_made = [dict(settings) for settings, _ in self._groups]
         self._error_feedback = error_feedback
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
@@ -205,13 +212,26 @@ class StageOptimizer:
         return [names for weights in by_number.values() for names in together(weights)]
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """Parameter name -> state name -> tensor; numbers become tensors for checkpoints."""
+        """Parameter name -> state name -> tensor, for checkpoints.
+
+        It includes what the optimizer changes in its parameter groups. Numbers become tensors.
+
+        Raises:
+            ConfigError: the optimizer keeps anything else.
+        """
         if self.optimizer is None:
             return {}
+        states: dict[str, dict[str, Any]] = {name: {} for _, names in self._groups for name in names}
+        for (settings, names), before in zip(self._groups, self._settings_made, strict=True):
+            changed = {key: value for key, value in settings.items() if _differ(value, before.get(key))}
+            for name in names:
+                states[name] = {f"{_GROUP}{key}": value for key, value in changed.items() if key not in _OURS}
+        stored = {name: {**self.optimizer.state[p], **states.get(name, {})} for name, p in self.parameters.items()}
+        kind = type(self.optimizer).__name__
         return {
-            name: {key: torch.as_tensor(value) for key, value in self.optimizer.state[p].items() if value is not None}
-            for name, p in self.parameters.items()
-            if self.optimizer.state[p]
+            name: dict(_stored(kind, key, value) for key, value in state.items() if value is not None)
+            for name, state in stored.items()
+            if state
         }
 
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -223,13 +243,41 @@ class StageOptimizer:
             return
         settings = self.optimizer.defaults
         follow = settings.get("fused") or settings.get("capturable")
+        groups = zip(self.optimizer.param_groups, self._groups, strict=True)
+        group_of = {name: group for group, (_, names) in groups for name in names}
         for name, saved in state.items():
             if (p := self.parameters.get(name)) is None:
                 continue
-            values = {key: value for key, value in saved.items() if key != LAST_UPDATE or self._error_feedback}
-            self._made[name] = int(values.get("step", 0))
-            devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
-            self.optimizer.state[p] = {key: _laid_out(value.to(devices[key]), p) for key, value in values.items()}
+            values: dict[str, Any] = {}
+            for key, value in saved.items():
+                on = p.device if follow or key not in _NUMBERS else "cpu"
+                number = key.endswith(_NUMBER)
+                values[key.removesuffix(_NUMBER)] = value.item() if number else _laid_out(value.to(on), p)
+            if not self._error_feedback:
+                values.pop(LAST_UPDATE, None)
+            self._made[name] = int(saved.get("step", saved.get(f"step{_NUMBER}", 0)))
+            of_group = {key: values.pop(key) for key in list(values) if key.startswith(_GROUP)}
+            group_of[name].update({key.removeprefix(_GROUP): value for key, value in of_group.items()})
+            self.optimizer.state[p] = values
+
+
+def _differ(value: Any, other: Any) -> bool:
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        return not torch.equal(value, other)
+    return type(value) is not type(other) or bool(value != other)
+
+
+def _stored(kind: str, key: str, value: Any) -> tuple[str, Tensor]:
+    """The name and the tensor of a part of an optimizer's state in a checkpoint."""
+    if isinstance(value, Tensor):
+        return key, value
+    if isinstance(value, bool | int | float):
+        dtype = torch.float64 if isinstance(value, float) else None
+        return f"{key}{_NUMBER}", torch.tensor(value, dtype=dtype)
+    raise ConfigError(
+        f"optimizer: {kind} keeps a {type(value).__name__} as {key.removeprefix(_GROUP)!r}, which checkpoints cannot "
+        "hold; they hold tensors and numbers"
+    )
 
 
 def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
@@ -260,6 +308,16 @@ def state_bytes(
     optimizer = StageOptimizer(build, {"": weight}, lambda _update: 1.0, [{**options, "params": [weight]}])
     optimizer.step({"": torch.empty_like(weight)})
     return sum(value.nbytes for state in optimizer.state().values() for value in state.values())
+
+
+def _keep_proportions(optimizer: Optimizer | None) -> None:
+    """Gives the groups that an optimizer was made with, each with a rate of its own, factors on the common rate."""
+    common = optimizer.defaults.get("lr") if optimizer is not None else None
+    if optimizer is None or not common:
+        return
+    for group in optimizer.param_groups:
+        if "lr_scale" not in group and group["lr"] != common:
+            group["lr_scale"] = float(group["lr"] / common)
 
 
 def _lr_scale(settings: Settings) -> float:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.device_queue import numbers, queues
+from pipetrain.errors import RunError
 from pipetrain.tensors import dense
 
 
@@ -134,6 +135,14 @@ def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([norm.float() for norm in norms]).square().sum()
 
 
+def largest(gradients: Sequence[Tensor]) -> Tensor:
+    """The largest absolute value of some gradients, a float32 scalar; not finite if any value is not, 0 without any."""
+    filled = [gradient for gradient in gradients if gradient.numel()]
+    if not filled:
+        return torch.zeros(())
+    return torch.stack([norm.float() for norm in torch._foreach_norm(filled, math.inf)]).amax()
+
+
 def clipped(gradients: dict[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
     """The gradients, scaled in place so that the norm over all `squared_norms` is at most `limit`.
 
@@ -154,6 +163,7 @@ def _factor(squared: Tensor, limit: float) -> Tensor:
 
 
 _FIRST = 2.0**16
+_LEAST = 2.0**-64
 _GROWS_AFTER = 2000
 
 
@@ -161,7 +171,8 @@ class LossScaler:
     """A power of two that gradients are multiplied by until the update, as in torch.amp.GradScaler.
 
     After a gradient that is not finite the update is skipped and the factor halved; after 2,000 updates in a row it is
-    doubled. If all stages check the same norms, all have the same factor.
+    doubled. If all stages check the same norms, all have the same factor; else each also checks the gradients that it
+    sends, which may overflow where those of its weights do not.
 
     Attributes:
         scale: the factor.
@@ -174,9 +185,18 @@ class LossScaler:
         self._in_a_row = 0
 
     def passes(self, squared_norms: Iterable[float]) -> bool:
-        """True if all norms are finite, so that the gradients may be applied; adjusts the factor."""
+        """True if all norms are finite, so that the gradients may be applied; adjusts the factor.
+
+        Raises:
+            RunError: they have not been for so long that the factor could not be told from 0.
+        """
         finite = all(map(math.isfinite, squared_norms))
         if not finite:
+            if self.scale <= _LEAST:
+                raise RunError(
+                    "train.precision=fp16: gradients are not finite however small the loss is scaled, now by "
+                    f"{self.scale:g}; train.precision=bf16 has the range of fp32"
+                )
             self.scale /= 2
             self.skipped += 1
         self._in_a_row = self._in_a_row + 1 if finite else 0

@@ -132,6 +132,10 @@ def optimizer(path, **options):
     return OptimizerSettings.of({"_target_": path, "clip_norm": None, "lr": None, **options})
 
 
+def test_adafactor_takes_two_numbers_for_eps():
+    assert optimizer("torch.optim.Adafactor", eps=[None, 1e-3]).target.options["eps"] == [None, 1e-3]
+
+
 @pytest.mark.parametrize(
     ("groups", "message"),
     [

@@ -113,6 +113,7 @@ def test_t1_of_hogwild_uses_the_mean_delay():
     scales = [method.learning_rate_scale(place(), update) for update in (0, 5, 10, 50)]
     assert scales == pytest.approx([1 / 4, 1 / 2, 1.0, 1.0])
     assert Hogwild(mean_delay=4.0).learning_rate_scale(place(), 0) == 1.0
+    assert Hogwild(mean_delay=0.1, t1=True, anneal_steps=10).learning_rate_scale(place(), 0) == 1.0
 
 
 @pytest.mark.parametrize(

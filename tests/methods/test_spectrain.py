@@ -40,7 +40,7 @@ def test_spectrain_takes_momentum_whatever_its_size():
             "of some parameters is SGD (momentum=0",
             PipeOptim(),
         ),
-        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "SGD", LinearWeightPrediction()),
+        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "maximize=true", LinearWeightPrediction()),
         (Soap(parameters()), "Soap", LinearWeightPrediction()),
     ],
 )

@@ -118,6 +118,12 @@ def test_epoch_inverse_sqrt_warms_up_by_step_and_decays_by_epoch():
     assert found == pytest.approx([0.25, 0.5, 0.75, 1.0, *[(2 / 3) ** 0.5] * 2, *[0.5**0.5] * 2, *[0.4**0.5] * 2])
 
 
+@pytest.mark.parametrize("warmup", [0.5, 1, 1.5, 2])
+def test_epoch_inverse_sqrt_reaches_the_rate_after_any_warm_up(warmup):
+    schedule = InverseSqrt(unit="epoch", warmup=warmup)
+    assert max(schedule.factor(k, 4, 40) for k in range(40)) == pytest.approx(1.0)
+
+
 def test_warm_up_longer_than_run_is_refused_unless_inherent():
     with pytest.raises(ConfigError, match=r"lr_schedule\.warmup=30: longer than the run"):
         Inv(warmup=30).check(STEPS, 20)

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop
+from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
 from pipetrain.config.instantiate import Target
 from pipetrain.config.optimizer import OptimizerSettings
+from pipetrain.errors import ConfigError
 from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 
@@ -287,3 +288,55 @@ def test_only_devices_and_types_that_torch_fuses_are_fused():
     assert not can_be_fused(Adam([torch.zeros(1)]), parameters_on(torch.complex64).values())
     assert not can_be_fused(Adam([torch.zeros(1)]), parameters_on(device="meta").values())
     assert not any(can_be_fused(kind([torch.zeros(1)]), parameters_on().values()) for kind in (NAdam, RMSprop))
+
+
+class OwnState(Optimizer):
+    """Steps that depend on numbers in the state and in the groups, as those of many libraries do."""
+
+    def __init__(self, params, lr=0.1, *, list_too=False):
+        super().__init__(params, {"lr": lr, "k": 0, "list_too": list_too})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["k"] += 1
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    state["step"] = state.get("step", 0) + 1
+                    state["mean"] = state.get("mean", 0.0) * 0.3 + float(parameter.grad.mean()) / 3
+                    if group["list_too"]:
+                        state["all"] = [parameter.grad]
+                    bias = 1 - 0.9 ** state["step"]
+                    parameter.sub_(group["lr"] / group["k"] / bias * (parameter.grad + state["mean"]))
+
+
+def test_numbers_in_state_and_groups_continue_with_equal_bits():
+    whole, half = parameters(), parameters()
+    run(StageOptimizer(OwnState, whole, rate), 6)
+    first = StageOptimizer(OwnState, half, rate)
+    run(first, 3)
+    again = StageOptimizer(OwnState, half, rate)
+    again.load_state({name: {key: t.clone() for key, t in state.items()} for name, state in first.state().items()})
+    again.updates = 3
+    for step in range(3, 6):
+        again.step(gradients(step))
+    assert all(torch.equal(whole[name], half[name]) for name in whole)
+
+
+def test_state_that_checkpoints_cannot_hold_is_refused():
+    optimizer = StageOptimizer(lambda groups: OwnState(groups, list_too=True), parameters(), rate)
+    run(optimizer, 1)
+    with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'all', .* tensors and numbers"):
+        optimizer.state()
+
+
+def test_groups_that_an_optimizer_was_made_with_keep_the_proportions_of_their_rates():
+    named = parameters()
+    groups = [{"params": [named["weight"]]}, {"params": [named["bias"]], "lr": 0.5}]
+    optimizer = StageOptimizer(lambda given: torch.optim.SGD(given, lr=0.05), named, lambda _k: 0.2, groups)
+    assert optimizer.next_learning_rates == {"weight": pytest.approx(0.2), "bias": pytest.approx(2.0)}
+    before = {name: value.detach().clone() for name, value in named.items()}
+    optimizer.step({name: torch.ones_like(value) for name, value in named.items()})
+    moved = {name: (before[name] - named[name]).mean().item() for name in named}
+    assert moved == {"weight": pytest.approx(0.2), "bias": pytest.approx(2.0)}

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.device_queue import numbers
+from pipetrain.errors import RunError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.program.planned_operations import Activations
 from pipetrain.stage.gradients import LossScaler
@@ -169,6 +170,24 @@ def test_factor_is_doubled_after_two_thousand_updates_in_a_row():
     again.load_state(scaler.state())
     again.passes([FINE])
     assert (again.scale, again.skipped) == (2.0**16, 1)
+
+
+def test_run_ends_when_gradients_stay_infinite_however_they_are_scaled():
+    scaler = LossScaler()
+    with pytest.raises(RunError, match=r"train.precision=fp16: .* now by 5.42101e-20; .*bf16"):
+        [scaler.passes([WRONG]) for _ in range(100)]
+    assert scaler.skipped == 80
+
+
+def test_asynchronous_stage_without_weights_scales_less_when_it_sends_infinite_gradients():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), Function(lambda x: x * 100.0))
+    loader = batches(torch.randn(4 * 20, 4), torch.arange(4 * 20) % 4, 4)
+    pipe = pipeline(model, [1, 2], "pipedream", rate=lambda _k: 1e-6, arithmetic=ComputeOptions("fp16")).train(loader)
+    first, second, last = pipe.reports("skipped_updates")
+    assert 0 < last < 10
+    assert max(first, second) < 15
+    assert pipe.reports("loss_scale")[2] < 2.0**16
 
 
 def trained(case, factors=None, precision="fp16", **options):

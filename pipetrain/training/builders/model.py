@@ -20,6 +20,7 @@ from pipetrain.errors import ConfigError, is_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.conversion import Inputs, chain_of, is_cut_along_graph
 from pipetrain.models.ties import untie
+from pipetrain.seeding import python_draws
 
 _FIRST = 5
 """Samples that a model is tried with before it is cut along its graph."""
@@ -36,7 +37,8 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
     if settings.model.constructor_takes_weights:
         options["weights"] = settings.model.weights
     torch.manual_seed(settings.seed)
-    module = model.build(**options)
+    with python_draws(settings.seed):
+        module = model.build(**options)
     if not isinstance(module, nn.Module | LayerChain):
         raise model.wrong_type_error(module, "an nn.Module or a pipetrain.LayerChain")
     module.train()  # before its graph is recorded: a library may return it in evaluation mode

@@ -2,9 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pipetrain.config.optimizer import OptimizerSettings
@@ -12,9 +15,11 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.optim.lr_schedules import LearningRateSchedule
-from pipetrain.optim.stage_optimizer import can_be_fused
+from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
 from pipetrain.optim.torch_schedulers import TorchScheduler
 from pipetrain.training.timetable import Timetable
+
+NO_STATES: Mapping[str, Mapping[str, Tensor]] = MappingProxyType({})
 
 
 def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], float]:
@@ -85,6 +90,34 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
         )
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return build(fused=True) if can_be_fused(optimizer, held) else optimizer
+
+
+def try_step(
+    settings: OptimizerSettings, weights: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]] = NO_STATES
+) -> None:
+    """Takes a step with a copy of the smallest weight of each kind.
+
+    Weights are of one kind if they have the same parameter group, number of dimensions and state.
+
+    Args:
+        settings: of the optimizer.
+        weights: by name in the whole model.
+        states: of weights, as checkpoints have them.
+
+    Raises:
+        ConfigError: the optimizer has state that checkpoints cannot hold.
+        Exception: the optimizer cannot be built, or cannot take the step.
+    """
+    smallest = {
+        (settings.group_of(name, weight.dim()), weight.dim(), *sorted(states.get(name, ()))): name
+        for name, weight in sorted(weights.items(), key=lambda each: -each[1].numel())
+    }
+    chosen = {name: nn.Parameter(weights[name].detach().clone()) for name in smallest.values()}
+    build = partial(build_torch_optimizer, settings)
+    optimizer = StageOptimizer(build, chosen, lambda _update: 0.0, parameter_groups(settings, chosen))
+    optimizer.load_state({name: states[name] for name in chosen if name in states})
+    optimizer.step({name: torch.ones_like(parameter) for name, parameter in chosen.items()})
+    optimizer.state()
 
 
 def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.config.optimizer import OptimizerSettings
@@ -14,7 +14,7 @@ from pipetrain.config.schema import leaves
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.stage.base import BaseStage
-from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
+from pipetrain.training.builders.optimizer import try_step
 from pipetrain.training.checkpoint import manifest, store, tensor_file
 
 
@@ -147,9 +147,7 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
-    """Lets the optimizer take a step from what the checkpoint holds of the smallest weight of each kind.
-
-    Weights are of one kind if they have the same parameter group, number of dimensions and state.
+    """Lets the optimizer take a step from what the checkpoint holds.
 
     Raises:
         ConfigError: the optimizer needs other state.
@@ -158,19 +156,8 @@ def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
     if not states:
         return
     model = model_state(folder)
-    weights = {name: nn.Parameter(model[name]) for name in states}
-    largest_first = sorted(states, key=lambda name: -weights[name].numel())
-    smallest = {
-        (settings.group_of(name, weights[name].dim()), weights[name].dim(), *sorted(states[name])): name
-        for name in largest_first
-    }
-    chosen = {name: weights[name] for name in smallest.values()}
     try:
-        optimizer = build_torch_optimizer(settings, parameter_groups(settings, chosen))
-        for name, parameter in chosen.items():
-            parameter.grad = torch.zeros_like(parameter)
-            optimizer.state[parameter] = states[name]
-        optimizer.step()
+        try_step(settings, {name: model[name] for name in states}, states)
     except ConfigError:
         raise
     except Exception as error:

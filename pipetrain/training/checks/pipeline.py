@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
+from torch import nn
 
 from pipetrain.config.phases import naming_phase
 from pipetrain.config.schema import TrainConfig
@@ -13,12 +14,13 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
+from pipetrain.failure import described
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.models.ties import ties_between
 from pipetrain.schedules import ListSchedule, Placement, Schedule
-from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
+from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups, try_step
 from pipetrain.training.components import Components
 
 _INITIAL_SHARE = 0.01
@@ -38,6 +40,7 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
         _check_finegrained(settings)
     yield from components.account
     yield from _average(settings, components)
+    _check_optimizer(settings, components.chain)
     if not settings.executor.simulated:
         _check_distributed(settings, components)
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
@@ -146,11 +149,25 @@ def _check_devices(device: str, placement: Placement) -> None:
         )
 
 
-def _method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> Iterable[str]:
-    parameters = {name: p for name, p in chain.module.named_parameters() if p.requires_grad}
-    if not parameters:
+def _check_optimizer(settings: Settings, chain: LayerChain) -> None:
+    weights = _trained(chain)
+    if not weights:
         raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
-    groups = parameter_groups(settings.optimizer, parameters)
+    try:
+        try_step(settings.optimizer, weights)
+    except ConfigError:
+        raise
+    except Exception as error:  # of the optimizer's own
+        target = settings.optimizer.target
+        raise ConfigError(f"{target.setting}: cannot take a step: {described(error)}") from error
+
+
+def _trained(chain: LayerChain) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in chain.module.named_parameters() if p.requires_grad}
+
+
+def _method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> Iterable[str]:
+    groups = parameter_groups(settings.optimizer, _trained(chain))
     rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, groups))
     return rules.method.notes(rules.contexts)
 

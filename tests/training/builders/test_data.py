@@ -1,8 +1,10 @@
 """The objects that settings name."""
 
+import random
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from support.methods import MethodCase
@@ -40,6 +42,25 @@ def test_initial_weights_depend_on_the_seed_alone():
     other = build_model(settings("gpipe", seed=2), dataset).module.state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["0.weight"], other["0.weight"])
+
+
+class DrawsElsewhere(nn.Sequential):
+    """Draws its weights with numpy, and a permutation with Python's own generator."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 4))
+        self.order = random.sample(range(50), 50)
+        self[1].weight.data = torch.from_numpy(np.random.randn(4, 64)).float()
+
+
+def test_seed_draws_initial_weights_of_all_default_generators(here):
+    dataset = build_data(settings("gpipe")).dataset
+    model = {"_target_": f"{here}.DrawsElsewhere"}
+    first, again, other = (build_model(settings("gpipe", seed=seed, model=model), dataset).module for seed in (1, 1, 2))
+    assert torch.equal(first[1].weight, again[1].weight)
+    assert first.order == again.order
+    assert not torch.equal(first[1].weight, other[1].weight)
+    assert first.order != other.order
 
 
 def test_data_set_without_a_split_is_refused_by_its_target():
