@@ -32,8 +32,8 @@ _OURS = {
 _CHOICES = ("method", "model", "optimizer")
 _COSTLY = ("dataset", "device", "executor", "partition", "phases", "schedule", "threads", "train")
 """Choices and sections on which the length and the predicted costs of a run depend."""
-_MAY_COST = ("method", "model")
-"""Sections with some options on which these depend."""
+_MAY_COST = ("method", "model", "optimizer")
+"""Sections with some options on which these depend; the learning rate is none of them."""
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
@@ -119,10 +119,10 @@ def contenders_of(
             raise ConfigError(f"{found}: {why}")
     axes = [_axis(word) for word in tune]
     for axis in axes:
-        if axis.setting in given:
+        if axis.name in given:
             raise ConfigError(f"--tune {axis.setting}: is also among the settings; leave one of them out")
-        section = axis.setting.partition(".")[0]
-        if axis.setting in _CHOICES or (section in _COSTLY and axis.setting != "train.ema"):
+        section = axis.name.partition(".")[0]
+        if axis.name in _CHOICES or (section in _COSTLY and axis.name != "train.ema"):
             raise ConfigError(
                 f"--tune {axis.setting}: may change the length or the costs of a run; as a setting with these values, "
                 "it makes a configuration of each"
@@ -130,7 +130,7 @@ def contenders_of(
     words = with_choices_of(config_dir, words)
     simulated = given.get("executor", "simulated") == "simulated"
     more = [word for word in (*_DEFAULTS, *(["threads=1"] if simulated else [])) if word.partition("=")[0] not in given]
-    tuned = {axis.setting for axis in axes}
+    tuned = {axis.name for axis in axes}
     every = list(dict.fromkeys(each for chosen in combinations([*words, *more]) for each in _varied(chosen, tuned)))
     contenders = []
     for number, chosen in enumerate(every, 1):
@@ -164,7 +164,7 @@ def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
 
 def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cut: tuple[str, ...]) -> Contender:
     settings = composed(_with_cut(words, cut))
-    if not any(axis.setting == RATE for axis in axes):
+    if not any(axis.name == RATE for axis in axes):
         if settings.optimizer.lr is None:
             raise ConfigError(f"{RATE} is not set, and there is nothing to tune around; --tune {RATE}=0.01,0.03,0.1")
         axes = [Axis.around(RATE, settings.optimizer.lr), *axes]
@@ -185,7 +185,7 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cu
         settings = composed(_with_cut(words, cut))
     costs, sizes = predicted_costs(settings, job)
     for axis in axes:
-        if axis.setting.partition(".")[0] in _MAY_COST:
+        if axis.name.partition(".")[0] in _MAY_COST and axis.name != RATE:
             check_costs(_with_cut(words, cut), axis, fixed_costs(job, sizes))
     return Contender(
         words=tuple(words),
@@ -225,7 +225,7 @@ def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, .
 
 
 def _of_schedule(axis: Axis) -> bool:
-    return axis.setting.startswith("lr_schedule.")
+    return axis.name.startswith("lr_schedule.")
 
 
 def _cut_of(words: Sequence[str], job: Job) -> tuple[str, ...]:

@@ -29,6 +29,11 @@ class Axis:
     values: tuple[str, ...]
     extends: bool = False
 
+    @property
+    def name(self) -> str:
+        """The setting without the signs by which it is added to those that there are, as in `+model.width`."""
+        return self.setting.lstrip("+")
+
     @classmethod
     def around(cls, setting: str, value: float) -> "Axis":
         """Three values around one that is configured, and more if the best lies at the end."""

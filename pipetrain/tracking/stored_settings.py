@@ -163,7 +163,10 @@ def stored_settings(
 
 
 def values_set(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
-    """Every choice and every value of a configuration, by its name on the command line; nulls are left out."""
+    """Every choice and every value of a configuration, by its name on the command line; nulls are left out.
+
+    Targets are left out as well, as choices name them, except for the classes of objects that a program gave.
+    """
     made = {group: choice for group, choice in choices.items() if choice != "None"}
     return {**made, **dict(_values(config, ""))}
 
@@ -172,5 +175,5 @@ def _values(section: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]
     for name, value in leaves(section, above):
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
             yield from _values({str(number): each for number, each in enumerate(value)}, name)
-        elif value is not None and name.rpartition(".")[2] != TARGET:
+        elif value is not None and (name.rpartition(".")[2] != TARGET or str(value).startswith(OBJECT)):
             yield name, value if isinstance(value, bool | int | float | str) else str(value)

@@ -24,6 +24,8 @@ from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 def ranked(compared: ComparedGroups, metric: str | None) -> ComparedGroups:
     """The groups, best first and those without a completed run last, by the metric or, if None, a usual one.
 
+    Groups of which some runs have no finite value of it, or did not reach a target, come behind those that have all.
+
     Raises:
         ConfigError: no run has `metric`.
     """
@@ -33,11 +35,12 @@ def ranked(compared: ComparedGroups, metric: str | None) -> ComparedGroups:
         raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
     chosen = metric or metric_of(groups, None)
 
-    def rank(group: SweepGroup) -> tuple[bool, float]:
+    def rank(group: SweepGroup) -> tuple[bool, bool, float]:
         mean = group.mean(chosen) if chosen else None
         if chosen is None or mean is None:
-            return not group.completed, math.inf
-        return not group.completed, -mean if column_of(chosen, groups).higher else mean
+            return not group.completed, True, math.inf
+        missing = len(group.values(chosen)) < len(group.counted)
+        return not group.completed, missing, -mean if column_of(chosen, groups).higher else mean
 
     return compared._replace(groups=sorted(groups, key=rank), metric=chosen)
 

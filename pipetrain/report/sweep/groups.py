@@ -212,17 +212,20 @@ _NOT_COMPARED = (
 """Settings, and sections of settings, that do not make runs different; of a plan in a file, its content does."""
 _METHOD = "method"
 _DRAINS = "checkpoint.every_steps"
-"""The setting of checkpoints that changes results: an asynchronous pipeline drains for each."""
+"""A setting of checkpoints that changes results: an asynchronous pipeline drains for each."""
+_STOPS, _PATIENCE = "checkpoint.metric", "train.patience"
+"""The metric by which a run ends early, if it is to."""
 
 
 def compared_settings(run: ComparedRun) -> tuple[tuple[str, str], ...]:
     """Equal for runs whose settings differ only in seeds."""
-    return tuple(sorted((name, str(value)) for name, value in run.settings.items() if _is_compared(name)))
+    return tuple(sorted((name, str(value)) for name, value in run.settings.items() if _is_compared(name, run)))
 
 
-def _is_compared(setting: str) -> bool:
+def _is_compared(setting: str, run: ComparedRun) -> bool:
     named = {setting, setting.partition(".")[0]}
-    return setting == _DRAINS or not (is_seed(setting) or named & {*_NOT_COMPARED})
+    counts = setting == _DRAINS or (setting == _STOPS and run.settings.get(_PATIENCE) is not None)
+    return counts or not (is_seed(setting) or named & {*_NOT_COMPARED})
 
 
 def distinct_names(runs: Sequence[ComparedRun]) -> list[str]:
@@ -276,7 +279,7 @@ def _value(run: ComparedRun, name: str) -> Any:
 
 def _differing(runs: Sequence[ComparedRun]) -> list[str]:
     """The settings that differ, the method first."""
-    settings = sorted({name for run in runs for name in (*run.settings, *run.facts) if _is_compared(name)})
+    settings = sorted({name for run in runs for name in (*run.settings, *run.facts) if _is_compared(name, run)})
     differing = [name for name in settings if len({str(_value(run, name)) for run in runs}) > 1]
     return sorted(differing, key=lambda name: name != _METHOD)
 

@@ -97,10 +97,8 @@ def _results(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
 
 
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
-    """The cells of a column; those of the time to a target also have the number of runs that reached it, if not all."""
+    """The cells of a column, with the number of runs that have a value if not all have: others are not finite, too."""
     found = cells(groups, name)
-    if name not in TO_TARGET:
-        return found
     counts = [(len(group.values(name)), len(group.counted)) for group in groups]
     return [f"{cell} ({n} of {m})" if 0 < n < m else cell for cell, (n, m) in zip(found, counts, strict=True)]
 

@@ -9,7 +9,7 @@ from support.stored_runs import write_run
 
 from pipetrain import cli
 from pipetrain.errors import ConfigError
-from pipetrain.report.sweep import sweep_figure
+from pipetrain.report.sweep import sweep_figure, sweep_tables
 from pipetrain.report.sweep.comparison import ranked, target_of
 from pipetrain.report.sweep.groups import collect
 
@@ -31,6 +31,15 @@ def folder(tmp_path):
 def test_groups_rank_by_final_value_and_failed_ones_last(folder, metric, best):
     groups = ranked(collect([folder], {}), metric).groups
     assert (groups[0].name, groups[-1].name) == (best, "lwp")
+
+
+def test_group_with_a_value_that_is_not_finite_ranks_behind_and_says_so(tmp_path):
+    for method, losses in {"gpipe": (0.5, 0.6), "stale": (None, 0.4)}.items():
+        for seed, loss in enumerate(losses):
+            write_run(tmp_path / method / str(seed), f"method={method}", f"seed={seed}", final={"loss": loss})
+    compared = ranked(collect([tmp_path], {}), "loss")
+    assert [group.name for group in compared.groups] == ["gpipe", "stale"]
+    assert "0.4000 (1 of 2)" in sweep_tables.text(compared)
 
 
 def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):

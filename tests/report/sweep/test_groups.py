@@ -98,6 +98,22 @@ def test_drains_and_data_seed_separate_runs_not_checkpoints(tmp_path):
     assert sorted(len(group.runs) for group in collect([tmp_path], {}).groups) == [1, 1, 2]
 
 
+def test_metric_of_checkpoints_separates_runs_that_end_by_it(tmp_path):
+    for number, metric in enumerate(("loss", "top1")):
+        write_run(tmp_path / "stops" / metric, f"checkpoint.metric={metric}", "train.patience=2", f"seed={number}")
+        write_run(tmp_path / "keeps" / metric, f"checkpoint.metric={metric}", f"seed={number}")
+    assert [len(group.runs) for group in collect([tmp_path / "stops"], {}).groups] == [1, 1]
+    assert [len(group.runs) for group in collect([tmp_path / "keeps"], {}).groups] == [2]
+
+
+def test_classes_of_objects_separate_runs(tmp_path):
+    for number, kind in enumerate(("torch.optim.SGD", "torch.optim.Adam")):
+        write_run(tmp_path / str(number), f"optimizer._target_=object:{kind}", f"seed={number}")
+    assert [group.settings for group in collect([tmp_path], {}).groups] == [
+        {"_target_": "object:torch.optim.SGD"}, {"_target_": "object:torch.optim.Adam"}
+    ]  # fmt: skip
+
+
 def test_seed_counts_once_by_its_newest_completed_run(tmp_path):
     ends = [(0, "2026-01-02", 50.0, "completed"), (0, "2026-01-01", 10.0, "completed"),
             (0, "2026-01-03", 1.0, "failed"), (1, "2026-01-01", 60.0, "completed")]  # fmt: skip
