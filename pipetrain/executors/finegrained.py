@@ -18,7 +18,16 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, microbatch_weight, step_loss
+from pipetrain.losses import (
+    NO_METRICS,
+    Loss,
+    Metrics,
+    StepLoss,
+    count_of,
+    microbatch_loss,
+    microbatch_weight,
+    step_loss,
+)
 from pipetrain.methods import Method
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
@@ -227,10 +236,12 @@ class FinegrainedExecutor(OneProcess):
         gradients = [reader.stage.gradients.take() for reader in readers]
         if self.clip_norm is None:
             return gradients
-        norms = [squared_norm(each) for each in gradients]
+        norms = {reader.stage.index: squared_norm(each) for reader, each in zip(readers, gradients, strict=True)}
+        # with those of stages without weights, as in a pipeline of processes: zeros change the order of a sum
+        together = [norms.get(stage.index, torch.zeros(())) for stage in self.stages]
         return [
-            clipped(each, norms if rules.decides_updates_together else [norm], self.clip_norm)
-            for each, norm in zip(gradients, norms, strict=True)
+            clipped(each, together if rules.decides_updates_together else [norm], self.clip_norm)
+            for each, norm in zip(gradients, norms.values(), strict=True)
         ]
 
     @override
@@ -292,7 +303,7 @@ class _Pass:
             # a recomputation reads them again, and the first operation may be in place
             inputs = self.inputs if self.model.segments is None else tuple(tensor.clone() for tensor in self.inputs)
             outputs = self.model.module(*inputs, microbatch=self.microbatch, at_layer=at_layer)
-            return self.model.loss(*outputs, *self.targets), leaves, saved
+            return microbatch_loss(self.model.loss, outputs, self.targets, self.loss_weight), leaves, saved
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
         loss_gradient = torch.full_like(loss, self.loss_weight)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader, split
 from pipetrain.executors.feed import Feed
-from pipetrain.losses import count_of, microbatch_weight
+from pipetrain.losses import count_of, microbatch_loss, microbatch_weight
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.stage import Stage
 
@@ -68,5 +68,6 @@ class NewestGradients:
         for j, (outputs, target) in enumerate(zip(inputs, targets, strict=True)):
             for stage in self._stages:
                 outputs = stage.module(*outputs, microbatch=(minibatch, j))
-            loss = last.loss(*outputs, *target)
-            torch.autograd.backward(loss, torch.full_like(loss, microbatch_weight(counts, j) * scale))
+            weight = microbatch_weight(counts, j)
+            loss = microbatch_loss(last.loss, outputs, target, weight)
+            torch.autograd.backward(loss, torch.full_like(loss, weight * scale))

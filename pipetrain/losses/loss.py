@@ -29,6 +29,17 @@ def microbatch_weight(counts: Sequence[int], j: int) -> float:
     return counts[j] / max(1, sum(counts))
 
 
+def microbatch_loss(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...], weight: float) -> Tensor:
+    """The mean loss of a microbatch, to go back from with this weight.
+
+    The mean over no items, whose weight is 0, may be NaN, and so may its gradients: in its place is a 0 with gradients
+    of 0.
+    """
+    if weight:
+        return loss(*outputs, *targets)
+    return torch.stack([output.sum() for output in outputs if output.is_floating_point()]).sum() * 0
+
+
 @dataclass(frozen=True)
 class StepLoss:
     """The loss of a step: its mean, a float32 scalar, over `count` samples or target tokens."""

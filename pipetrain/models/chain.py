@@ -116,6 +116,22 @@ class LayerChain:
         return found
 
 
+@contextmanager
+def sharing_buffers(*modules: nn.Module) -> Iterator[None]:
+    """A context in which modules are moved or converted, after which parts that shared a buffer still share it.
+
+    torch keeps parameters, but puts a buffer of its own into each part. The first of the parts has what all get.
+    """
+    places: dict[Tensor, dict[tuple[nn.Module, str], None]] = {}
+    for part in itertools.chain.from_iterable(module.modules() for module in modules):
+        for name, buffer in part.named_buffers(recurse=False):
+            places.setdefault(buffer, {})[part, name] = None
+    yield
+    for (first, name), *others in places.values():
+        for part, other in others:
+            setattr(part, other, getattr(first, name))
+
+
 def out_of_place(model: nn.Module) -> None:
     """Switches every activation of `model` that works in place to its out-of-place form."""
     for part in model.modules():
@@ -184,7 +200,8 @@ def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.devic
                 own = nn.Parameter(own, requires_grad=False)
             copies[id(tensor)] = made.setdefault(id(value), own)
     whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
-    whole.module.to(device).eval()
+    with sharing_buffers(whole.module, *whole.layers):
+        whole.module.to(device).eval()
     for layer in whole.layers:
         layer.to(device).eval()
     return whole

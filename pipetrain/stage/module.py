@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.arithmetic import ComputeOptions
+from pipetrain.models.chain import sharing_buffers
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.seeding import key, may_draw, python_draws
 from pipetrain.stage import cudnn_rnn
@@ -65,8 +66,9 @@ class StageModule(nn.Module):
         }
         self._python_draws: dict[int, bool] = {}
         self.device = device
-        self.to(device)  # before anything below holds weights and buffers, which a device may replace by others
-        arithmetic.prepare(self)
+        with sharing_buffers(self):  # before anything below holds weights and buffers, which a device may replace
+            self.to(device)
+            arithmetic.prepare(self)
         self._callables = arithmetic.callables(layers)
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own

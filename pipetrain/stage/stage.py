@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.device_queue import queues
-from pipetrain.losses import on_device
+from pipetrain.losses import microbatch_loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
@@ -83,11 +83,11 @@ class Stage(BaseStage):
         self.index = index
         layers = layers_of_stage(chain, bounds, self.copied)
         self.layers = f"{first}-{last - 1}"
-        self.module = StageModule(layers, first, training.seed, training.arithmetic, training.device, ends=ends)
-        self.carried = self.module.carried
         self.full_names = {
             f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()
-        }
+        }  # by identity, so before a device replaces buffers
+        self.module = StageModule(layers, first, training.seed, training.arithmetic, training.device, ends=ends)
+        self.carried = self.module.carried
         self.scaler = LossScaler() if training.arithmetic.scales_loss else None
         super().__init__(index, dict(self.module.named_parameters()), training)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
@@ -176,7 +176,7 @@ class Stage(BaseStage):
                 self._aliased_outputs[shapes] = self._aliases(outputs, weights)
             if targets is not None:
                 assert self.loss is not None
-                outputs = (self.loss(*outputs, *targets.tensors),)
+                outputs = (microbatch_loss(self.loss, outputs, targets.tensors, targets.loss_weight),)
         if saved:
             self._activation_bytes[shapes] = saved.activation_bytes(inputs)
             saved.backward_weights = {} if rebound else weights

@@ -13,7 +13,7 @@ from pipetrain.training.checkpoint import store
 from pipetrain.training.checkpoint.initial_weights import initial_weights
 from pipetrain.training.checks.data import check_data
 from pipetrain.training.checks.model import check_model
-from pipetrain.training.checks.optimizer import check_options_of_stages, check_parameter_groups
+from pipetrain.training.checks.optimizer import check_options_of_stages, check_parameter_groups, check_step
 from pipetrain.training.checks.pipeline import check_pipeline
 from pipetrain.training.components import Components, build
 from pipetrain.training.job import Job
@@ -32,7 +32,7 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
     resume, resume_notes = find_checkpoint(settings, run)
     components = build(settings, resume)
     placement, labels, tokens = components.placement, components.labels, components.trial.tokens
-    checks = (check_parameter_groups, check_options_of_stages, check_model, check_data, check_pipeline)
+    checks = (check_parameter_groups, check_options_of_stages, check_step, check_model, check_data, check_pipeline)
     notes = [note for check in checks for note in check(settings, components)]
     finished, initial, origin = False, None, None
     if resume is not None:

@@ -13,7 +13,7 @@ from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.models.chain import LayerChain, assemble
+from pipetrain.models.chain import LayerChain, assemble, sharing_buffers
 from pipetrain.seeding import key
 from pipetrain.training.builders.data import evaluation_batch_size
 from pipetrain.training.builders.machine import device_of
@@ -36,8 +36,9 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path, *, raw: boo
     store.check_vocabulary(folder, dataset)
     chain = build_model(settings, dataset)
     chain.module.load_state_dict(whole_state(folder, chain, averaged=not raw))
-    chain.module.to(torch.device(device_of(settings.device))).eval()
-    build_arithmetic(settings.train).prepare(chain.module)
+    with sharing_buffers(chain.module, *chain.layers):
+        chain.module.to(torch.device(device_of(settings.device))).eval()
+        build_arithmetic(settings.train).prepare(chain.module)
     for layer in chain.layers:
         layer.eval()
     return chain

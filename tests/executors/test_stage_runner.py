@@ -148,6 +148,31 @@ def test_minibatches_whose_forwards_take_turns_keep_their_inputs():
     assert seen == [[0, 1], [4, 5], [2, 3], [6, 7]]
 
 
+class MeanOfMarked:
+    """The mean over the samples whose target is not negative, NaN without any."""
+
+    def __call__(self, outputs, targets):
+        marked = targets >= 0
+        return (outputs[:, 0] * marked).sum() / marked.sum()
+
+    def count(self, targets):
+        return int((targets >= 0).sum())
+
+
+@pytest.mark.parametrize("num_microbatches", [2, 4])
+def test_microbatch_that_counts_nothing_changes_nothing(num_microbatches):
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(8, 4), torch.tensor([-1, -1, 1, 1, 0, 2, 1, 1])
+    ends = []
+    for number in (1, num_microbatches):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+        pipe = pipeline(model, [1], "gpipe", number, loss=MeanOfMarked())
+        ends.append(pipe.train(batches(inputs, targets, 8, number)).state())
+    for name, tensor in ends[1].items():
+        torch.testing.assert_close(tensor, ends[0][name])
+
+
 def test_last_microbatch_of_ragged_minibatch_weighs_its_size():
     torch.manual_seed(0)
     inputs, targets = torch.randn(7, 4), torch.arange(7) % 3

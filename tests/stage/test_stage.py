@@ -2,14 +2,18 @@
 
 import pytest
 import torch
-from support.pipelines import Function, newest, stage_of, step, unit_gradients
+from support.pipelines import Function, newest, sgd, stage_of, step, unit_gradients
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.losses import CrossEntropy
+from pipetrain.models.chain import sharing_buffers
+from pipetrain.models.conversion import chain_of
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
-from pipetrain.stage.stage import WeightedTargets
+from pipetrain.stage.base import Training
+from pipetrain.stage.stage import Stage, WeightedTargets
 from pipetrain.weights.transforms import Predicted
 
 
@@ -235,3 +239,32 @@ def test_output_that_is_a_weight_is_sent_as_a_copy(activations):
     assert torch.equal(weight, before)
     assert not torch.equal(stage.weights.newest.tensors["layers.0.parts.0.weight"], before)
     assert product.shape == (2, 3)
+
+
+class Centered(nn.Module):
+    """Its own forward reads a buffer, which the layers of its recording hold as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+        self.register_buffer("mean", torch.rand(1, 3, 1, 1))
+
+    def forward(self, images):
+        return self.last(self.conv(images - self.mean).relu()) + self.mean.mean()
+
+
+def test_buffers_of_a_recorded_forward_have_their_names_in_any_memory_format():
+    images = torch.randn(5, 3, 8, 8)
+    chain = chain_of(Centered(), (images,))
+    training = Training(sgd, lambda _k: 0.1, CrossEntropy(), arithmetic=ComputeOptions(channels_last=True))
+    assert Stage(0, chain, (0, len(chain)), training).state().keys() == chain.module.state_dict().keys()
+
+
+def test_buffers_stay_shared_when_modules_are_moved():
+    images = torch.randn(5, 3, 8, 8)
+    chain = chain_of(Centered(), (images,))
+    with sharing_buffers(chain.module, *chain.layers):
+        chain.module.double()
+    assert torch.equal(chain(images.double()), chain.module(images.double()))
+    chain.module.mean.add_(1)
+    assert torch.equal(chain(images.double()), chain.module(images.double()))

@@ -57,7 +57,8 @@ class ReplicaGroups:
         found = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         for tensor in found.values():
             with lost_stage_on_error():
-                dist.broadcast(tensor, group=self.control, group_src=0)
+                # as bytes: Gloo knows some dtypes only
+                dist.broadcast(tensor.view(-1).view(torch.uint8), group=self.control, group_src=0)
         return found
 
 

@@ -18,7 +18,7 @@ from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
-from pipetrain.losses import StepLoss, count_of, microbatch_weight, step_loss
+from pipetrain.losses import StepLoss, count_of, microbatch_loss, microbatch_weight, step_loss
 from pipetrain.schedules import Placement
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
@@ -175,9 +175,10 @@ class Pipe:
         """n_j / n · loss_j, a scalar, of the microbatch with this number."""
         assert self._loss is not None
         j = int(number)
-        loss: Tensor = self._loss(*outputs, *self._targets[j])
+        weight = microbatch_weight(self._counts, j)
+        loss = microbatch_loss(self._loss, outputs, self._targets[j], weight)
         self._losses.append(loss.detach())
-        return loss * microbatch_weight(self._counts, j)
+        return loss * weight
 
     def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> StepLoss | None:
         """Trains on one minibatch. Returns its loss in the process of the last stage.

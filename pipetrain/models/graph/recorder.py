@@ -115,7 +115,12 @@ class Recorder(TorchFunctionMode):
         self._paths = {id(part): path for path, part in module.named_modules()}
         named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         self._names = {id(tensor): name for name, tensor in reversed(named)}
-        self._constants = {id(tensor): name for name, tensor in plain_tensors(module).items()}
+        plain = plain_tensors(module)
+        self._constants = {id(tensor): name for name, tensor in plain.items()}
+        held = {path.rpartition(".")[0].lstrip("."): tensor for path, tensor in plain.items()}
+        frozen = {name: each for name, each in module.named_parameters() if not each.requires_grad}
+        self._copied = {_storage(tensor): name for name, tensor in {**held, **frozen}.items()}
+        """Storages of which each layer may have a copy, unlike those of weights and buffers."""
         self._nodes: dict[int, fx.Node] = {}
         self._alive: list[Any] = []
         self._quiet = False
@@ -294,12 +299,15 @@ class Recorder(TorchFunctionMode):
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     def _add(self, op: str, target: Any, args: Any, kwargs: Any, written: Iterable[Tensor] = ()) -> fx.Node:
+        writes = {_storage(tensor) for tensor in written}
+        if changed := [self._copied[storage] for storage in writes if storage in self._copied]:
+            raise self._refusal(f"the forward changes {changed[0]}, which is no buffer; register it as one")
         arguments = tuple(self.node_of(each) for each in args)
         node = self.graph.create_node(op, target, arguments, {key: self.node_of(each) for key, each in kwargs.items()})
         node.meta.update(
             line=current_line(),
             module=self.open[-1] if self.open else None,
-            writes={_storage(tensor) for tensor in written},
+            writes=writes,
             detached=self._gradients and not torch.is_grad_enabled(),
             regions=tuple(self._regions),
         )

@@ -94,8 +94,8 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
 
 def try_step(
     settings: OptimizerSettings, weights: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]] = NO_STATES
-) -> None:
-    """Takes a step with a copy of the smallest weight of each kind.
+) -> dict[str, Tensor]:
+    """The smallest weight of each kind after a step, which copies of them take.
 
     Weights are of one kind if they have the same parameter group, number of dimensions and state.
 
@@ -114,10 +114,11 @@ def try_step(
     }
     chosen = {name: nn.Parameter(weights[name].detach().clone()) for name in smallest.values()}
     build = partial(build_torch_optimizer, settings)
-    optimizer = StageOptimizer(build, chosen, lambda _update: 0.0, parameter_groups(settings, chosen))
+    optimizer = StageOptimizer(build, chosen, lambda _update: 0.01, parameter_groups(settings, chosen))
     optimizer.load_state({name: states[name] for name in chosen if name in states})
     optimizer.step({name: torch.ones_like(parameter) for name, parameter in chosen.items()})
     optimizer.state()
+    return {name: parameter.detach() for name, parameter in chosen.items()}
 
 
 def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:

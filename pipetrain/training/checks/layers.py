@@ -14,10 +14,8 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from pipetrain.arithmetic import ComputeOptions
-from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.conversion import Inputs
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.seeding import python_generators_kept
 from pipetrain.stage.saved_tensors import WeightCasts
@@ -41,7 +39,7 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
     Raises:
         ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
     """
-    probe = _copy_of(chain)
+    probe = copy_of(chain)
     first = tuple(tensor[:_SAMPLES].clone() for tensor in inputs)
     # for integers, which may be indices, the last sample over and over
     second = tuple(
@@ -68,7 +66,7 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
     return derived
 
 
-def _copy_of(chain: LayerChain) -> LayerChain:
+def copy_of(chain: LayerChain) -> LayerChain:
     """A copy to try things on.
 
     Raises:
@@ -89,8 +87,10 @@ def _copied(original: Copied) -> Copied | None:
         return None
 
 
-def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions) -> None:
+def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions) -> list[str]:
     """Checks, by a forward of each layer, that a stage can give it its weights, and get its gradients across cuts.
+
+    Returns notes on buffers that training changes and checkpoints do not have.
 
     Args:
         chain: the model.
@@ -102,17 +102,23 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
         ConfigError: a layer uses a parameter that is not registered, or a complex tensor would have to bring a gradient
             back across a cut.
     """
+    lost: list[str] = []
     with torch.enable_grad(), arithmetic.computing(inputs[0].device):
         # in evaluation buffers stay as they are, and nothing is drawn
         with chain.evaluating():
-            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts)
+            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [])
         # what only training does; few samples may not be enough for it
         with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*_OTHER_ERRORS):
-            _check_layers(chain, arithmetic.cast_inputs(inputs), ())
+            _check_layers(chain, arithmetic.cast_inputs(inputs), (), lost)
+    resumed = "which checkpoints do not have (persistent=False): a resumed run begins with its initial value"
+    return [f"warning: training changes the buffer {name}, {resumed}" for name in lost]
 
 
-def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int]) -> None:
-    """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed."""
+def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int], lost: list[str]) -> None:
+    """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed.
+
+    `lost` is extended by the names of non-persistent buffers that a forward changes in place.
+    """
     for index, (label, original) in enumerate(zip(chain.labels, chain.layers, strict=True)):
         if (layer := _copied(original)) is None:
             if original.training:
@@ -120,11 +126,14 @@ def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int]) ->
             layer = original
         leaves, kept = _leaves_of(layer), layer.state_dict().keys()
         memory = {name: leaf.data_ptr() for name, leaf in leaves.items() if leaf.layout == torch.strided}
+        unsaved = {name: (each, each._version) for name, each in layer.named_buffers() if name not in kept}
         # clones, as the first operation may be in place
         inputs = tuple(each.clone() for each in tensors)
         scripted = any(isinstance(part, torch.jit.ScriptModule) for part in layer.modules())
         result = layer(*inputs) if scripted else functional_call(layer, leaves, inputs)
         moved = [name for name, place in memory.items() if leaves[name].data_ptr() != place]
+        changed = [name for name, (buffer, version) in unsaved.items() if buffer._version != version]
+        lost += [f"{name.removeprefix('child.')} of layer {label}" for name in changed]
         _refuse_replaced(label, moved, sorted(layer.state_dict().keys() - kept))
         for carrier in stateful_layers(layer).values():
             carrier.carried = None
@@ -150,7 +159,7 @@ def _refuse_replaced(label: str, moved: Sequence[str], new: Sequence[str]) -> No
     if new:
         raise ConfigError(
             f"{what} makes the buffer {new[0].removeprefix('child.')}, which a checkpoint would lack; make it in "
-            "__init__, or with persistent=False"
+            "__init__, or with persistent=False if each forward can make it again"
         )
 
 
@@ -169,7 +178,7 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
     # the recorder of graphs comes with it
     from pipetrain.models.graph.python_state import changes, python_state
 
-    probe = _copy_of(chain)
+    probe = copy_of(chain)
     tensors = tuple(tensor[:_SAMPLES] for tensor in inputs)
     results: list[Tensors] = []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -194,28 +203,6 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
             "that it has changed, as spectral_norm does, or by random numbers of its own; train.recompute=false stores "
             "activations instead"
         )
-
-
-def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
-    """Trains on a single sample, which batch norm refuses if it has one value per channel.
-
-    Raises:
-        ConfigError: a layer cannot.
-    """
-    probe = _copy_of(chain)
-    tensors: Any = tuple(tensor[:1] for tensor in inputs)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        for label, layer in zip(probe.labels, probe.layers, strict=True):
-            try:
-                result = layer(*tensors)
-            except ValueError as error:
-                if not str(error).startswith("Expected more than 1 value per channel"):
-                    raise
-                raise ConfigError(
-                    "train.batch_size, train.microbatches: some microbatch has one sample, and batch norm in layer "
-                    f"{label} needs more than one value per channel; microbatches of two samples or more work"
-                ) from error
-            tensors = result if isinstance(result, tuple) else (result,)
 
 
 def _unlike(first: Tensor, second: Tensor) -> Tensor:
@@ -312,68 +299,3 @@ def _refuse_max_norm(label: str, layer: nn.Module) -> None:
                 f"model: layer {label} is an embedding with max_norm={module.max_norm}, which changes its weights in "
                 "the forward, unseen by any weight version; use max_norm=None"
             )
-
-
-_TOLERANCE = 0.05
-"""Relative: where a cast is left out, the numbers are only more precise."""
-
-
-def check_cut(
-    chain: LayerChain, inputs: Inputs, output: str | None, seed: int, arithmetic: ComputeOptions = _PLAIN
-) -> None:
-    """Compares layers that were cut along a graph with the whole module, on the first samples.
-
-    In training their outputs, gradients and buffers have equal bits; in the precision of the run, the same outputs.
-
-    Args:
-        chain: the model, `recorded`; left as it is.
-        inputs: of a few samples.
-        output: entry of the module's result that goes to the loss; None: see `chain_of`.
-        seed: of the run.
-        arithmetic: of the run.
-
-    Raises:
-        ConfigError: they differ.
-    """
-    # as with the recording itself, modules of torch that nothing else needs
-    from pipetrain.models.graph.equivalence import matches_eager, trains_like_eager
-    from pipetrain.models.graph.example import Example
-
-    example, name = Example.of(inputs), type(chain.module).__name__
-    if not trains_like_eager(chain, example, output, seed):
-        raise ConfigError(
-            f"model: {name} cannot be cut into stages: in training, its layers give different outputs or gradients "
-            "than its own forward, for example because its first call differs; return an nn.Sequential whose children "
-            "are the layers, or a pipetrain.LayerChain(module, layers)"
-        )
-    if not arithmetic.mixed:
-        return
-    with arithmetic.computing(torch.device("cpu")):
-        same = matches_eager(chain, example, output, _TOLERANCE)
-    if not same:
-        raise ConfigError(
-            f"train.precision={arithmetic.precision}: in stages, {name} gives different outputs than as a whole, "
-            "because its forward depends on the dtypes of tensors; train.precision=fp32 works"
-        )
-
-
-def check_stateful_data(chain: LayerChain, loaders: dict[str, Loader]) -> None:
-    """Checks that row b of each minibatch continues row b of the previous one, if layers carry state.
-
-    Raises:
-        ConfigError: the layers would continue with the state of other rows.
-    """
-    labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
-    if not labels:
-        return
-    carries = f"model: layer {labels[0]} carries its state from minibatch to minibatch, and the minibatches of `"
-    for name, loader in loaders.items():
-        if not getattr(loader.dataset, "ordered", False):
-            raise ConfigError(
-                f"{carries}{name}` do not continue one another; running text in rows works: a data set whose splits "
-                "are `ordered`, such as dataset=austen dataset.carried=true"
-            )
-        sizes = set(loader.sizes(0))
-        if len(sizes) > 1:
-            few, many = min(sizes), max(sizes)
-            raise ConfigError(f"{carries}{name}` have {few} to {many} rows; as many in each are needed")

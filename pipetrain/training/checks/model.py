@@ -18,14 +18,9 @@ from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.schedules import ListSchedule
 from pipetrain.training.builders.model import build_arithmetic, first_inputs
 from pipetrain.training.checkpoint import tensor_file
-from pipetrain.training.checks.layers import (
-    check_batch_norm,
-    check_cut,
-    check_forwards,
-    check_recomputation,
-    check_stateful_data,
-    weight_derived_layers,
-)
+from pipetrain.training.checks.layers import check_forwards, check_recomputation, weight_derived_layers
+from pipetrain.training.checks.minibatches import check_batch_norm, check_stateful_data
+from pipetrain.training.checks.recording import check_cut
 from pipetrain.training.components import Components
 
 
@@ -37,11 +32,11 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     """
     chain, data, arithmetic = components.chain, components.data, build_arithmetic(settings.train)
     if chain.recorded:
-        check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
+        yield from check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
     _check_gradients(chain)
     cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
-    check_forwards(chain, components.trial.inputs, cuts, arithmetic)
+    yield from check_forwards(chain, components.trial.inputs, cuts, arithmetic)
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)
@@ -60,12 +55,17 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
 
 
 def _check_gradients(chain: LayerChain) -> None:
-    """Checks that gradients are dense, and nothing else waits for them: a backward computes them for other leaves.
+    """Checks that gradients are dense, nothing else waits for them, and modules leave other processes alone.
 
     Raises:
-        ConfigError: a module makes sparse ones, or a weight has a hook.
+        ConfigError: a module makes sparse ones or averages over processes, or a weight has a hook.
     """
     for name, part in chain.module.named_modules():
+        if isinstance(part, nn.SyncBatchNorm):
+            raise ConfigError(
+                f"model: {name} is an nn.SyncBatchNorm, which averages over all processes, stages included; "
+                "nn.BatchNorm2d works"
+            )
         if getattr(part, "sparse", False) is True and isinstance(part, nn.Embedding | nn.EmbeddingBag):
             raise ConfigError(f"model: {name} has sparse=True; stages exchange and sum dense gradients: sparse=False")
     for name, weight in chain.module.named_parameters():

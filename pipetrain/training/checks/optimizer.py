@@ -6,6 +6,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+import torch
 from torch import nn
 
 from pipetrain.config.instantiate import annotation_problem
@@ -13,8 +14,9 @@ from pipetrain.config.optimizer import CONDITIONS, OptimizerSettings, ParameterG
 from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, as_configured
+from pipetrain.failure import described
 from pipetrain.models.ties import ties_between
-from pipetrain.training.builders.optimizer import build_torch_optimizer
+from pipetrain.training.builders.optimizer import build_torch_optimizer, try_step
 from pipetrain.training.components import Components
 
 _OF_ALL = ("lr", "fused", "foreach", "capturable", "differentiable")
@@ -128,3 +130,32 @@ def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapp
         raise ConfigError(
             f"{group.setting}.match={pattern}: no trainable parameter of the model has such a name; {hint}"
         )
+
+
+def check_step(settings: Settings, components: Components) -> Iterator[str]:
+    """A warning if a step of one weight depends on the others of its stage; tries steps with copies of a few weights.
+
+    Raises:
+        ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a tied weight in
+            several stages would differ.
+    """
+    chain, optimizer = components.chain, settings.optimizer
+    weights = {name: parameter for name, parameter in chain.module.named_parameters() if parameter.requires_grad}
+    try:
+        together = try_step(optimizer, weights)
+        name = next(iter(together), "")
+        alone = try_step(optimizer, {name: weights[name]}) if len(together) > 1 else together
+    except ConfigError:
+        raise
+    except Exception as error:  # of the optimizer's own
+        raise ConfigError(f"{optimizer.target.setting}: cannot take a step: {described(error)}") from error
+    bounds = components.plan.bounds
+    if len(bounds) == 1 or not together or torch.equal(together[name].nan_to_num(), alone[name].nan_to_num()):
+        return
+    depends = f"a step of {optimizer.target.path} for one weight depends on the others of its stage"
+    if not components.plan.finegrained and (ties := ties_between(chain, bounds)):
+        raise ConfigError(
+            f"{optimizer.target.setting}: {depends}, so the copies of a tied weight would differ ({ties[0]}); "
+            "model.untie=true, or an optimizer of torch.optim, works"
+        )
+    yield f"warning: {depends}, so results depend on the partition"

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from torch import nn
 
 from pipetrain.config.phases import naming_phase
 from pipetrain.config.schema import TrainConfig
@@ -14,13 +13,12 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
-from pipetrain.failure import described
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.models.ties import ties_between
 from pipetrain.schedules import ListSchedule, Placement, Schedule
-from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups, try_step
+from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.training.components import Components
 
 _INITIAL_SHARE = 0.01
@@ -40,7 +38,6 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
         _check_finegrained(settings)
     yield from components.account
     yield from _average(settings, components)
-    _check_optimizer(settings, components.chain)
     if not settings.executor.simulated:
         _check_distributed(settings, components)
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
@@ -149,25 +146,11 @@ def _check_devices(device: str, placement: Placement) -> None:
         )
 
 
-def _check_optimizer(settings: Settings, chain: LayerChain) -> None:
-    weights = _trained(chain)
-    if not weights:
-        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
-    try:
-        try_step(settings.optimizer, weights)
-    except ConfigError:
-        raise
-    except Exception as error:  # of the optimizer's own
-        target = settings.optimizer.target
-        raise ConfigError(f"{target.setting}: cannot take a step: {described(error)}") from error
-
-
-def _trained(chain: LayerChain) -> dict[str, nn.Parameter]:
-    return {name: p for name, p in chain.module.named_parameters() if p.requires_grad}
-
-
 def _method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> Iterable[str]:
-    groups = parameter_groups(settings.optimizer, _trained(chain))
+    parameters = {name: p for name, p in chain.module.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
+    groups = parameter_groups(settings.optimizer, parameters)
     rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, groups))
     return rules.method.notes(rules.contexts)
 
@@ -216,6 +199,8 @@ def _replicas(settings: Settings, components: Components) -> list[str]:
     """Notes on minibatches per update and learning rates of replicated stages."""
     replicas = components.phases[0].rules.replicas
     if not replicas.several:
+        if (independent := max(phase.rules.method.independent_replicas for phase in components.phases)) > 1:
+            _refuse_carriers(f"partition.replicas=[{independent}]", components.chain)
         return []
     of_plan = "the plan's " if settings.replicas.counts is None else ""
     given = f"{of_plan}partition.replicas={list(replicas.counts)}"
@@ -246,6 +231,10 @@ def _check_replicated_model(given: str, components: Components) -> None:
         return
     if ties := ties_between(chain, components.plan.bounds):
         raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
+    _refuse_carriers(given, chain)
+
+
+def _refuse_carriers(given: str, chain: LayerChain) -> None:
     carrying = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
     if carrying:
         raise ConfigError(

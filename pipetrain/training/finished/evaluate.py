@@ -25,7 +25,7 @@ from pipetrain.training.builders.machine import device_of
 from pipetrain.training.builders.model import build_arithmetic
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.store import Selection
-from pipetrain.training.checks.layers import check_stateful_data
+from pipetrain.training.checks.minibatches import check_stateful_data
 from pipetrain.training.whole_model import load_whole_model, whole_model_metrics
 
 _CALLED = ("dataset", "model", "loss", "metrics")

@@ -19,7 +19,7 @@ from pipetrain.data.loader import split
 from pipetrain.device_queue import synchronize
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, on_device
-from pipetrain.models.chain import LayerChain
+from pipetrain.models.chain import LayerChain, sharing_buffers
 from pipetrain.planner.profile.profile import ProfiledLayer
 from pipetrain.stage.module import NonLeafInputs, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
@@ -123,7 +123,8 @@ def _threads(count: int) -> Iterator[None]:
 
 def _measured(chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Callable[[], object]) -> MeasuredModel:
     copied = copy.deepcopy(chain)
-    copied.module.to(how.device)  # in one step, as layers may share weights
+    with sharing_buffers(copied.module, *copied.layers):
+        copied.module.to(how.device)  # in one step, as layers may share weights
     last, loss = len(copied) - 1, on_device(how.loss, how.device)
     layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
     update_s, updated_bytes = list[float](), 0

@@ -506,3 +506,33 @@ def test_two_threads_cut_one_after_the_other():
         thread.join()
     assert [chain.labels for chain in chains] == [["first", "second", "third", "last"]] * 2
     assert nn.Module.__call__ is nn.Module._wrapped_call_impl
+
+
+class Counting(nn.Module):
+    """Multiplies its output with a count of its calls, which is no buffer."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.first, self.last, self.calls = nn.Linear(4, 4), nn.Linear(4, 4), count
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(self.first(x).relu()) * (self.calls / 10)
+
+
+@pytest.mark.parametrize("count", [torch.zeros(()), nn.Parameter(torch.zeros(()), requires_grad=False)])
+def test_forward_that_changes_what_is_no_buffer_stays_in_one_layer(count):
+    x = torch.randn(5, 4)
+    with pytest.raises(ConfigError, match=r"Counting cannot be cut .*: the forward changes calls, which is no buffer"):
+        chain_of(Counting(count), (x,))
+    chain = chain_of(Outer(Counting(count)), (x,))
+    assert len(chain) == 2
+
+
+class Outer(nn.Module):
+    def __init__(self, inside):
+        super().__init__()
+        self.inside, self.head = inside, nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.inside(x))

@@ -12,7 +12,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
-from pipetrain.training.checks.layers import check_cut
+from pipetrain.training.checks.recording import check_cut
 
 HERE = rf"[^ ]*{Path(__file__).name}"
 X = torch.linspace(-1, 1, 20).view(5, 4)

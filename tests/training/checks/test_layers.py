@@ -13,15 +13,10 @@ from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
-from pipetrain.training.checks.layers import (
-    check_batch_norm,
-    check_cut,
-    check_forwards,
-    check_recomputation,
-    check_stateful_data,
-    weight_derived_layers,
-)
+from pipetrain.training.checks.layers import check_forwards, check_recomputation, weight_derived_layers
+from pipetrain.training.checks.minibatches import check_batch_norm, check_stateful_data
 from pipetrain.training.checks.model import _check_gradients
+from pipetrain.training.checks.recording import check_cut
 
 
 class Scaled(nn.Module):
@@ -334,6 +329,8 @@ def test_gradients_that_a_stage_cannot_give_are_refused():
     masked.weight.register_hook(lambda gradient: 0 * gradient)
     with pytest.raises(ConfigError, match=r"0\.weight has a gradient hook"):
         _check_gradients(chain_of(nn.Sequential(masked)))
+    with pytest.raises(ConfigError, match=r"model: 0 is an nn.SyncBatchNorm, .* nn.BatchNorm2d works"):
+        _check_gradients(chain_of(nn.Sequential(nn.SyncBatchNorm(3))))
     with pytest.raises(ConfigError, match=r"sparse=True"):
         _check_gradients(chain_of(nn.Sequential(nn.Embedding(4, 4, sparse=True))))
 
@@ -350,3 +347,46 @@ def test_layer_that_needs_more_samples_in_training_passes():
     chain = chain_of(nn.Sequential(nn.Linear(3, 3), Grouped()))
     check_forwards(chain, (torch.randn(2, 3),), [1], ComputeOptions())
     copy.deepcopy(chain)
+
+
+class Remembering(nn.Linear):
+    """Subtracts a running mean from its input."""
+
+    def __init__(self, *, persistent):
+        super().__init__(4, 4)
+        self.register_buffer("mean", torch.zeros(4), persistent=persistent)
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+        return super().forward(x - self.mean)
+
+
+def test_buffer_that_training_changes_and_checkpoints_lack_is_named():
+    chain = chain_of(nn.Sequential(nn.Linear(4, 4), Remembering(persistent=False)))
+    (note,) = check_forwards(chain, (torch.randn(6, 4),), [1], ComputeOptions())
+    assert note.startswith("warning: training changes the buffer mean of layer 1:Remembering, which checkpoints")
+    saved = chain_of(nn.Sequential(nn.Linear(4, 4), Remembering(persistent=True)))
+    assert check_forwards(saved, (torch.randn(6, 4),), [1], ComputeOptions()) == []
+
+
+class Padded(nn.Module):
+    """An encoder of padded sequences, whose mean also counts padded positions."""
+
+    def __init__(self, *, nested):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.table, self.head = nn.Embedding(10, 8), nn.Linear(8, 2)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+
+    def forward(self, ids):
+        return self.head(self.encoder(self.table(ids), src_key_padding_mask=ids == 0).mean(1))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_evaluation_unlike_that_of_the_whole_module_is_noted(nested):
+    ids = torch.arange(5 * 6).reshape(5, 6) % 9 + 1
+    ids[2:, 3:] = 0
+    notes = check_cut(chain_of(Padded(nested=nested), (ids,)), (ids,), None, 0)
+    assert [note.partition(":")[0] for note in notes] == ["warning"] * nested
+    assert all("Padded itself" in note and "enable_nested_tensor=False" in note for note in notes)

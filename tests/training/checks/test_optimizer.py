@@ -1,9 +1,12 @@
 """Parameter groups that a model or an optimizer does not have, found before any process starts."""
 
 import re
+import sys
 
 import pytest
+import torch
 from support.worker_pool import settings
+from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory
@@ -105,3 +108,33 @@ def test_momentum_of_stages_that_share_a_weight_is_refused(tmp_path):
 def test_momentum_of_stages_without_a_momentum_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"momentum_by_stage=.*torch\.optim\.SGD with momentum=0 has no momentum"):
         prepared(tmp_path, optimizer={"momentum": 0.0, "momentum_by_stage": [0.5, 0.9]})
+
+
+class Normalized(torch.optim.SGD):
+    """Divides the gradients by their norm over all weights, as LAMB does."""
+
+    def step(self, closure=None):
+        weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
+        nn.utils.clip_grad_norm_(weights, 0.1)
+        return super().step(closure)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optimizers_of_tests", sys.modules[__name__])
+    return "optimizers_of_tests"
+
+
+def test_steps_that_depend_on_other_weights_of_the_stage_are_noted_and_refused_with_ties(tmp_path, here):
+    optimizer = {"_target_": f"{here}.Normalized", "momentum": 0.9, "lr": 0.1}
+    told = "warning: a step of optimizers_of_tests.Normalized for one weight depends on the others of its stage"
+    assert any(note.startswith(told) for note in prepared(tmp_path, optimizer=optimizer).notes)
+    alone = prepared(tmp_path, optimizer=optimizer, partition={**EVEN, "stages": 1}).notes
+    assert not any(note.startswith(told) for note in alone)
+    with pytest.raises(ConfigError, match=r"copies of a tied weight would differ \(.*model.untie=true"):
+        prepared(tmp_path, optimizer=optimizer, model=TIED)
+
+
+def test_step_that_fails_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"^optimizer._target_=torch.optim.SparseAdam: cannot take a step: .*dense"):
+        prepared(tmp_path, method="naive_async", optimizer={"_target_": "torch.optim.SparseAdam"})
