@@ -22,6 +22,8 @@ _HYDRA, _RECORD = ".hydra", "hydra.yaml"
 _DEEPEST = 50
 """Mappings and lists of a configuration within each other."""
 _BEFORE_RESTART = "before-restart-"
+_COPIES = frozenset({"mlruns", "wandb"})
+"""Folders in which MLflow and Weights & Biases keep copies of files of runs."""
 
 
 class RunDirectory:
@@ -227,13 +229,17 @@ def _check_plain(text: str) -> None:
 
 
 def runs_in(folder: Path) -> list[RunDirectory]:
-    """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
+    """The runs in a folder, at any depth, ended or not.
+
+    Those set aside for a later one are left out, as are the copies that trackers keep of a run's files.
+    """
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
     runs = []
     for run in map(RunDirectory, sorted(found)):
         # Hydra's record, under any `hydra.output_subdir`, is no run
         named_as_record = run.path.name == _HYDRA or (run.path / _RECORD).exists()
         is_record = named_as_record and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
-        if not is_record and not files.is_archive(run.path):
+        is_copy = not _COPIES.isdisjoint(run.path.relative_to(folder).parts[:-1])
+        if not (is_record or is_copy or files.is_archive(run.path)):
             runs.append(run)
     return runs
