@@ -59,7 +59,10 @@ def checkpoints(run: Path) -> list[Path]:
 
 def is_checkpoint(folder: Path) -> bool:
     """True if this is the folder of a checkpoint, and not a run directory."""
-    return folder.is_dir() and (_STEP.fullmatch(folder.name) is not None or (folder / PROGRESS).is_file())
+    run = RunDirectory(folder)
+    if not folder.is_dir() or run.config.exists() or run.checkpoints.exists():  # a run may be called step-2
+        return False
+    return _STEP.fullmatch(folder.name) is not None or (folder / PROGRESS).is_file()
 
 
 def step_of(folder: Path) -> int:
