@@ -38,6 +38,8 @@ class RunDirectory:
         trace_parts: folder of the part of the trace of each process.
         log: the log of the command; the name is Hydra's `hydra.job.name`.
         logs: folder of the output of the processes, and of the reasons of their failures.
+        timeline: folder of what `pipetrain timeline` draws of the run.
+        page: what `pipetrain report runs` writes of the run.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,10 +58,11 @@ class RunDirectory:
         self.log = path / "pipetrain.log"
         self.logs = path / "logs"
         self.timeline = path / "timeline"
+        self.page = path / "report.html"
         self._signs_of_a_run = (self.config, self.plan, self.metrics, self.summary, self.checkpoints)
-        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
+        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs, self.timeline)
         self._of_one_run = (
-            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, *folders,
+            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, self.page, *folders,
         )  # fmt: skip
 
     @override
@@ -171,7 +174,7 @@ class RunDirectory:
         for pattern in ("*.partial", "*.log"):  # hydra.job.name is another name of the log
             for path in self.path.glob(pattern):
                 check_own(path)
-        for path in (*self._of_one_run, self.timeline):
+        for path in self._of_one_run:
             check_own(path)
 
 

@@ -70,10 +70,11 @@ def test_copies_of_trackers_are_no_runs(tmp_path):
 def test_earlier_run_without_checkpoint_is_set_aside_with_logs(tmp_path, name):
     run = RunDirectory(tmp_path)
     (tmp_path / name).write_text("{}")
-    for folder in (run.tensorboard, run.logs, run.hydra):
+    for folder in (run.tensorboard, run.logs, run.hydra, run.timeline):
         folder.mkdir()
+    run.page.write_text("of the earlier run")
     aside = run.archive_previous_run()
-    assert {path.name for path in aside.iterdir()} == {name, "tensorboard", "logs", ".hydra"}
+    assert {path.name for path in aside.iterdir()} == {name, "tensorboard", "logs", ".hydra", "timeline", "report.html"}
     assert list(tmp_path.iterdir()) == [aside]
 
 
