@@ -99,9 +99,13 @@ def _add_runs(kinds: Subparsers) -> None:
 
 
 def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
-    """Prints the tables; fails if a measurement differs from its closed form."""
+    """Prints the tables; fails if a measurement differs from its closed form.
+
+    Raises:
+        ConfigError: OUTPUT cannot be written.
+    """
     if options.output is not None:
-        check_writable(f"-o {options.output}", options.output.parent)
+        check_new_file(f"-o {options.output}", options.output, "staleness.json", force=True)
     from pipetrain.report.staleness import report
 
     holds = report(options.stages, options.microbatches, options.output)

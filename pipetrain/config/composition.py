@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import getitem
@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
@@ -134,7 +134,17 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
         return list(words)
     if not folder.is_dir():
         raise ConfigError(f"--config-dir {folder}: there is no such folder")
-    return [*words, f"hydra.searchpath=['file://{folder.resolve()}']"]
+    return [*words, search_path([folder.resolve()])]
+
+
+def search_path(folders: Iterable[Path | str]) -> str:
+    """The word that has Hydra look for choices in these folders as well."""
+    return f"hydra.searchpath=[{','.join(quoted(f'file://{folder}') for folder in folders)}]"
+
+
+def quoted(text: str) -> str:
+    """A value in quotes of Hydra's grammar, whatever quotes and backslashes it has."""
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 @contextlib.contextmanager

@@ -86,7 +86,6 @@ def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
     differ = f"{len(wrong)} rows differ from their closed form"
     print(f"\n{differ if wrong else 'every measurement matches its closed form'}")
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, json.dumps([asdict(row) for row in rows], indent=2) + "\n")
         print(f"written to {output}")
     return not wrong

@@ -22,6 +22,8 @@ _HYDRA, _RECORD = ".hydra", "hydra.yaml"
 _DEEPEST = 50
 """Mappings and lists of a configuration within each other."""
 _BEFORE_RESTART = "before-restart-"
+_COPIES = frozenset({"mlruns", "wandb"})
+"""Folders in which MLflow and Weights & Biases keep copies of files of runs."""
 
 
 class RunDirectory:
@@ -36,6 +38,8 @@ class RunDirectory:
         trace_parts: folder of the part of the trace of each process.
         log: the log of the command; the name is Hydra's `hydra.job.name`.
         logs: folder of the output of the processes, and of the reasons of their failures.
+        timeline: folder of what `pipetrain timeline` draws of the run.
+        page: what `pipetrain report runs` writes of the run.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,10 +58,11 @@ class RunDirectory:
         self.log = path / "pipetrain.log"
         self.logs = path / "logs"
         self.timeline = path / "timeline"
+        self.page = path / "report.html"
         self._signs_of_a_run = (self.config, self.plan, self.metrics, self.summary, self.checkpoints)
-        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
+        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs, self.timeline)
         self._of_one_run = (
-            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, *folders,
+            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, self.page, *folders,
         )  # fmt: skip
 
     @override
@@ -169,7 +174,7 @@ class RunDirectory:
         for pattern in ("*.partial", "*.log"):  # hydra.job.name is another name of the log
             for path in self.path.glob(pattern):
                 check_own(path)
-        for path in (*self._of_one_run, self.timeline):
+        for path in self._of_one_run:
             check_own(path)
 
 
@@ -227,13 +232,17 @@ def _check_plain(text: str) -> None:
 
 
 def runs_in(folder: Path) -> list[RunDirectory]:
-    """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
+    """The runs in a folder, at any depth, ended or not.
+
+    Those set aside for a later one are left out, as are the copies that trackers keep of a run's files.
+    """
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
     runs = []
     for run in map(RunDirectory, sorted(found)):
         # Hydra's record, under any `hydra.output_subdir`, is no run
         named_as_record = run.path.name == _HYDRA or (run.path / _RECORD).exists()
         is_record = named_as_record and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
-        if not is_record and not files.is_archive(run.path):
+        is_copy = not _COPIES.isdisjoint(run.path.relative_to(folder).parts[:-1])
+        if not (is_record or is_copy or files.is_archive(run.path)):
             runs.append(run)
     return runs

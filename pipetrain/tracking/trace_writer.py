@@ -1,6 +1,8 @@
 """trace.json: the operations and messages of every stage, in the Chrome trace format, with a track per worker."""
 
+import contextlib
 import json
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 INTERVALS = "drain_intervals"
 """The field of trace.json's metadata that holds the run's drain intervals, each with the fields of DrainInterval."""
+_RESUMED = "resumed"
+"""The field of a part's line that holds the step from which a run resumed: what follows is timed by another clock."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,17 @@ class TraceFile:
     def __init__(self, run: RunDirectory, process: int, step: int, processes: int) -> None:
         path = run.trace_parts / f"process-{process:05d}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        before = _kept(path, step)
+        begin = [{_RESUMED: step}] if step else []
+        write_whole(path, _text([*_kept(path, step), *begin]))
         if process == 0:
             for other in sorted(path.parent.glob("process-*.jsonl"))[processes:]:
-                write_whole(other, "".join(_kept(other, step)))
-        self._file = path.open("w", encoding="utf-8")
-        self._file.writelines(before)
+                write_whole(other, _text(_kept(other, step)))
+        self._file = path.open("a", encoding="utf-8")
 
     def add(self, interval: DrainInterval, lists: Sequence[TracedList]) -> None:
         """Writes the events of the stages of this process in an interval."""
-        for line in ({INTERVALS: asdict(interval)}, *(event for traced in lists for event in _events(traced))):
-            self._file.write(json.dumps(line) + "\n")
+        events = (event for traced in lists for event in _events(traced))
+        self._file.write(_text([{INTERVALS: asdict(interval)}, *events]))
         self._file.flush()
 
     def close(self) -> None:
@@ -72,14 +76,29 @@ class TraceFile:
         self._file.close()
 
 
-def _kept(path: Path, step: int) -> list[str]:
+def _text(lines: Sequence[dict[str, Any]]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a part; the last one is left out if it is incomplete, as after a full disk."""
+    texts = path.read_text(encoding="utf-8").splitlines()
+    lines = [json.loads(text) for text in texts[:-1]]
+    with contextlib.suppress(ValueError):
+        lines += [json.loads(text) for text in texts[-1:]]
+    return lines
+
+
+def _kept(path: Path, step: int) -> list[dict[str, Any]]:
     """The lines of a part that are of the steps before `step`."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if step and path.is_file() else []
-    return [line for line in lines if _minibatch(json.loads(line)) < step]
+    lines = _read(path) if step and path.is_file() else []
+    return [line for line in lines if _minibatch(line) < step]
 
 
 def _minibatch(line: dict[str, Any]) -> int:
-    """The minibatch of the run that a line is of, or its interval begins with."""
+    """The minibatch of the run that a line is of, or with which its interval or what follows a resumption begins."""
+    if _RESUMED in line:
+        return int(line[_RESUMED])
     minibatch: int = line[INTERVALS]["start"] if INTERVALS in line else line["args"]["minibatch"]
     return minibatch
 
@@ -110,20 +129,30 @@ def _event(worker: int, category: str, name: str, op: Operation, span: TimeSpan)
 
 
 def assemble(run: RunDirectory, names: Sequence[str]) -> None:
-    """Makes trace.json from the parts of the processes, a track for each name; time counts from the first event."""
-    lines = [
-        json.loads(line)
-        for part in sorted(run.trace_parts.glob("process-*.jsonl"))
-        for line in part.read_text(encoding="utf-8").splitlines()
-    ]
+    """Makes trace.json from the parts of the processes, a track for each name.
+
+    Time counts from the first event; what follows a resumption begins where what precedes it ends.
+    """
+    lines = [line for part in sorted(run.trace_parts.glob("process-*.jsonl")) for line in _read(part)]
     intervals = {_minibatch(line): line[INTERVALS] for line in lines if INTERVALS in line}  # every process wrote them
-    events = [line for line in lines if INTERVALS not in line]
-    first = min((event["ts"] for event in events), default=0.0)
-    for event in events:
-        event["ts"] = round(event["ts"] - first, 1)
+    events = [line for line in lines if "args" in line]
+    _continue_time(events, sorted({line[_RESUMED] for line in lines if _RESUMED in line}))
     tracks = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": worker, "args": {"name": name}}
         for worker, name in enumerate(names)
     ]
     metadata = {INTERVALS: [intervals[start] for start in sorted(intervals)]}
     write_whole(run.trace, json.dumps({"traceEvents": [*tracks, *events], "metadata": metadata}))
+
+
+def _continue_time(events: Sequence[dict[str, Any]], resumed: Sequence[int]) -> None:
+    """Sets the times of events to those on one clock; each of the steps `resumed`, in order, began with another one."""
+    parts: list[list[dict[str, Any]]] = [[] for _ in range(len(resumed) + 1)]
+    for event in events:
+        parts[bisect(resumed, _minibatch(event))].append(event)
+    end = 0.0
+    for part in filter(None, parts):
+        shift = end - min(event["ts"] for event in part)
+        for event in part:
+            event["ts"] = round(event["ts"] + shift, 1)
+        end = max(event["ts"] + event["dur"] for event in part)

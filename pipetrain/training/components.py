@@ -101,6 +101,13 @@ class Components:
         """Metrics of evaluations in addition to those of the loss."""
         return build_metrics(self.settings)
 
+    @property
+    def lower_is_better(self) -> tuple[str, ...]:
+        """Names of metrics, in addition to those of the loss, that fall as the model improves."""
+        decoded = getattr(getattr(self.data.dataset, "decoding", None), "lower_is_better", ())
+        # without decoding, a further metric may have the name of a decoded one
+        return *self.metrics.lower_is_better, *(name for name in decoded if name not in self.metrics.fresh)
+
     @cached_property
     def trial(self) -> DryRun:
         """The model's outputs for the first samples."""

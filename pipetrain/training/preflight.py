@@ -57,7 +57,7 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         finished=finished,
         labels=labels,
         tokens=tokens,
-        lower_is_better=components.metrics.lower_is_better,
+        lower_is_better=components.lower_is_better,
         provenance=provenance(components.device) | ({"initial_weights": origin} if origin else {}),
         notes=list(dict.fromkeys([*notes, *_transport_notes(components), *resume_notes])),
     )

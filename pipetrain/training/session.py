@@ -94,7 +94,7 @@ class TrainingSession:
                 loader.size_of,
                 rates_by_stage(training.rate, self.components.phases),
                 counts_tokens=counts_tokens(self.components.loss),
-                lower_is_better=self.components.metrics.lower_is_better,
+                lower_is_better=self.components.lower_is_better,
                 sweep=job.sweep,
                 callbacks=build_callbacks(settings),
             )

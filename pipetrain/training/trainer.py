@@ -211,7 +211,7 @@ class Trainer:
 
     @property
     def _lower_is_better(self) -> frozenset[str]:
-        return lower_is_better(self.components.metrics.lower_is_better)
+        return lower_is_better(self.components.lower_is_better)
 
     def reports(self) -> list[dict[str, Any]]:
         """Measured reports of all stages of the run, in every process."""

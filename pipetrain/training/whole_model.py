@@ -50,7 +50,8 @@ class WholeModelMetrics:
 
     Attributes:
         chain: the model; only the names of its weights and buffers count.
-        decoding: attribute of the data set, with `measure`, and `metrics`: the names of what it measures.
+        decoding: attribute of the data set, with `measure`, `metrics`: the names of what it measures, and perhaps
+            `lower_is_better`: those of them that fall as the model improves.
         options: of the decoding.
         seed: of the random draws of the data set.
         hooks: called with the progress; decoding ends when their gate ends the run.
@@ -109,7 +110,7 @@ def whole_model_metrics(
     They extend `texts` by each text that they generate, with its references.
 
     Raises:
-        ConfigError: the `decoding` of the data set lacks `measure` or `metrics`.
+        ConfigError: the `decoding` of the data set lacks `measure` or `metrics`, or lists unknown ones.
     """
     asked, decoding = settings.eval, getattr(dataset, "decoding", None)
     if decoding is None or not asked.decode or problem_of(decoding, chain) is not None:
@@ -132,10 +133,16 @@ def problem_of(decoding: Any, chain: LayerChain) -> str | None:
     """Why a data set cannot decode with a model; None if it can, as far as it knows.
 
     Raises:
-        ConfigError: its `decoding` lacks `measure` or `metrics`.
+        ConfigError: its `decoding` lacks `measure` or `metrics`, or its `lower_is_better` names none of them.
     """
     for name in ("measure", "metrics"):
         if not hasattr(decoding, name):
             raise ConfigError(f"dataset: its `decoding` is a {type(decoding).__name__} without `{name}`")
+    lower = getattr(decoding, "lower_is_better", ())
+    if isinstance(lower, str) or not set(lower) <= set(decoding.metrics):
+        raise ConfigError(
+            f"dataset: `decoding.lower_is_better` is {lower!r}; it must list names of `decoding.metrics`, which are "
+            f"{', '.join(decoding.metrics)}"
+        )
     problem: Callable[[LayerChain], str | None] | None = getattr(decoding, "problem", None)
     return None if problem is None else problem(chain)

@@ -18,6 +18,13 @@ def test_wrong_use_of_the_report_is_one_line(words, monkeypatch, capsys, main):
     assert "error: " in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_folder_as_the_file_of_a_report_is_refused_before_its_runs(tmp_path, capsys):
+    assert cli.carry_out(["report", "staleness", "-o", str(tmp_path)]) is ExitCode.WRONG_USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"-o {tmp_path}: is a folder; name a file in it, such as {tmp_path}/staleness.json" in shown.err
+
+
 def test_report_of_damaged_runs_only_fails_and_keeps_files(tmp_path, capsys):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

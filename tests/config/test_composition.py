@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from pipetrain.config.choices import choices_of, group_overrides_of, names_of, section, section_overrides_of, tuned_file
-from pipetrain.config.composition import combinations, composed
+from pipetrain.config.composition import combinations, composed, composed_one
 from pipetrain.config.reference import groups
 from pipetrain.config.schema import OPEN_SECTIONS, config_dir, schema
 from pipetrain.config.suggestions import known_names
@@ -49,6 +49,14 @@ def folder(tmp_path):
 
 def chosen(folder, *words):
     return composed([f"hydra.searchpath=[file://{folder}]", *words])
+
+
+@pytest.mark.parametrize("name", ["it's", 'it\'s "mine"', "back\\'slash", "last\\", "a, b"])
+def test_folder_of_choices_may_have_any_name(folder, name):
+    named = folder / name
+    named.mkdir()
+    (folder / "model").rename(named / "model")
+    assert composed_one(["model=mine"], named).choices["model"] == "mine"
 
 
 def test_model_brings_choices_and_values(folder):

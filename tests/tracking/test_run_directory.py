@@ -57,14 +57,24 @@ def test_record_of_hydra_is_no_run_whatever_it_is_called(tmp_path):
     assert [each.path for each in runs_in(tmp_path)] == [run.path]
 
 
+def test_copies_of_trackers_are_no_runs(tmp_path):
+    run, named = RunDirectory(tmp_path / "outputs" / "run"), RunDirectory(tmp_path / "outputs" / "wandb")
+    for folder in ("mlruns/1/5f/artifacts", "wandb/run-1/files", "outputs/run", "outputs/wandb"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("config.yaml", "summary.json"):
+            (tmp_path / folder / name).write_text("{}")
+    assert [each.path for each in runs_in(tmp_path)] == [run.path, named.path]
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "summary.json", "plan.json"])
 def test_earlier_run_without_checkpoint_is_set_aside_with_logs(tmp_path, name):
     run = RunDirectory(tmp_path)
     (tmp_path / name).write_text("{}")
-    for folder in (run.tensorboard, run.logs, run.hydra):
+    for folder in (run.tensorboard, run.logs, run.hydra, run.timeline):
         folder.mkdir()
+    run.page.write_text("of the earlier run")
     aside = run.archive_previous_run()
-    assert {path.name for path in aside.iterdir()} == {name, "tensorboard", "logs", ".hydra"}
+    assert {path.name for path in aside.iterdir()} == {name, "tensorboard", "logs", ".hydra", "timeline", "report.html"}
     assert list(tmp_path.iterdir()) == [aside]
 
 

@@ -53,3 +53,38 @@ def test_resumed_run_drops_trace_after_its_checkpoint(run, tmp_path):
     trace, intervals = assembled(run, tmp_path)
     assert intervals == INTERVALS[:2]
     assert max(event["args"].get("minibatch", 0) for event in trace["traceEvents"]) == 3
+
+
+def test_resumed_run_continues_the_time_of_its_trace(run, tmp_path):
+    for stage in (0, 1):
+        write(run, INTERVALS[:1], stage)
+    for stage in (0, 1):
+        write(run, INTERVALS[1:], stage, step=2)  # on a clock that begins at 0 again, as after a reboot
+    trace, intervals = assembled(run, tmp_path)
+    assert intervals == INTERVALS
+    spans = [[], []]
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            spans[event["args"]["minibatch"] >= 2].append((event["ts"], event["ts"] + event["dur"]))
+    assert min(start for start, _ in spans[1]) == max(end for _, end in spans[0])
+
+
+def test_half_a_last_line_is_left_out(run, tmp_path):
+    write(run, INTERVALS[:2])
+    write(run, INTERVALS[:2], stage=1)
+    part = run.trace_parts / "process-00001.jsonl"
+    part.write_text(part.read_text()[:-20])  # what a full disk leaves
+    _, intervals = assembled(run, tmp_path)
+    assert intervals == INTERVALS[:2]
+    write(run, INTERVALS[1:], stage=1, step=2)
+    _, intervals = assembled(run, tmp_path)
+    assert intervals == INTERVALS
+
+
+def test_killed_process_keeps_its_trace_before_the_checkpoint(run):
+    write(run, INTERVALS[:1])
+    part = run.trace_parts / "process-00000.jsonl"
+    before = part.read_text()
+    file = TraceFile(run, 0, 2, 2)
+    assert part.read_text().startswith(before)  # all that a kill leaves
+    file.close()

@@ -122,7 +122,7 @@ def trainer(metrics=(), target=None, step=0, every=1, decoded=None, stopping=Non
     """Three epochs of four minibatches."""
     table = Timetable(**{"total_steps": 12, "steps_per_epoch": 4, "evaluate_every": every, "save_every": 0,
                          "save_every_steps": None, "phase_ends": [12], **changes})  # fmt: skip
-    components = SimpleNamespace(data=DATA, timetable=table, metrics=NO_METRICS)
+    components = SimpleNamespace(data=DATA, timetable=table, metrics=NO_METRICS, lower_is_better=())
     state = TrainingState(target=target, step=step, stopping=stopping)
     decoder = None if decoded is None else Decoding(decoded)
     return Trainer(Counting(metrics), components, state, Saver(), Noting(), decoder)

@@ -9,11 +9,13 @@ import torch
 from support import small_model, tied_model
 from support.worker_pool import distributed, job, plan_of, settings, simulated
 
+from pipetrain.data.images.common import ImageDataset
 from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.tracking.stored_settings import parse_overrides
+from pipetrain.training.checkpoint import store
 from pipetrain.training.checkpoint.store import Selection
 from pipetrain.training.finished.evaluate import evaluate
 from pipetrain.training.whole_model import WholeModelMetrics, whole_model_metrics
@@ -171,3 +173,24 @@ def test_run_that_a_metric_ends_has_the_texts_of_its_last_evaluation(tmp_path):
     found = simulated(replace(job(tmp_path, "gpipe", 2, **changes), plan=plan_of(BOUNDS[2])))
     assert found["epochs"] == 2
     assert "meteor" in found["final"]
+
+
+def test_metric_of_which_less_is_better_keeps_and_continues_what_improves(tmp_path, monkeypatch):
+    measured = iter([0.9, 0.5, 0.7, 0.8])
+    errors = Decoding(lambda *_: {"wer": next(measured)}, metrics=("wer",))
+    errors.lower_is_better = ("wer",)
+    monkeypatch.setattr(ImageDataset, "decoding", errors, raising=False)
+    train = {"epochs": 4, "patience": 2}
+    keep = {"every_epochs": 1, "metric": "wer", "keep_best": 1}
+    found = simulated(job(tmp_path, "gpipe", 2, train=train, checkpoint=keep))
+    assert (found["epochs"], found["best"]["wer"], found["best_epoch"]["wer"]) == (4, 0.5, 2)
+    assert found["lower_is_better"] == ["loss", "wer"]
+    assert [store.step_of(kept) for kept in store.checkpoints(tmp_path)] == [found["best_step"]["wer"], found["steps"]]
+
+
+@pytest.mark.parametrize("lower", ["bleu", ("cer",)])
+def test_lower_is_better_of_unknown_metrics_is_refused(lower):
+    decoding = Decoding(lambda *_: {})
+    decoding.lower_is_better = lower
+    with pytest.raises(ConfigError, match=r"`decoding.lower_is_better` is .*; it must list names .* which are bleu"):
+        made_for(decoding)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from pipetrain.api.one_run import newest_step
+from pipetrain.config.composition import quoted
 from pipetrain.errors import ExitCode, InterruptedRunError, RunError
 from pipetrain.failure import Failure, relative_to_cwd
 from pipetrain.report.error_line import report_error
@@ -89,7 +90,7 @@ def command_to_continue(run: RunDirectory, hydra: DictConfig) -> str:
     flags = [f"--config-dir={each.path}" for each in sources if each.provider == "command-line"]
     folder = relative_to_cwd(run.path)
     if not _PLAIN.fullmatch(folder):
-        folder = "'" + folder.replace("'", "\\'") + "'"
+        folder = quoted(folder)
     words = [*flags, *overrides, f"hydra.run.dir={folder}", "resume=auto"]
     program = "torchrun ... -m pipetrain" if "RANK" in os.environ else "pipetrain"
     return f"{program} run {shlex.join(words)}"

@@ -25,7 +25,7 @@ from pipetrain.api.one_run import end_sweep_in_mlflow
 from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
 from pipetrain.config.choices import with_own_names
-from pipetrain.config.composition import check_hydra, check_presets_swept, choices_made, overrides_of
+from pipetrain.config.composition import check_hydra, check_presets_swept, choices_made, overrides_of, search_path
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
 from pipetrain.tracking.files import write_whole
@@ -236,8 +236,7 @@ def _began(run: RunDirectory, sweep: Sweep) -> bool:
 def _search_path(config: DictConfig) -> str:
     """The setting by which the folders of `--config-dir` and `hydra.searchpath` are searched."""
     sources = config.hydra.runtime.config_sources
-    folders = [f"file://{each.path}" for each in sources if each.schema == "file" and each.provider != "main"]
-    return f"hydra.searchpath={folders}"
+    return search_path(each.path for each in sources if each.schema == "file" and each.provider != "main")
 
 
 def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:

@@ -18,6 +18,7 @@ from pipetrain.report.sweep.sweep_page import page
 from pipetrain.report.sweep.sweep_tables import differences
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 
@@ -153,7 +154,7 @@ def write_page(compared: ComparedGroups, folders: Sequence[Path]) -> list[Path]:
     Raises:
         OSError: it cannot be written.
     """
-    path = folders[0] / "report.html"
+    path = RunDirectory(folders[0]).page
     if len(folders) > 1 or not os.access(folders[0], os.W_OK):
         return []
     with _naming(path):

@@ -43,4 +43,4 @@ def tags_of(choices: Mapping[str, str]) -> dict[str, str]:
 
 def artifacts(run: RunDirectory) -> list[Path]:
     """The files of a run that are uploaded at its end, as far as they exist."""
-    return [path for path in (run.summary, run.config, run.path / "report.html") if path.is_file()]
+    return [path for path in (run.summary, run.config, run.page) if path.is_file()]

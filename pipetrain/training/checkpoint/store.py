@@ -59,7 +59,10 @@ def checkpoints(run: Path) -> list[Path]:
 
 def is_checkpoint(folder: Path) -> bool:
     """True if this is the folder of a checkpoint, and not a run directory."""
-    return folder.is_dir() and (_STEP.fullmatch(folder.name) is not None or (folder / PROGRESS).is_file())
+    run = RunDirectory(folder)
+    if not folder.is_dir() or run.config.exists() or run.checkpoints.exists():  # a run may be called step-2
+        return False
+    return _STEP.fullmatch(folder.name) is not None or (folder / PROGRESS).is_file()
 
 
 def step_of(folder: Path) -> int:
@@ -201,8 +204,20 @@ class Selection:
 
     @property
     def run(self) -> RunDirectory:
-        """The run of the checkpoint."""
-        return run_of(self.path) if is_checkpoint(self.path) else RunDirectory(self.path)
+        """The run of the checkpoint.
+
+        Raises:
+            ConfigError: the checkpoint has left its run directory.
+        """
+        if not is_checkpoint(self.path):
+            return RunDirectory(self.path)
+        run = run_of(self.path)
+        if self.path.resolve().parent != run.checkpoints:  # a configuration above it would be of another run
+            raise ConfigError(
+                f"{self.path}: is not in the folder {run.checkpoints.name} of a run directory, whose "
+                f"{run.config.name} says what to build; move it back there"
+            )
+        return run
 
     def checkpoint(self) -> Path:
         """The checkpoint, every file of which is whole.

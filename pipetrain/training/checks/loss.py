@@ -41,8 +41,14 @@ def check_loss(
     if not settings.eval.every_epochs:
         return notes
     before = {name: buffer.clone() for name, buffer in _buffers(loss).items()}
-    of_loss = [*_metrics(settings, trial, loss), *decoded]
-    if twice := [name for name in further.fresh if name in of_loss]:
+    of_loss = _metrics(settings, trial, loss)
+    if twice := [name for name in decoded if name in of_loss]:
+        raise ConfigError(
+            f"dataset: `decoding.metrics` has {twice[0]}, and evaluations already have a metric of this name; choose "
+            "another"
+        )
+    known = [*of_loss, *decoded]
+    if twice := [name for name in further.fresh if name in known]:
         raise ConfigError(f"metrics.{twice[0]}: evaluations already have a metric of this name; choose another")
     if changed := [name for name, buffer in _buffers(loss).items() if not buffer.equal(before.get(name, buffer))]:
         notes.append(
@@ -51,7 +57,7 @@ def check_loss(
         )
     with warnings.catch_warnings(action="ignore"):  # of so few samples
         notes += _check_further(trial, further)
-    metrics = [*of_loss, *further.fresh]
+    metrics = [*known, *further.fresh]
     target, best = settings.train.target, settings.checkpoint.metric
     named = [(f"train.target={target}", name) for name in target or {}] + [(f"checkpoint.metric={best}", best)]
     if (objective := settings.sweep.objective) is not None:

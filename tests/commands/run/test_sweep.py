@@ -54,11 +54,12 @@ def test_sweep_without_runs_is_refused(capfd):
 
 
 def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path, capfd):
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text(
+    choices = tmp_path / "back\\slash, it's mine"
+    (choices / "experiment").mkdir(parents=True)
+    (choices / "experiment" / "mine.yaml").write_text(
         "# @package _global_\nhydra: {sweeper: {params: {seed: '0,1'}}}\n"
     )
-    words = [*WORDS[:3], "--config-dir", str(tmp_path), "experiment=zhang/table2_lenet5_baseline,mine"]
+    words = [*WORDS[:3], "--config-dir", str(choices), "experiment=zhang/table2_lenet5_baseline,mine"]
     for given in ((), ("optimizer.lr=0.1",)):
         assert cli.carry_out([*words, *given]) is ExitCode.WRONG_USAGE
         assert "such as seed=0,1,2 of experiment=zhang/table2_lenet5_baseline; set it" in capfd.readouterr().err

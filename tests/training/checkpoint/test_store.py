@@ -65,6 +65,19 @@ def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
         store.at_step(tmp_path, 8)
 
 
+@pytest.mark.parametrize("has", ["checkpoints", "config.yaml"])
+def test_run_directory_with_the_name_of_a_checkpoint_is_none(tmp_path, chain, has):
+    run = RunDirectory(tmp_path / "step-2")
+    if has == "checkpoints":
+        written(run.path, 9, tensors(chain))
+        assert store.newest_undamaged(run.path) == run.checkpoint(9)
+    else:
+        run.path.mkdir()
+        run.config.write_text("{}")
+    assert not store.is_checkpoint(run.path)
+    assert Selection(run.path).run.path == run.path
+
+
 def test_folder_without_checkpoints_is_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match=f"{tmp_path}: no checkpoint here"):
         store.newest_undamaged(str(tmp_path))

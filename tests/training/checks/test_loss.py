@@ -117,6 +117,11 @@ def test_further_metric_can_select_best_checkpoint_and_target():
     assert tried(metrics={"error": 1}, best="error", error=own("Ordered")) == []
 
 
+def test_decoded_metric_with_the_name_of_one_of_the_loss_is_refused():
+    with pytest.raises(ConfigError, match=r"^dataset: `decoding.metrics` has top1, and evaluations already have"):
+        tried(decoded=["bleu", "top1"])
+
+
 def test_further_metrics_that_cannot_work_are_refused_in_words():
     with pytest.raises(ConfigError, match=r"^metrics\.top1: evaluations already have a metric of this name"):
         tried(top1=own("Ordered"))

@@ -34,6 +34,16 @@ def test_checkpoint_by_its_own_path_belongs_to_its_run(run):
     assert selection.run.path == run.path
 
 
+def test_checkpoint_outside_its_run_takes_the_settings_of_no_other(run):
+    other = RunDirectory(run.path.with_name("other"))
+    (other.path / "kept").mkdir(parents=True)
+    other.config.write_text("{}")
+    moved = run.checkpoint(4).rename(other.path / "kept" / run.checkpoint(4).name)
+    assert Selection(moved).checkpoint() == moved
+    with pytest.raises(ConfigError, match=r"step-00000004: is not in the folder checkpoints of a run directory"):
+        _ = Selection(moved).run
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
