@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 from torch.nn.utils import parametrize
+from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 from typing_extensions import override
@@ -144,6 +145,8 @@ class Recorder(TorchFunctionMode):
         Raises:
             CannotEnterError: it is neither a known tensor nor plain data.
         """
+        if isinstance(value, PackedSequence):  # a tuple, whose parts alone nothing accepts
+            raise self._refusal("a PackedSequence is passed on")
         return map_aggregate(value, self._leaf)
 
     def _leaf(self, value: Any) -> Any:

@@ -87,8 +87,10 @@ def _copied(original: Copied) -> Copied | None:
         return None
 
 
-def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions) -> list[str]:
-    """Checks, by a forward of each layer, that a stage can give it its weights, and get its gradients across cuts.
+def check_forwards(
+    chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions, *, overlap: bool = True
+) -> list[str]:
+    """Checks, by forwards of each layer, that a stage can give it its weights, and get its gradients across cuts.
 
     Returns notes on buffers that training changes and checkpoints do not have.
 
@@ -97,24 +99,27 @@ def check_forwards(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ar
         inputs: of a few samples.
         cuts: first layers of the stages but the first.
         arithmetic: of the run.
+        overlap: True if a forward may come between that of a microbatch and its backward.
 
     Raises:
-        ConfigError: a layer uses a parameter that is not registered, or a complex tensor would have to bring a gradient
-            back across a cut.
+        ConfigError: a layer uses a parameter that is not registered, a complex tensor would have to bring a gradient
+            back across a cut, or a forward overwrites what the backward of another microbatch needs.
     """
     lost: list[str] = []
     with torch.enable_grad(), arithmetic.computing(inputs[0].device):
         # in evaluation buffers stay as they are, and nothing is drawn
         with chain.evaluating():
-            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [])
+            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [], overlap=False)
         # what only training does; few samples may not be enough for it
         with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*_OTHER_ERRORS):
-            _check_layers(chain, arithmetic.cast_inputs(inputs), (), lost)
+            _check_layers(chain, arithmetic.cast_inputs(inputs), (), lost, overlap=overlap)
     resumed = "which checkpoints do not have (persistent=False): a resumed run begins with its initial value"
     return [f"warning: training changes the buffer {name}, {resumed}" for name in lost]
 
 
-def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int], lost: list[str]) -> None:
+def _check_layers(
+    chain: LayerChain, tensors: Tensors, cuts: Collection[int], lost: list[str], *, overlap: bool
+) -> None:
     """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed.
 
     `lost` is extended by the names of non-persistent buffers that a forward changes in place.
@@ -140,6 +145,9 @@ def _check_layers(chain: LayerChain, tensors: Tensors, cuts: Collection[int], lo
         outputs = result if isinstance(result, tuple) else (result,)
         if not scripted:  # which has computed with the parameters themselves
             _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs, *tensors])
+            if overlap:
+                functional_call(layer, leaves, tuple(each.clone() for each in tensors))
+                _refuse_overwritten(label, outputs)
         if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
             raise ConfigError(
                 f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "
@@ -161,6 +169,20 @@ def _refuse_replaced(label: str, moved: Sequence[str], new: Sequence[str]) -> No
             f"{what} makes the buffer {new[0].removeprefix('child.')}, which a checkpoint would lack; make it in "
             "__init__, or with persistent=False if each forward can make it again"
         )
+
+
+def _refuse_overwritten(label: str, outputs: Tensors) -> None:
+    """Refuses a layer through whose outputs no backward leads after another forward."""
+    returned = [each for each in outputs if each.requires_grad]
+    try:
+        torch.autograd.backward(returned, [torch.ones_like(each) for each in returned])
+    except RuntimeError as error:
+        if "modified by an inplace operation" in str(error):
+            raise ConfigError(
+                f"model: the forward of layer {label} changes a buffer in place that the backward of an earlier "
+                "microbatch still needs; compute with a clone() of it"
+            ) from error
+        raise
 
 
 def _leaves_of(layer: nn.Module) -> dict[str, Tensor]:

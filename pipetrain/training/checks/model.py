@@ -36,7 +36,8 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     yield from chain.notes
     _check_gradients(chain)
     cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
-    yield from check_forwards(chain, components.trial.inputs, cuts, arithmetic)
+    overlap = len(components.plan.bounds) > 1 or settings.train.microbatches > 1
+    yield from check_forwards(chain, components.trial.inputs, cuts, arithmetic, overlap=overlap)
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)

@@ -133,29 +133,42 @@ def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapp
 
 
 def check_step(settings: Settings, components: Components) -> Iterator[str]:
-    """A warning if a step of one weight depends on the others of its stage; tries steps with copies of a few weights.
+    """Warnings if a step of one weight depends on the others of its stage, or is random; a few weights are tried.
 
     Raises:
-        ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a tied weight in
-            several stages would differ.
+        ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a weight in
+            several stages or replicas would differ.
     """
     chain, optimizer = components.chain, settings.optimizer
     weights = {name: parameter for name, parameter in chain.module.named_parameters() if parameter.requires_grad}
-    try:
-        together = try_step(optimizer, weights)
-        name = next(iter(together), "")
-        alone = try_step(optimizer, {name: weights[name]}) if len(together) > 1 else together
-    except ConfigError:
-        raise
-    except Exception as error:  # of the optimizer's own
-        raise ConfigError(f"{optimizer.target.setting}: cannot take a step: {described(error)}") from error
-    bounds = components.plan.bounds
-    if len(bounds) == 1 or not together or torch.equal(together[name].nan_to_num(), alone[name].nan_to_num()):
-        return
-    depends = f"a step of {optimizer.target.path} for one weight depends on the others of its stage"
-    if not components.plan.finegrained and (ties := ties_between(chain, bounds)):
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        try:
+            together = try_step(optimizer, weights)
+            drawn = not torch.equal(torch.get_rng_state(), before)
+            torch.set_rng_state(before)
+            alone = try_step(optimizer, {name: weights[name] for name in list(together)[:1]})
+        except ConfigError:
+            raise
+        except Exception as error:  # of the optimizer's own
+            raise ConfigError(f"{optimizer.target.setting}: cannot take a step: {described(error)}") from error
+    kind = optimizer.target.path
+    if drawn:
+        _refuse_copies(components, f"{kind} draws random numbers, other ones for each copy", replicas_too=True)
+        yield f"warning: {kind} draws random numbers, of which each process has its own: executors differ in their bits"
+    elif any(not torch.equal(together[name].nan_to_num(), value.nan_to_num()) for name, value in alone.items()):
+        depends = f"a step of {kind} for one weight depends on the others of its stage"
+        _refuse_copies(components, depends)
+        if len(components.plan.bounds) > 1:
+            yield f"warning: {depends}, so results depend on the partition"
+
+
+def _refuse_copies(components: Components, why: str, *, replicas_too: bool = False) -> None:
+    bounds, counts = components.plan.bounds, components.phases[0].rules.replicas.counts
+    if not components.plan.finegrained and (ties := ties_between(components.chain, bounds)):
         raise ConfigError(
-            f"{optimizer.target.setting}: {depends}, so the copies of a tied weight would differ ({ties[0]}); "
-            "model.untie=true, or an optimizer of torch.optim, works"
+            f"optimizer: {why}, and {ties[0]}, of which copies must be equal; model.untie=true, or an optimizer of "
+            "torch.optim, works"
         )
-    yield f"warning: {depends}, so results depend on the partition"
+    if replicas_too and max(counts) > 1:
+        raise ConfigError(f"optimizer: {why}, and replicas must be equal; partition.replicas=null works")

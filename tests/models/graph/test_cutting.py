@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.models.conversion import chain_of
@@ -536,3 +537,26 @@ class Outer(nn.Module):
 
     def forward(self, x):
         return self.head(self.inside(x))
+
+
+class Packing(nn.Module):
+    """Runs an LSTM over the tokens of each sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.rnn = nn.Embedding(10, 8), nn.LSTM(8, 4, batch_first=True)
+
+    def forward(self, ids):
+        lengths = (ids != 0).sum(1).clamp(min=1)
+        packed = pack_padded_sequence(self.table(ids), lengths, batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=ids.shape[1])[0].mean(1)
+
+
+def test_packed_sequences_stay_inside_of_a_submodule():
+    ids = torch.arange(30).reshape(5, 6) % 9 + 1
+    ids[1:, 4:] = 0
+    chain = chain_of(Outer(Packing()), (ids,))
+    assert len(chain) == 2
+    assert torch.equal(chain(ids), chain.module(ids))
+    with pytest.raises(ConfigError, match=r"Packing cannot be cut into stages: a PackedSequence is passed on"):
+        chain_of(Packing(), (ids,))

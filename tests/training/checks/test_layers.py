@@ -390,3 +390,25 @@ def test_evaluation_unlike_that_of_the_whole_module_is_noted(nested):
     notes = check_cut(chain_of(Padded(nested=nested), (ids,)), (ids,), None, 0)
     assert [note.partition(":")[0] for note in notes] == ["warning"] * nested
     assert all("Padded itself" in note and "enable_nested_tensor=False" in note for note in notes)
+
+
+class Growing(nn.Linear):
+    """Multiplies its output with a buffer that it changes in place."""
+
+    def __init__(self, *, cloned):
+        super().__init__(4, 4)
+        self.register_buffer("gain", torch.ones(()))
+        self.cloned = cloned
+
+    def forward(self, x):
+        self.gain.add_(0.01)
+        return super().forward(x) * (self.gain.clone() if self.cloned else self.gain)
+
+
+def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused():
+    inputs = (torch.randn(6, 4),)
+    chain = chain_of(nn.Sequential(nn.Linear(4, 4), Growing(cloned=False)))
+    check_forwards(chain, inputs, [1], ComputeOptions(), overlap=False)
+    with pytest.raises(ConfigError, match=r"the forward of layer 1:Growing changes a buffer in place .* a clone\(\)"):
+        check_forwards(chain, inputs, [1], ComputeOptions())
+    check_forwards(chain_of(nn.Sequential(nn.Linear(4, 4), Growing(cloned=True))), inputs, [1], ComputeOptions())

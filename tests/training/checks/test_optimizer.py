@@ -131,8 +131,28 @@ def test_steps_that_depend_on_other_weights_of_the_stage_are_noted_and_refused_w
     assert any(note.startswith(told) for note in prepared(tmp_path, optimizer=optimizer).notes)
     alone = prepared(tmp_path, optimizer=optimizer, partition={**EVEN, "stages": 1}).notes
     assert not any(note.startswith(told) for note in alone)
-    with pytest.raises(ConfigError, match=r"copies of a tied weight would differ \(.*model.untie=true"):
+    with pytest.raises(ConfigError, match=r"others of its stage, and .* copies must be equal; model.untie=true"):
         prepared(tmp_path, optimizer=optimizer, model=TIED)
+
+
+class Noisy(torch.optim.SGD):
+    """Adds noise to the weights."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.add_(torch.randn_like(weight), alpha=1e-3)
+
+
+def test_random_steps_are_noted_and_refused_with_copies(tmp_path, here):
+    optimizer = {"_target_": f"{here}.Noisy", "momentum": 0.9, "lr": 0.1}
+    assert any(note.startswith("warning: optimizers_of_tests.Noisy draws random numbers") for note in
+               prepared(tmp_path, optimizer=optimizer).notes)  # fmt: skip
+    for changes in ({"model": TIED}, {"partition": {**EVEN, "replicas": [2, 1]}}):
+        with pytest.raises(ConfigError, match=r"Noisy draws random numbers, .* must be equal"):
+            prepared(tmp_path, optimizer=optimizer, **changes)
 
 
 def test_step_that_fails_is_refused(tmp_path):
