@@ -92,7 +92,7 @@ def check_forwards(
 ) -> list[str]:
     """Checks, by forwards of each layer, that a stage can give it its weights, and get its gradients across cuts.
 
-    Returns notes on buffers that training changes and checkpoints do not have.
+    Returns warnings of buffers that training changes and checkpoints do not have, and of cuts without a gradient.
 
     Args:
         chain: the model.
@@ -105,25 +105,21 @@ def check_forwards(
         ConfigError: a layer uses a parameter that is not registered, a complex tensor would have to bring a gradient
             back across a cut, or a forward overwrites what the backward of another microbatch needs.
     """
-    lost: list[str] = []
+    notes: list[str] = []
     with torch.enable_grad(), arithmetic.computing(inputs[0].device):
         # in evaluation buffers stay as they are, and nothing is drawn
         with chain.evaluating():
             _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [], overlap=False)
         # what only training does; few samples may not be enough for it
         with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*_OTHER_ERRORS):
-            _check_layers(chain, arithmetic.cast_inputs(inputs), (), lost, overlap=overlap)
-    resumed = "which checkpoints do not have (persistent=False): a resumed run begins with its initial value"
-    return [f"warning: training changes the buffer {name}, {resumed}" for name in lost]
+            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, notes, overlap=overlap)
+    return notes
 
 
 def _check_layers(
-    chain: LayerChain, tensors: Tensors, cuts: Collection[int], lost: list[str], *, overlap: bool
+    chain: LayerChain, tensors: Tensors, cuts: Collection[int], notes: list[str], *, overlap: bool
 ) -> None:
-    """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed.
-
-    `lost` is extended by the names of non-persistent buffers that a forward changes in place.
-    """
+    """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed."""
     for index, (label, original) in enumerate(zip(chain.labels, chain.layers, strict=True)):
         if (layer := _copied(original)) is None:
             if original.training:
@@ -137,8 +133,12 @@ def _check_layers(
         scripted = any(isinstance(part, torch.jit.ScriptModule) for part in layer.modules())
         result = layer(*inputs) if scripted else functional_call(layer, leaves, inputs)
         moved = [name for name, place in memory.items() if leaves[name].data_ptr() != place]
-        changed = [name for name, (buffer, version) in unsaved.items() if buffer._version != version]
-        lost += [f"{name.removeprefix('child.')} of layer {label}" for name in changed]
+        notes += [
+            f"warning: training changes the buffer {name.removeprefix('child.')} of layer {label}, which checkpoints "
+            "do not have (persistent=False): a resumed run begins with its initial value"
+            for name, (buffer, version) in unsaved.items()
+            if buffer._version != version
+        ]
         _refuse_replaced(label, moved, sorted(layer.state_dict().keys() - kept))
         for carrier in stateful_layers(layer).values():
             carrier.carried = None
@@ -148,6 +148,12 @@ def _check_layers(
             if overlap:
                 functional_call(layer, leaves, tuple(each.clone() for each in tensors))
                 _refuse_overwritten(label, outputs)
+                if index in cuts and any(each.requires_grad and each.grad is None for each in tensors):
+                    notes.append(
+                        f"warning: layer {label}, the first of its stage, passes no gradient back for some of its "
+                        "inputs: weights before it, which plain training would leave alone, get a gradient of 0 and "
+                        "still decay"
+                    )
         if index + 1 in cuts and any(each.is_complex() and each.requires_grad for each in outputs):
             raise ConfigError(
                 f"model: layer {label}, the last of its stage, returns a complex tensor, and only real ones bring "

@@ -412,3 +412,11 @@ def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused():
     with pytest.raises(ConfigError, match=r"the forward of layer 1:Growing changes a buffer in place .* a clone\(\)"):
         check_forwards(chain, inputs, [1], ComputeOptions())
     check_forwards(chain_of(nn.Sequential(nn.Linear(4, 4), Growing(cloned=True))), inputs, [1], ComputeOptions())
+
+
+def test_cut_without_a_gradient_is_named():
+    inputs = (torch.randn(6, 4),)
+    chain = chain_of(nn.Sequential(nn.Linear(4, 4), Function(torch.detach), nn.Linear(4, 2)))
+    (note,) = check_forwards(chain, inputs, [1], ComputeOptions())
+    assert note.startswith("warning: layer 1:Function, the first of its stage, passes no gradient back")
+    assert check_forwards(chain, inputs, [2], ComputeOptions()) == []
