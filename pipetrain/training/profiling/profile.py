@@ -1,6 +1,8 @@
 """The profile of a configured model: remembered, or measured."""
 
 import hashlib
+import json
+import re
 import statistics
 import sys
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipetrain.config.instantiate import OBJECT, Target
 from pipetrain.config.settings import Settings
@@ -199,14 +201,14 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
     inputs, targets = minibatch
     return {
         "measured": ["layers", "reading", "update"],  # earlier entries lack the update
-        "model": _of_target(settings.model.target),
+        "model": _of_target(settings.model.target) | _of_object(settings.model.target, chain.module),
         "built": {"separate": settings.model.untie, "output": settings.model.output},
         "layers": [
             [label, [[name, shape_of(weight)] for name, weight in layer.named_parameters()]]
             for label, layer in zip(chain.labels, chain.layers, strict=True)
         ],
         "shared_weights": list(chain.shared_weights().items()),
-        "loss": _of_target(settings.loss),
+        "loss": _of_target(settings.loss) | _of_object(settings.loss, how.loss),
         "dataset": _of_target(settings.dataset.target),
         "workers": settings.dataset.workers,
         "inputs": [shape_of(tensor) for tensor in inputs],
@@ -237,6 +239,32 @@ def shape_of(tensor: Tensor) -> str:
 def _of_target(target: Target) -> dict[str, Any]:
     """A target, its options, and the code of the file that it is in, which a user may change."""
     return {"target": target.path, "options": target.options, "code": _code_of(target.path.removeprefix(OBJECT))}
+
+
+def _of_object(target: Target, built: object) -> dict[str, Any]:
+    """What a module that a program gives has in place of options: its parts, their attributes, and their code.
+
+    The repr of a module is not enough: that of an attention leaves out the number of its heads.
+    """
+    if not target.path.startswith(OBJECT) or not isinstance(built, nn.Module):
+        return {}
+    content = [[name, part.extra_repr(), _attributes(part)] for name, part in built.named_modules()]
+    classes = {f"{type(part).__module__}.{type(part).__qualname__}" for part in built.modules()}
+    return {
+        "object": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
+        "classes": {path: _code_of(path) for path in sorted(classes)},
+    }
+
+
+def _attributes(part: nn.Module) -> list[tuple[str, str]]:
+    """Names and values of its own attributes but tensors and parts; without addresses, which no two processes share."""
+    own = vars(part).keys() - vars(nn.Module()).keys()
+    values = ((name, vars(part)[name]) for name in sorted(own))
+    return [
+        (name, re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)))
+        for name, value in values
+        if not isinstance(value, Tensor)
+    ]
 
 
 def _code_of(path: str) -> str | None:

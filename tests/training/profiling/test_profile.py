@@ -9,9 +9,12 @@ import pytest
 import torch
 from support.small_model import build
 from support.worker_pool import settings
+from torch import nn
 
+from pipetrain.config.given_objects import with_objects
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
+from pipetrain.models.conversion import chain_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, ProfiledLayer, ProfiledWeight
 from pipetrain.training.builders.data import build_data
@@ -237,6 +240,32 @@ def test_a_profile_depends_on_the_code_of_the_model(monkeypatch, tmp_path):
     code.write_text("changed = True")
     monkeypatch.setattr(sys.modules["support.small_model"], "__file__", str(code))
     assert key() != before
+
+
+def key_of_object(model):
+    chosen = with_objects(settings("gpipe"), {"model": model})
+    return profile_key(chosen, chain_of(model), MINIBATCH, Measuring(CrossEntropy()))
+
+
+def attention(heads):
+    return nn.TransformerEncoderLayer(8, heads, 8, batch_first=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda: nn.Conv2d(1, 4, 3, stride=1), lambda: nn.Conv2d(1, 4, 3, stride=2)),
+        (lambda: attention(1), lambda: attention(4)),  # which its repr does not show
+        (nn.ReLU, nn.Sigmoid),
+    ],
+    ids=["stride", "heads", "class"],
+)
+def test_profiles_of_objects_of_one_class_are_apart(one, other):
+    def model(part):
+        return nn.Sequential(nn.Conv2d(1, 1, 1), part)
+
+    assert key_of_object(model(one())) == key_of_object(model(one()))
+    assert key_of_object(model(one())) != key_of_object(model(other()))
 
 
 class Slow:
