@@ -228,4 +228,5 @@ def _of_smaller_minibatch(states: AntichainStates, parts: int) -> AntichainState
     layers = (
         replace(layer, **{size: getattr(layer, size) // parts for size in sizes}) for layer in states.profile.layers
     )
-    return AntichainStates(replace(states.profile, layers=tuple(layers)), states.members)
+    profile = replace(states.profile, layers=tuple(layers), input_bytes=states.profile.input_bytes // parts)
+    return AntichainStates(profile, states.members)

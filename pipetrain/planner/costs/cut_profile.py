@@ -51,11 +51,17 @@ class CutProfile:
     @property
     def activation_bytes(self) -> list[int]:
         """Bytes that a minibatch's forward keeps in each stage, inputs from earlier stages included."""
-        kept = self._sums(lambda layer: layer.activation_bytes)
+        own = self._sums(lambda layer: layer.activation_bytes)
+        return [round(kept + entering) for kept, entering in zip(own, self.entering_bytes, strict=True)]
+
+    @property
+    def entering_bytes(self) -> list[int]:
+        """Bytes among them that an earlier stage counts, too: inputs that it keeps."""
+        entering = [0] * len(self.stages)
         stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
         for layer in {target for source, target in self.profile.edges if stage_of[source] < stage_of[target]}:
-            kept[stage_of[layer]] += self.profile.layers[layer].shared_bytes
-        return list(map(round, kept))
+            entering[stage_of[layer]] += self.profile.layers[layer].shared_bytes
+        return entering
 
     @property
     def sent_bytes(self) -> list[int]:
@@ -72,9 +78,10 @@ class CutProfile:
 
     @property
     def stage_sizes(self) -> list[StageSizes[float]]:
-        """Bytes of each stage; the first one receives no inputs."""
+        """Bytes of each stage; the inputs of the first one are those of the model."""
         states = map(self.profile.state_bytes_of, self.stages)
-        sizes = zip(self.weight_bytes, states, self.activation_bytes, [0, *self.sent_bytes], strict=True)
+        inputs = [self.profile.input_bytes, *self.sent_bytes]
+        sizes = zip(self.weight_bytes, states, self.activation_bytes, self.entering_bytes, inputs, strict=True)
         return [StageSizes(*map(float, each)) for each in sizes]
 
     @property

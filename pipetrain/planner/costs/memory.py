@@ -10,11 +10,14 @@ import numpy as np
 
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, SharedWeight
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import ListSchedule, Schedule
+from pipetrain.schedules.base import Family
 from pipetrain.schedules.round_robin import UnevenReplicas
 
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
@@ -43,14 +46,19 @@ _SQUARE = ProfiledWeight("", (64, 64), 4)
 
 @dataclass(frozen=True)
 class StageSizes(Generic[Size]):
-    """Bytes of a stage: `activations` that the forward of a minibatch keeps, and `inputs` that it receives for one.
+    """Bytes of a stage.
 
-    `state` is that of the optimizer.
+    Attributes:
+        state: of the optimizer.
+        activations: that the forward of a minibatch keeps, `entering` included.
+        entering: of the inputs among them that the stage before keeps, too.
+        inputs: that it receives for a minibatch.
     """
 
     weights: Size
     state: Size
     activations: Size
+    entering: Size
     inputs: Size
 
 
@@ -92,14 +100,15 @@ class MemoryRules:
         versions: largest number of sets of weights that a stage in this place holds.
         more: tensors of each weight's size beside those and the gradients: the method's statistic, the average, and
             those of error feedback.
-        recompute: True if only the inputs of a stage are kept.
+        recompute: (stages before, stages behind) -> True if the stage stores its inputs, and the number of backwards
+            before which it recomputes; None: it keeps its activations.
     """
 
     microbatches: int
     schedule: Schedule
     versions: Callable[[StageContext], int]
     more: int
-    recompute: bool = False
+    recompute: Callable[[int, int], tuple[bool, int]] | None = None
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The peak of a replica of a stage."""
@@ -116,9 +125,14 @@ class MemoryRules:
         held = in_flight / N
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
         weights = (self.versions(context) + 1 + self.more) * sizes.weights + sizes.state
-        if self.recompute:
-            return weights + held * sizes.inputs + sizes.activations / N
-        return weights + held * sizes.activations
+        if self.recompute is None:
+            return weights + held * sizes.activations
+        stores, lead = self.recompute(r, behind)
+        at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
+        recomputed = min(in_flight, (lead + 1) * at_once) / N
+        if stores:
+            return weights + held * sizes.inputs + recomputed * (sizes.activations - sizes.entering)
+        return weights + recomputed * sizes.activations
 
 
 @dataclass(frozen=True)
@@ -128,13 +142,18 @@ class MemoryModel:
     phases: tuple[MemoryRules, ...]
 
     @classmethod
-    def of(cls, settings: Settings) -> "MemoryModel":
+    def of(cls, settings: Settings, segments: RecomputeSegments | None = None) -> "MemoryModel":
         """Memory model of a run with these settings. Needs no torch, unless a custom method imports it.
+
+        Args:
+            settings: of the run.
+            segments: of its stages; None if these are not known yet: with `train.recompute_boundaries`, the model then
+                has the most that any segments take.
 
         Raises:
             ConfigError: a schedule or a method cannot be built.
         """
-        return cls(tuple(_rules(phase, settings) for phase in settings.phases))
+        return cls(tuple(_rules(phase, settings, segments) for phase in settings.phases))
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The largest peak of a replica of a stage in any phase."""
@@ -160,14 +179,28 @@ class MemoryModel:
 
     def recomputing(self) -> "MemoryModel":
         """Memory of the same run with recomputation."""
-        return MemoryModel(tuple(replace(rules, recompute=True) for rules in self.phases))
+        return MemoryModel(tuple(replace(rules, recompute=_each_alone) for rules in self.phases))
 
     def of_one_version(self) -> "MemoryModel":
         """Memory of the same run under a method that keeps one weight version."""
         return MemoryModel(tuple(replace(rules, versions=lambda _context: 1) for rules in self.phases))
 
 
-def _rules(phase: PhaseSettings, settings: Settings) -> MemoryRules:
+def _each_alone(_before: int, _behind: int) -> tuple[bool, int]:
+    return True, 0
+
+
+def _recomputation(
+    train: TrainConfig, segments: RecomputeSegments | None
+) -> Callable[[int, int], tuple[bool, int]] | None:
+    if segments is not None:
+        return lambda before, _: (segments.begins(before), segments.lead(before))
+    if train.recompute_boundaries is not None:
+        return lambda _, behind: (True, 2 * behind)
+    return _each_alone if train.recompute else None
+
+
+def _rules(phase: PhaseSettings, settings: Settings, segments: RecomputeSegments | None) -> MemoryRules:
     schedule: Schedule = phase.schedule.build()
     method = phase.method.build()
     if not hasattr(method, "weight_versions"):
@@ -184,7 +217,7 @@ def _rules(phase: PhaseSettings, settings: Settings) -> MemoryRules:
         # what no pipeline of processes could do is planned as if it stashed what is in flight
         versions=(lambda context: context.delay + 1) if method.simulated_only else method.weight_versions,
         more=more,
-        recompute=settings.train.recompute or settings.train.recompute_boundaries is not None,
+        recompute=_recomputation(settings.train, segments),
     )
 
 

@@ -119,6 +119,13 @@ class AntichainStates:
         outputs = [layer.output_bytes for layer in self.profile.layers]
         return self._at_cuts([source for source, _ in self.profile.edges], outputs)
 
+    @cached_property
+    def input_bytes(self) -> Vector:
+        """Bytes that a stage that begins at each state receives: what the cut sends, or the inputs of the model."""
+        received = self.sent_bytes.copy()
+        received[0] = self.profile.input_bytes
+        return received
+
     def _at_cuts(self, ends: Sequence[int], values: Sequence[float]) -> Vector:
         """The sum, at each state, over the layers at one end of the edges that it cuts, each of them once."""
         if not ends:

@@ -161,6 +161,7 @@ class Profile:
         reading: time to read the data; 0 if it was not measured.
         message_work: of one end of a message between two workers; 0 if it was not measured.
         update_bytes_per_s: speed at which an update reads and writes weights; None if it was not measured.
+        input_bytes: of the minibatch that the first layer receives; 0 if unknown.
         remembered: True if an earlier command measured layers or link; not part of the file.
     """
 
@@ -173,6 +174,7 @@ class Profile:
     reading: LoaderTime = NO_READING
     message_work: MessageCpuTime = NO_MESSAGE_WORK
     update_bytes_per_s: float | None = None
+    input_bytes: int = 0
     remembered: bool = field(default=False, compare=False)
 
     @property
@@ -233,6 +235,7 @@ class Profile:
             "bytes_per_s": self.bytes_per_s,
             "message_work": asdict(self.message_work),
             "update_bytes_per_s": self.update_bytes_per_s,
+            "input_bytes": self.input_bytes,
             "reading": asdict(self.reading),
             "provenance": dict(self.provenance),
             "layers": [_stored(layer) for layer in self.layers],

@@ -16,10 +16,10 @@ from pipetrain.planner.search.bottleneck import EQUAL, BottleneckDP, StageCandid
 def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace) -> Table:
     """Peak bytes of a stage between two states, as [first state, last state]."""
     inputs, entering = (
-        np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.sent_bytes, states.entering_bytes)
+        np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.input_bytes, states.entering_bytes)
     )
     activations = states.between(states.activation_bytes) + entering
-    sizes = StageSizes(states.stage_weight_bytes, states.stage_state_bytes, activations, inputs)
+    sizes = StageSizes(states.stage_weight_bytes, states.stage_state_bytes, activations, entering, inputs)
     return memory.stage_bytes(place, sizes)
 
 

@@ -114,8 +114,12 @@ class ProfiledRun:
         """
         scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
         kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
-        sizes = [replace(each, activations=float(own), inputs=scale * each.inputs) for each, own in kept]
-        return MemoryModel((MemoryModel.of(self.settings).phases[phase],)).pipeline_bytes(self.cut.replicas, sizes)
+        sizes = [
+            replace(each, activations=float(own), entering=scale * each.entering, inputs=scale * each.inputs)
+            for each, own in kept
+        ]
+        rules = MemoryModel.of(self.settings, self.segments).phases[phase]
+        return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, sizes)
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
         replicas = replace(self.settings.replicas, counts=self.cut.replicas)

@@ -77,7 +77,8 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
         return {**content, "provenance": {**content["provenance"], **now}}
 
     profile, known = remembered("profile", key, settings.planner.cache, Profile.from_json, measure)
-    profile = _with_weights(profile, chain)
+    # earlier entries lack the bytes
+    profile = replace(_with_weights(profile, chain), input_bytes=sum(tensor.nbytes for tensor in minibatch[0]))
     if not settings.planner.bandwidth:
         return replace(profile, remembered=known)
     link, when, link_known = _link(settings, how.device.type, now)

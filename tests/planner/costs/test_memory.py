@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -24,6 +25,7 @@ from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.costs.memory import MemoryModel, StagePlace, StageSizes, with_states
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, SharedWeight
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.one_f_one_b import OneFOneB
@@ -31,8 +33,9 @@ from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.weights.statistic import UpdateAverage
 
-SIZES = StageSizes(weights=100.0, state=0.0, activations=12.0, inputs=4.0)
+SIZES = StageSizes(weights=100.0, state=0.0, activations=12.0, entering=1.0, inputs=4.0)
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
+BOUNDARIES = {"batch_size": 4, "recompute_boundaries": [0]}
 PREDICTED = MethodCase(LinearWeightPrediction(), OneFOneB())
 DELAYED = MethodCase(PipeDream(), PipeMareSchedule())
 UNCORRECTED = MethodCase(PipeMare(t2=False), PipeMareSchedule())
@@ -178,7 +181,7 @@ def test_state_of_a_shared_weight_counts_once():
 def test_stage_keeps_the_state_beside_its_weights():
     model = MemoryModel.of(settings("pipedream", optimizer=SGD, train={"batch_size": 4}))
     places = StagePlace.row((1,) * 4)
-    sizes = StageSizes(weights=100.0, state=7.0, activations=12.0, inputs=4.0)
+    sizes = replace(SIZES, state=7.0)
     assert [model.stage_bytes(place, sizes) for place in places] == [507 + 4 * 12, 407 + 3 * 12, 307 + 2 * 12, 207 + 12]
 
 
@@ -192,8 +195,25 @@ def test_error_feedback_is_two_more_sets_during_an_update():
 
 
 def test_recomputation_keeps_inputs_and_one_microbatch():
-    assert kept("naive_async", recompute=True) == 200 + 4 * 4 + 12
-    assert kept("gpipe", recompute=True, microbatches=4) == 200 + 4 + 12 / 4
+    # one of the inputs of that microbatch is among its activations
+    assert kept("naive_async", recompute=True) == 200 + 4 * 4 + (12 - 1)
+    assert kept("gpipe", recompute=True, microbatches=4) == 200 + 4 + (12 - 1) / 4
+    # where a minibatch goes back as one, it is recomputed as one
+    assert kept("timeprest", recompute=True, microbatches=2) == 200 + 4 * 4 + (12 - 1)
+
+
+def test_segments_keep_inputs_of_their_first_stage_and_activations_from_recomputation_on():
+    model = MemoryModel.of(settings(UNCORRECTED, optimizer=SGD, train=BOUNDARIES), RecomputeSegments((0, 2), 4))
+    activations = [model.stage_bytes(place, SIZES) - 200 for place in StagePlace.row((1,) * 4)]
+    assert activations == [8 * 4 + 3 * (12 - 1), 12, 4 * 4 + 3 * (12 - 1), 12]
+
+
+def test_segments_that_are_not_known_yet_count_as_the_most_that_any_take():
+    most = MemoryModel.of(settings(UNCORRECTED, optimizer=SGD, train=BOUNDARIES))
+    for firsts in ((0,), (0, 1), (0, 2), (0, 1, 3), (0, 1, 2, 3)):
+        model = MemoryModel.of(settings(UNCORRECTED, optimizer=SGD, train=BOUNDARIES), RecomputeSegments(firsts, 4))
+        for place in StagePlace.row((1,) * 4):
+            assert model.stage_bytes(place, SIZES) <= most.stage_bytes(place, SIZES)
 
 
 def test_run_of_several_phases_must_fit_its_largest():

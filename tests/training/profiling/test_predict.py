@@ -41,6 +41,29 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "recomputation",
+    ["train.recompute=true", "train.recompute_boundaries=[0,4]", "train.recompute_boundaries=[0]"],
+    ids=["each alone", "two segments", "one segment"],
+)
+def test_recomputing_stages_take_the_memory_that_their_run_has(tmp_path, recomputation):
+    words = ["model=resnet20", "dataset.limit=96", "device=cpu", "train.batch_size=8", "method=pipemare", "threads=1"]
+    words += ["optimizer=sgd", "executor=simulated", "partition=explicit", "partition.boundaries=[2,4,8]"]
+    words += ["seed=1", recomputation]
+    measuring = ["planner.repeats=1", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    assert cli.carry_out(["predict", *words, *measuring, "-o", str(tmp_path / "prediction")]) == 0
+    (case,) = json.loads((tmp_path / "prediction" / "prediction.json").read_text())
+    running = ["train.max_steps=12", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert cli.carry_out(["run", *words, *running]) == 0
+    beside = 1 + 1  # gradients, and the average of T2
+    measured = [
+        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * 4 * stage["parameters"]
+        for stage in summary(tmp_path / "run")["per_stage"]
+    ]
+    assert [stage["memory_bytes"] for stage in case["stages"]] == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["muon"], ["soap"], ["soap", "optimizer.geometry=unilateral"]])
 def test_optimizer_state_is_that_of_the_run_s_checkpoint(tmp_path, options):
     """The optimizer's matrices, and AdamW's embeddings and biases."""
