@@ -7,7 +7,13 @@ from typing import Any, get_args, get_origin
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.number_range import NOT_NEGATIVE
 
-_NEEDED = {tuple: "a list", str: "a text", int: "a whole number of at least 0", float: NOT_NEGATIVE}
+_NEEDED = {
+    tuple: "a list",
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number of at least 0",
+    float: NOT_NEGATIVE,
+}
 
 
 def from_json(kind: Any, content: Any, where: str = "") -> Any:

@@ -53,7 +53,8 @@ class Planner:
         """
         counts, by_memory = settings.replicas.counts, settings.planner.objective == "memory"
         topology = topology_of(settings, profile, None if counts is None else sum(counts))
-        replicas = _required_replicas(settings, topology.num_devices, len(profile.layers))
+        memory = MemoryModel.of(settings)
+        replicas = _required_replicas(settings, topology.num_devices, profile.most_stages(together=memory.flows))
         if len(topology.workers) > 1 and not topology.uniform and replicas is None:
             raise ConfigError(
                 f"topology.workers={list(topology.workers)}: devices that differ are planned in one level, or with "
@@ -64,7 +65,6 @@ class Planner:
                 f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, "
                 "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
             )
-        memory = MemoryModel.of(settings)
         profile = with_states(profile, settings.optimizer)
         return cls(profile, topology, CostModel.of(settings.planner), memory, replicas, by_memory)
 
@@ -97,9 +97,12 @@ class Planner:
 
     @cached_property
     def _states(self) -> AntichainStates:
-        """Few enough for the tables of all levels but the outermost, whose time grows with the cube of their number."""
+        """Few enough for the tables of all levels but the outermost, whose time grows with the cube of their number.
+
+        Only synchronous methods keep copies of a weight equal in several stages.
+        """
         pairs = sum(members * (members - 1) // 2 for members in self.topology.workers[:-1])
-        states = AntichainStates.of(self.profile)
+        states = AntichainStates.of(self.profile).keeping(self.profile.ties if self.memory.flows else ())
         flat = self.replicas is not None or not pairs
         return states if flat else states.subsampled(int((6 * _MOST_WORK / pairs) ** (1 / 3)))
 
@@ -150,8 +153,8 @@ class Planner:
         )
 
 
-def _required_replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:
-    """The replicas that each stage must have; None: any."""
+def _required_replicas(settings: Settings, devices: int, parts: int) -> tuple[int, ...] | None:
+    """The replicas that each stage must have; None: any. `parts` is the largest possible number of stages."""
     given, straight = settings.replicas.counts, settings.planner.straight
     if given is not None:
         setting = f"partition.replicas={list(given)}"
@@ -164,15 +167,15 @@ def _required_replicas(settings: Settings, devices: int, layers: int) -> tuple[i
                 f"{setting}: they take {sum(given)} devices, and `topology` has {devices}; leave topology.devices and "
                 "topology.workers out, or give as many"
             )
-        check_parts(given, layers)
+        check_parts(given, parts)
         return given
     if not straight and settings.planner.objective != "memory":
         return None
-    if devices > layers:
+    if devices > parts:
         asked = "planner.straight=true" if straight else "planner.objective=memory"
         raise ConfigError(
-            f"{asked} with {devices} devices: a straight pipeline has at most one for each layer, and the model has "
-            f"{layers}; fewer devices work"
+            f"{asked} with {devices} devices: a straight pipeline has at most one for each part that can be cut "
+            f"apart, and the model has {parts}; fewer devices work"
         )
     return (1,) * devices
 

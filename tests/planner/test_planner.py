@@ -95,8 +95,9 @@ def test_weight_shared_in_one_stage_counts_once():
     whole = of_two.data_parallel()
     assert whole.stages[0].memory_bytes == 2 * 2100
     assert sent_bytes(of_two, whole) == 2100
-    plan = planner(profile, 2, planner={"straight": True}, memory_gigabytes=[3.0e-6, 1]).best()
-    assert [stage.memory_bytes for stage in plan.stages] == [3 * 1000, 2 * 2000]
+    two = {"devices": 2, "gigabytes_per_s": [1.0], "memory_gigabytes": [2.0e-6, 1]}
+    apart = settings("gpipe", optimizer=SGD, topology=two, planner={"straight": True})
+    assert [stage.memory_bytes for stage in Planner.of(profile, apart).best().stages] == [2 * 1000, 2 * 2000]
     alone = planner(profile, 1, memory_gigabytes=4.2e-6).best()
     assert [stage.memory_bytes for stage in alone.stages] == [4200]
 
@@ -146,7 +147,7 @@ def test_memory_objective_levels_memory_before_time():
     [({"straight": True}, "planner.straight=true"), ({"objective": "memory"}, "planner.objective=memory")],
 )
 def test_straight_pipeline_with_too_many_devices_is_refused(asked, named):
-    message = f"{named} with 7 devices: a straight pipeline has at most one for each layer, and the model has 6"
+    message = f"{named} with 7 devices: a straight pipeline has at most one for each part .*, and the model has 6"
     with pytest.raises(ConfigError, match=message):
         planner(HEAVY_END, 7, planner=asked).best()
     assert planner(HEAVY_END, 7).straight_pipeline() is None
@@ -184,6 +185,20 @@ def test_memory_shortage_suggests_smaller_batch_or_more_devices():
         planner(profile, 1, memory_gigabytes=1.5).best()
     assert "these would fit: a minibatch of 1/4 the size (1.008 GB)" in str(error.value)
     assert "devices" not in str(error.value)  # the first of several keeps as many minibatches
+
+
+@pytest.mark.parametrize(("method", "cuts"), [("pipedream", [3, 4]), ("gpipe", [2, 4])])
+def test_tied_layers_are_planned_in_one_stage_where_copies_would_part(method, cuts):
+    tied = replace(chain(*[layer(1.0, weight_bytes=8)] * 6), shared_weights=(SharedWeight((0, 2), 8),))
+    three = {"topology": {"devices": 3, "gigabytes_per_s": [1.0]}, "planner": {"straight": True}}
+    plan = Planner.of(tied, settings(method, optimizer=SGD, **three)).best()
+    assert [stage.layers[0] for stage in plan.stages[1:]] == cuts
+
+
+def test_more_devices_than_parts_of_a_model_with_tied_layers_are_refused():
+    tied = replace(chain(*[layer(1.0, weight_bytes=8)] * 6), shared_weights=(SharedWeight((0, 2), 8),))
+    with pytest.raises(ConfigError, match="at most one for each part that can be cut apart, and the model has 4"):
+        planner(tied, 5, planner={"straight": True})
 
 
 def test_replicas_that_are_given_are_planned_for():

@@ -233,18 +233,13 @@ def with_states(profile: Profile, settings: OptimizerSettings) -> Profile:
         return int(count(settings.group_of(weight.name, len(weight.shape)), replace(weight, name="")))
 
     per_byte = state_of(_SQUARE) // _SQUARE.weight_bytes
-    holders: dict[ProfiledWeight, list[int]] = {}
-    for i, layer in enumerate(profile.layers):
-        for weight in layer.weights or ():
-            holders.setdefault(weight, []).append(i)
 
     def of_layer(layer: ProfiledLayer) -> int:
         return per_byte * layer.weight_bytes if layer.weights is None else sum(map(state_of, layer.weights))
 
     def of_shared(shared: SharedWeight) -> int:
-        if any(profile.layers[i].weights is None for i in shared.layers):
-            return per_byte * shared.weight_bytes
-        return sum(state_of(weight) for weight, layers in holders.items() if tuple(layers) == shared.layers)
+        weights = profile.shared_by(shared.layers)
+        return per_byte * shared.weight_bytes if weights is None else sum(map(state_of, weights))
 
     return replace(
         profile,

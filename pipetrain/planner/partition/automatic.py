@@ -102,8 +102,15 @@ def _weights_of(layers: Sequence[ProfiledLayer]) -> tuple[ProfiledWeight, ...] |
     return tuple(dict.fromkeys(weight for each in held for weight in each)) if len(held) == len(layers) else None
 
 
-def stages_of_profile(rule: PartitionRule, profile: Profile) -> tuple[tuple[int, ...], ...]:
+def stages_of_profile(
+    rule: PartitionRule, profile: Profile, *, shares_weights: bool = False
+) -> tuple[tuple[int, ...], ...]:
     """The layers of each stage; `even` balances the profile's times, as there is no model to estimate others of.
+
+    Args:
+        rule: where the model is cut.
+        profile: of its layers.
+        shares_weights: True if stages may hold copies of one weight.
 
     Raises:
         ConfigError: the rule cannot hold for these layers.
@@ -120,15 +127,36 @@ def stages_of_profile(rule: PartitionRule, profile: Profile) -> tuple[tuple[int,
         )
         for layer in profile.layers
     ]
-    ends = [0, *rule.cuts(_chain(profile), costs, no_passes, []), len(costs)]
+    chain = _chain(profile)
+    ends = [0, *rule.cuts(chain, costs, no_passes, chain.tied(buffers_alone=shares_weights)), len(costs)]
     return tuple(tuple(range(first, last)) for first, last in pairwise(ends))
 
 
 def _chain(profile: Profile) -> LayerChain:
-    """A chain of layers without a forward; one that has weights is a bias of one number."""
-    layers: list[nn.Module] = [
-        nn.ParameterList([nn.Parameter()]) if layer.weight_bytes else nn.Identity() for layer in profile.layers
-    ]
+    """A chain of layers without a forward; one that carries weights has a bias of one number, and all tied weights."""
+    layers = [nn.ParameterList([nn.Parameter()] if _carries_weight(layer) else []) for layer in profile.layers]
+    module = nn.Module()
+    for shared in profile.ties:
+        weight = nn.Parameter()
+        weights = profile.shared_by(shared)
+        _register(module, weights[0].name if weights else f"a weight of {profile.layers[shared[0]].label}", weight)
+        for i in shared:
+            layers[i].append(weight)
+    module.add_module("layers of the profile", nn.ModuleList(layers))
     counts = Counter(layer.label for layer in profile.layers)
     labels = [f"{each.label}#{i}" if counts[each.label] > 1 else each.label for i, each in enumerate(profile.layers)]
-    return LayerChain(nn.Sequential(*layers), layers, labels)
+    return LayerChain(module, list(layers), labels)
+
+
+def _carries_weight(layer: ProfiledLayer) -> bool:
+    return bool(layer.weight_bytes) if layer.carries_weight is None else layer.carries_weight
+
+
+def _register(module: nn.Module, name: str, weight: nn.Parameter) -> None:
+    """Gives a weight its name in the whole model, such as `decoder.embedding.weight`."""
+    *owners, last = name.split(".")
+    for owner in owners:
+        if owner not in dict(module.named_children()):
+            module.add_module(owner, nn.Module())
+        module = module.get_submodule(owner)
+    module.register_parameter(last, weight)

@@ -1,6 +1,6 @@
 """The places where a layer graph can be cut: sets of layers that can be computed before all others."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate, pairwise
@@ -50,6 +50,12 @@ class AntichainStates:
         spread = order[np.searchsorted(self.compute_s[order], evenly * (1 - _ROUNDING))]
         kept = dict.fromkeys([0, len(self) - 1, *spread.tolist(), *np.argsort(self.sent_bytes, kind="stable").tolist()])
         return AntichainStates(self.profile, tuple(self.members[state] for state in sorted(list(kept)[:most])))
+
+    def keeping(self, together: Iterable[tuple[int, ...]]) -> "AntichainStates":
+        """Those that cut none of these groups of layers apart."""
+        groups = [sum(1 << layer for layer in layers) for layers in together]
+        kept = (state for state in self.members if all(state & group in (0, group) for group in groups))
+        return AntichainStates(self.profile, tuple(kept))
 
     def layers(self, first: int, last: int) -> tuple[int, ...]:
         """The layers between two states."""

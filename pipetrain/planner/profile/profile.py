@@ -4,6 +4,7 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from math import prod
@@ -104,6 +105,7 @@ class ProfiledLayer:
         activation_bytes: kept by its forward for its backward, without inputs that an earlier layer has counted.
         shared_bytes: of these inputs; a stage that begins with this layer keeps them, too.
         weights: its trainable weights; None if unknown.
+        carries_weight: True if a placement vector counts it, which leaves norms out; None if unknown.
         state_bytes: of the optimizer's state of its weights; not part of a file, as it depends on the optimizer.
     """
 
@@ -115,6 +117,7 @@ class ProfiledLayer:
     activation_bytes: int
     shared_bytes: int = 0
     weights: tuple[ProfiledWeight, ...] | None = None
+    carries_weight: bool | None = None
     state_bytes: int = 0
 
     @property
@@ -191,6 +194,31 @@ class Profile:
         """Bytes of the optimizer's state of the weights of some layers; of those that they share once."""
         again = sum(each.repeats(layers) * each.state_bytes for each in self.shared_weights)
         return sum(self.layers[layer].state_bytes for layer in layers) - again
+
+    @cached_property
+    def holders(self) -> dict[ProfiledWeight, tuple[int, ...]]:
+        """Each trainable weight -> the layers that hold it, ascending."""
+        found: dict[ProfiledWeight, list[int]] = {}
+        for i, layer in enumerate(self.layers):
+            for weight in layer.weights or ():
+                found.setdefault(weight, []).append(i)
+        return {weight: tuple(layers) for weight, layers in found.items()}
+
+    def shared_by(self, layers: tuple[int, ...]) -> list[ProfiledWeight] | None:
+        """The trainable weights that exactly these layers share; None if those of a layer are unknown."""
+        if any(self.layers[i].weights is None for i in layers):
+            return None
+        return [weight for weight, held_by in self.holders.items() if held_by == layers]
+
+    @property
+    def ties(self) -> list[tuple[int, ...]]:
+        """Layers that share trainable weights; where it is unknown which are, they count as trainable."""
+        return [each.layers for each in self.shared_weights if self.shared_by(each.layers) != []]
+
+    def most_stages(self, *, together: bool) -> int:
+        """Upper limit of the number of stages, exact for a chain; `together` if tied layers must be in one stage."""
+        glued = [range(min(layers) + 1, max(layers) + 1) for layers in self.ties if together and self.is_chain]
+        return sum(not any(cut in each for each in glued) for cut in range(len(self.layers)))
 
     @property
     def single_device_s(self) -> float:

@@ -12,6 +12,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
+from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.planner.costs.topology import Topology, check_parts, core_notes, with_cores
 from pipetrain.planner.partition.automatic import AUTO, AutoPartition, PlannedPartition, merge_layers
 from pipetrain.planner.partition.rules import unit_starts
@@ -74,12 +75,13 @@ def plan_cuts(
 
 
 def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> PipelinePlan:
-    """The pipeline that `partition=auto` would find by a profile, in which all layers can be cut apart.
+    """The pipeline that `partition=auto` would find by a profile, which knows no buffers that layers share.
 
     Raises:
         ConfigError: the layers cannot be cut so often, or no pipeline fits into the devices' memory.
     """
-    counts = _numbers_of_devices(settings, wanted, len(profile.layers))
+    most = profile.most_stages(together=MemoryModel.of(settings).flows)
+    counts = _numbers_of_devices(settings, wanted, most)
     return _fastest(profile, settings, counts, straight=not wanted.replicated)
 
 

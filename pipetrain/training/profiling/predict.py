@@ -156,7 +156,7 @@ def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[t
         plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
         stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
         return stages, settings.replicas.counts or planned
-    stages = stages_of_profile(rule, profile)
+    stages = stages_of_profile(rule, profile, shares_weights=not MemoryModel.of(settings).flows)
     return stages, settings.replicas.counts or (1,) * len(stages)
 
 

@@ -107,7 +107,8 @@ def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> P
 
 
 def _with_weights(profile: Profile, chain: LayerChain) -> Profile:
-    """The profile with the trainable weights of each layer."""
+    """The profile with the trainable weights of each layer, and which of them carry weights."""
+    carrying = set(chain.weight_layers())
 
     def weights(i: int) -> tuple[ProfiledWeight, ...]:
         names = chain.names(i)
@@ -116,7 +117,9 @@ def _with_weights(profile: Profile, chain: LayerChain) -> Profile:
             ProfiledWeight(names[name], tuple(each.shape), each.element_size()) for name, each in trainable.items()
         )
 
-    layers = tuple(replace(layer, weights=weights(i)) for i, layer in enumerate(profile.layers))
+    layers = tuple(
+        replace(layer, weights=weights(i), carries_weight=i in carrying) for i, layer in enumerate(profile.layers)
+    )
     return replace(profile, layers=layers)
 
 

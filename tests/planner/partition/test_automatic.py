@@ -1,5 +1,7 @@
 """Partitions by the times of a profile."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -74,6 +76,34 @@ def test_stages_begin_where_they_are_told_to():
 
 def test_placement_vector_counts_the_layers_that_have_weights():
     assert stages_of_profile(Ppv([2]), PROFILE) == ((0, 1, 2), (3, 4))
+
+
+def test_placement_vector_leaves_norms_out():
+    carrying = (True, False, False, False, True)
+    layers = tuple(replace(layer, carries_weight=each) for layer, each in zip(LAYERS, carrying, strict=True))
+    assert stages_of_profile(Ppv([1]), replace(PROFILE, layers=layers)) == ((0,), (1, 2, 3, 4))
+    with pytest.raises(ConfigError, match="the model has 2 weight layers"):
+        stages_of_profile(Ppv([2]), replace(PROFILE, layers=layers))
+
+
+TIED = replace(PROFILE, shared_weights=(SharedWeight((0, 2), 8),))
+
+
+def test_tied_layers_of_a_profile_stay_in_one_stage_where_copies_would_part():
+    assert stages_of_profile(Even(2), TIED, shares_weights=True) == ((0,), (1, 2, 3, 4))
+    assert stages_of_profile(Even(2), TIED) == ((0, 1, 2), (3, 4))
+    with pytest.raises(ConfigError, match=r"layers 0 \(same#0\) and 2 \(same#2\) share a weight of same and must be"):
+        stages_of_profile(Explicit([1]), TIED)
+
+
+def test_ties_of_a_profile_have_their_names_and_are_of_trained_weights():
+    tied, other = ProfiledWeight("decoder.embedding.weight", (2,), 4), ProfiledWeight("other", (2,), 4)
+    held = ((tied,), (other,), (tied,), (), ())
+    layers = tuple(replace(layer, weights=each) for layer, each in zip(LAYERS, held, strict=True))
+    with pytest.raises(ConfigError, match=r"share decoder\.embedding\.weight and must be in one stage"):
+        stages_of_profile(Explicit([2]), replace(TIED, layers=layers))
+    frozen = replace(TIED, layers=tuple(replace(layer, weights=()) for layer in LAYERS))
+    assert stages_of_profile(Explicit([2]), frozen) == ((0, 1), (2, 3, 4))
 
 
 def test_more_stages_than_layers_are_refused():

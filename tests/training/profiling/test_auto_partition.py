@@ -186,6 +186,17 @@ def test_layers_that_share_a_weight_stay_together(tmp_path, stored, monkeypatch)
     assert bounds(prepared(tmp_path, stored, 2)) in ([(0, 3), (3, 7)], [(0, 5), (5, 7)])
 
 
+def test_a_prediction_by_a_stored_profile_keeps_tied_layers_together(stored):
+    content = json.loads(stored.read_text())
+    stored.write_text(json.dumps({**content, "shared_weights": [{"layers": [0, 4], "weight_bytes": 10}]}))
+    of_method = {"gpipe": [(0, 4), (4, 7)], "pipedream": [(0, 5), (5, 7)]}
+    for method, expected in of_method.items():
+        predicted = ProfiledRun.of(settings(method, partition={**AUTO, "stages": 2}, profile=str(stored), device="cpu"))
+        assert [(layers[0], layers[-1] + 1) for layers in predicted.cut.stages] == expected
+    with pytest.raises(ConfigError, match=r"partition\.stages=4: the model has 3 parts that can be cut apart"):
+        ProfiledRun.of(settings("pipedream", partition={**AUTO, "stages": 4}, profile=str(stored), device="cpu"))
+
+
 def test_a_profile_without_bandwidth_asks_for_one(tmp_path, stored):
     profile = {**json.loads(stored.read_text()), "bytes_per_s": None}
     stored.write_text(json.dumps(profile))
