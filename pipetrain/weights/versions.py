@@ -147,8 +147,8 @@ class Weights:
     def _keep_newest(self) -> None:
         began = time.perf_counter()
         self._kept[self.newest.number] = self.newest
-        # readers of this version refer to its storage, so the copy becomes the newest
-        for name, tensor in self.pool.copy(self.newest.tensors).items():
+        # readers of this version refer to its storage, so the copy becomes the newest; frozen weights never change
+        for name, tensor in self.pool.copy(self.trainable).items():
             self._parameters[name].data = tensor
         self.newest = WeightVersion(self.newest.number, self._tensors())
         self.copy_seconds += time.perf_counter() - began

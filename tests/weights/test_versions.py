@@ -56,6 +56,16 @@ def test_kept_version_keeps_its_values_and_its_storage(versions):
     assert weights.held() == [0, 1]
 
 
+def test_kept_version_has_the_frozen_weights_of_the_newest():
+    parameters = {"w": nn.Parameter(torch.ones(3)), "frozen": nn.Parameter(torch.ones(5), requires_grad=False)}
+    weights = Weights(parameters, StageOptimizer(sgd, {"w": parameters["w"]}, lambda _k: 0.1))
+    weights.update({"w": torch.ones(3)}, keep=True)
+    kept, newest = (weights.version(number).tensors for number in (0, 1))
+    assert kept["frozen"].data_ptr() == newest["frozen"].data_ptr() == parameters["frozen"].data_ptr()
+    assert kept["w"].data_ptr() != newest["w"].data_ptr()
+    assert (weights.meter.versions_max, weights.meter.bytes_peak) == (2, 4 * (2 * 3 + 5))
+
+
 def test_kept_versions_hold_the_values_that_the_updates_made(versions):
     weights, parameters = versions
     values = [parameters["w"].detach().clone()]
