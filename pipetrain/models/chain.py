@@ -81,11 +81,11 @@ class LayerChain:
         both = (*trainable, *self.holders(nn.Module.buffers).values())
         return sorted({pair for layers in both for pair in itertools.pairwise(layers)})
 
-    def shared_weights(self) -> dict[tuple[int, ...], int]:
-        """The layers that share weights, ascending -> the bytes that just these share."""
+    def shared_weights(self, *, trainable: bool = False) -> dict[tuple[int, ...], int]:
+        """The layers that share weights, ascending -> the bytes that just these share, all or `trainable` ones."""
         shared: dict[tuple[int, ...], int] = {}
         for weight, layers in self.holders(nn.Module.parameters).items():
-            if len(layers) > 1:
+            if len(layers) > 1 and (weight.requires_grad or not trainable):
                 shared[tuple(layers)] = shared.get(tuple(layers), 0) + weight.nbytes
         return shared
 

@@ -110,7 +110,7 @@ class Planner:
     def _data_parallel_s(self) -> float:
         devices = (self.topology.device(each) for each in range(self.topology.num_devices))
         time = self.profile.single_device_s / min(device.speed for device in devices)
-        weights = float(self.profile.weight_bytes)
+        weights = float(self.profile.trainable.weight_bytes)
         for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
             time = self.costs.replicated(time, weights, members, bandwidth)
         everything = tuple(range(len(self.profile.layers)))

@@ -101,7 +101,10 @@ def make_plan(
     glued = chain.tied(buffers_alone=shares_weights)
     bounds = list(itertools.pairwise([0, *rule.cuts(chain, costs, passes, glued), len(chain)]))
     by_stage = zip(bounds, passes(len(bounds)), strict=True)
-    shared = [SharedWeight(*each) for each in chain.shared_weights().items()]
+    # the weights, and the gradients of those that are trained
+    shared = [
+        SharedWeight(*each) for trainable in (False, True) for each in chain.shared_weights(trainable=trainable).items()
+    ]
     stages = [
         StagePlan(
             first=first,
@@ -110,7 +113,7 @@ def make_plan(
             parameters=_parameters(chain.layers[first:last]),
             estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
             estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last])
-            - 2 * sum(each.counted_again(range(first, last)) for each in shared),
+            - sum(each.counted_again(range(first, last)) for each in shared),
         )
         for (first, last), weight_passes in by_stage
     ]

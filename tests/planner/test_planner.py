@@ -12,6 +12,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
 from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
+from pipetrain.training.profiling.auto_partition import with_updates
 from pipetrain.training.profiling.predict import ProfiledRun
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
@@ -185,6 +186,20 @@ def test_memory_shortage_suggests_smaller_batch_or_more_devices():
         planner(profile, 1, memory_gigabytes=1.5).best()
     assert "these would fit: a minibatch of 1/4 the size (1.008 GB)" in str(error.value)
     assert "devices" not in str(error.value)  # the first of several keeps as many minibatches
+
+
+def test_frozen_weights_are_neither_averaged_nor_updated():
+    frozen = replace(layer(1.0, weight_bytes=4_000_000_000), weights=())
+    profile = replace(chain(*[frozen] * 3), shared_weights=(SharedWeight((0, 2), 1_000_000_000),))
+    of_three = planner(profile, 3)
+    assert of_three.data_parallel().time_per_minibatch_s == pytest.approx(1.0)
+    assert of_three.best().replicas == "3"
+    apart = planner(profile, 3, planner={"straight": True}).best()  # copies of a frozen weight never part
+    assert [stage.memory_bytes for stage in apart.stages] == [4_000_000_000] * 3
+    asked = settings("pipedream", optimizer=SGD, topology={"update_gigabytes_per_s": 1.0})
+    assert with_updates(profile, asked, 3) == profile
+    (update_s,) = {layer.backward_s for layer in with_updates(chain(layer(0.0, 1, 4_000_000_000)), asked, 3).layers}
+    assert update_s > 0
 
 
 @pytest.mark.parametrize(("method", "cuts"), [("pipedream", [3, 4]), ("gpipe", [2, 4])])

@@ -49,6 +49,11 @@ class CutProfile:
         return [self.profile.weight_bytes_of(layers) for layers in self.stages]
 
     @property
+    def trainable_bytes(self) -> list[int]:
+        """Bytes of the weights among them that are trained."""
+        return [self.profile.trainable.weight_bytes_of(layers) for layers in self.stages]
+
+    @property
     def activation_bytes(self) -> list[int]:
         """Bytes that a minibatch's forward keeps in each stage, inputs from earlier stages included."""
         own = self._sums(lambda layer: layer.activation_bytes)
@@ -81,14 +86,15 @@ class CutProfile:
         """Bytes of each stage; the inputs of the first one are those of the model."""
         states = map(self.profile.state_bytes_of, self.stages)
         inputs = [self.profile.input_bytes, *self.sent_bytes]
-        sizes = zip(self.weight_bytes, states, self.activation_bytes, self.entering_bytes, inputs, strict=True)
+        weights = self.weight_bytes, self.trainable_bytes, states
+        sizes = zip(*weights, self.activation_bytes, self.entering_bytes, inputs, strict=True)
         return [StageSizes(*map(float, each)) for each in sizes]
 
     @property
     def averaging_s(self) -> list[float]:
         """Seconds in which the replicas of each stage average their gradients, by a ring on each level."""
         seconds = []
-        for size, bounds in zip(self.weight_bytes, self.row.bounds, strict=True):
+        for size, bounds in zip(self.trainable_bytes, self.row.bounds, strict=True):
             exchanged, members = 0.0, list(range(*bounds))
             for width, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
                 groups = Counter(member // width for member in members)
@@ -102,9 +108,9 @@ class CutProfile:
     def total_sent_bytes(self) -> float:
         """Bytes that all devices send per minibatch: activations, their gradients, and the gradients of weights.
 
-        m replicas of a stage exchange 2(m - 1)/m of its weights' bytes for each minibatch, each of them once for m.
+        m replicas of a stage exchange 2(m - 1)/m of its gradients' bytes for each minibatch, each of them once for m.
         """
-        exchanged = zip(self.replicas, self.weight_bytes, strict=True)
+        exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
         return 2 * sum(self.sent_bytes) + sum(2 * (m - 1) / m * size for m, size in exchanged)
 
     @property

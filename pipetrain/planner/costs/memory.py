@@ -49,6 +49,8 @@ class StageSizes(Generic[Size]):
     """Bytes of a stage.
 
     Attributes:
+        weights: of one version, frozen ones included.
+        trainable: of the weights among them that are trained.
         state: of the optimizer.
         activations: that the forward of a minibatch keeps, `entering` included.
         entering: of the inputs among them that the stage before keeps, too.
@@ -56,6 +58,7 @@ class StageSizes(Generic[Size]):
     """
 
     weights: Size
+    trainable: Size
     state: Size
     activations: Size
     entering: Size
@@ -98,8 +101,8 @@ class MemoryRules:
 
     Attributes:
         versions: largest number of sets of weights that a stage in this place holds.
-        more: tensors of each weight's size beside those and the gradients: the method's statistic, the average, and
-            those of error feedback.
+        more: tensors of each trainable weight's size beside those and the gradients: the method's statistic, the
+            average, and those of error feedback.
         recompute: (stages before, stages behind) -> True if the stage stores its inputs, and the number of backwards
             before which it recomputes; None: it keeps its activations.
     """
@@ -124,7 +127,8 @@ class MemoryRules:
                 delay = (in_flight - 1) // N
         held = in_flight / N
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
-        weights = (self.versions(context) + 1 + self.more) * sizes.weights + sizes.state
+        # all versions have the same frozen weights
+        weights: Size = sizes.weights + (self.versions(context) + self.more) * sizes.trainable + sizes.state
         if self.recompute is None:
             return weights + held * sizes.activations
         stores, lead = self.recompute(r, behind)

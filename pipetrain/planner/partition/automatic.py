@@ -124,6 +124,7 @@ def stages_of_profile(
             output_bytes=layer.output_bytes,
             memory_bytes=layer.weight_bytes + layer.activation_bytes,
             weight_bytes=layer.weight_bytes,
+            trainable_bytes=layer.trainable_bytes,
         )
         for layer in profile.layers
     ]

@@ -94,6 +94,14 @@ class AntichainStates:
         return self._counted_once(lambda each: each.weight_bytes)
 
     @cached_property
+    def stage_trainable_bytes(self) -> Table:
+        """At [first state, last state], bytes of those of these weights that are trained."""
+        trainable = self.profile.trainable
+        if trainable is self.profile:
+            return self.stage_weight_bytes
+        return AntichainStates(trainable, self.members).stage_weight_bytes
+
+    @cached_property
     def stage_state_bytes(self) -> Table:
         """At [first state, last state], bytes of the optimizer's state of these weights."""
         return self._counted_once(lambda each: each.state_bytes)

@@ -45,6 +45,7 @@ class LayerCost:
         bytes_moved: read and written by every operator that is not a view.
         output_bytes: sent by a cut after this layer for each microbatch.
         memory_bytes: of weights, their gradients, and everything that the forward computes.
+        trainable_bytes: of the weights that are trained.
     """
 
     label: str
@@ -54,6 +55,7 @@ class LayerCost:
     output_bytes: int
     memory_bytes: int
     weight_bytes: int
+    trainable_bytes: int
 
     @property
     def cost(self) -> float:
@@ -61,8 +63,8 @@ class LayerCost:
         return self.flops / FLOPS_PER_SECOND + self.bytes_moved / BYTES_PER_SECOND
 
     def at(self, weight_passes: float) -> float:
-        """Estimated seconds if each weight is read or written so many times in addition."""
-        return self.cost + weight_passes * self.weight_bytes / WEIGHT_BYTES_PER_SECOND
+        """Estimated seconds if each trainable weight is read or written so many times in addition."""
+        return self.cost + weight_passes * self.trainable_bytes / WEIGHT_BYTES_PER_SECOND
 
 
 def layer_costs(chain: LayerChain, example: Sequence[Tensor]) -> list[LayerCost]:
@@ -132,14 +134,16 @@ def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost
             torch.autograd.backward(computed, [torch.empty_like(output) for output in computed])
     weights = list(layer.parameters())
     weight_bytes = sum(weight.nbytes for weight in weights)
+    trainable_bytes = sum(weight.nbytes for weight in weights if weight.requires_grad)
     cost = LayerCost(
         label=label,
         parameters=sum(weight.numel() for weight in weights),
         flops=counter.flops,
         bytes_moved=counter.read + counter.written,
         output_bytes=sum(output.nbytes for output in outputs),
-        memory_bytes=2 * weight_bytes + computed_bytes,
+        memory_bytes=weight_bytes + trainable_bytes + computed_bytes,
         weight_bytes=weight_bytes,
+        trainable_bytes=trainable_bytes,
     )
     return cost, outputs
 

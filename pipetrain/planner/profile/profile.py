@@ -121,6 +121,11 @@ class ProfiledLayer:
     state_bytes: int = 0
 
     @property
+    def trainable_bytes(self) -> int:
+        """Bytes of its trainable weights; of all, if it is unknown which these are."""
+        return self.weight_bytes if self.weights is None else sum(each.weight_bytes for each in self.weights)
+
+    @property
     def compute_s(self) -> float:
         """Seconds of its forward and backward."""
         return self.forward_s + self.backward_s
@@ -209,6 +214,21 @@ class Profile:
         if any(self.layers[i].weights is None for i in layers):
             return None
         return [weight for weight, held_by in self.holders.items() if held_by == layers]
+
+    @cached_property
+    def trainable(self) -> "Profile":
+        """The same layers with trainable weights alone; where it is unknown which these are, with all."""
+
+        def of(shared: SharedWeight) -> int:
+            weights = self.shared_by(shared.layers)
+            return shared.weight_bytes if weights is None else sum(each.weight_bytes for each in weights)
+
+        found = replace(
+            self,
+            layers=tuple(replace(layer, weight_bytes=layer.trainable_bytes) for layer in self.layers),
+            shared_weights=tuple(replace(shared, weight_bytes=of(shared)) for shared in self.shared_weights),
+        )
+        return self if found == self else found
 
     @property
     def ties(self) -> list[tuple[int, ...]]:

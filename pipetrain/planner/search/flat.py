@@ -19,8 +19,8 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
         np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.input_bytes, states.entering_bytes)
     )
     activations = states.between(states.activation_bytes) + entering
-    sizes = StageSizes(states.stage_weight_bytes, states.stage_state_bytes, activations, entering, inputs)
-    return memory.stage_bytes(place, sizes)
+    weights = states.stage_weight_bytes, states.stage_trainable_bytes, states.stage_state_bytes
+    return memory.stage_bytes(place, StageSizes(*weights, activations, entering, inputs))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class FlatSearch:
         if self.memory is not None and limit < inf:
             time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
         bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
-        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
+        return self.model.replicated(time, self.states.stage_trainable_bytes, place.replicas, bandwidth)
 
     def _link(self, bytes_per_s: float) -> Vector:
         """Costs of a link, by the state at which it cuts."""

@@ -59,7 +59,7 @@ class HierarchicalSearch:
             inner, each = self._inner(level, place, part.worker, part.replicas), (part.replicas, *counts)
             if level == 1:
                 time = float(self._compute(inner)[part.first, part.last])
-                weights = float(self.states.stage_weight_bytes[part.first, part.last])
+                weights = float(self.states.stage_trainable_bytes[part.first, part.last])
                 for count, bandwidth in zip(each, self.topology.bytes_per_s, strict=False):
                     time = float(self.costs.replicated(time, weights, count, bandwidth))
                 stages = iter([StageCandidate(part.first, part.last, 0, inner.replicas, time)])
@@ -84,7 +84,7 @@ class HierarchicalSearch:
         """Cost of stages that begin with a member, by the number of members."""
         bandwidth = self.topology.bytes_per_s[level - 1]
         most = self.topology.workers[level - 1] - worker
-        weights = self.states.stage_weight_bytes
+        weights = self.states.stage_trainable_bytes
         table = np.empty((most, len(self.states), len(self.states)))
         for count in range(1, most + 1):
             inner = self._inner(level, place, worker, count)

@@ -108,7 +108,7 @@ def with_updates(profile: Profile, settings: Settings, devices: int, *, straight
     return replace(
         profile,
         layers=tuple(
-            replace(layer, backward_s=layer.backward_s + update_s * layer.weight_bytes) for layer in profile.layers
+            replace(layer, backward_s=layer.backward_s + update_s * layer.trainable_bytes) for layer in profile.layers
         ),
     )
 

@@ -138,7 +138,7 @@ class ProfiledRun:
         return rules
 
     def _pipeline(self, rules: PipelineRules) -> SteadyPipeline:
-        moved = zip(passes_of_run(self.settings, rules), self.cut.weight_bytes, strict=True)
+        moved = zip(passes_of_run(self.settings, rules), self.cut.trainable_bytes, strict=True)
         pass_s = update_seconds_per_byte(self.settings, self.cut.profile)
         update_s = [passes * size * pass_s for passes, size in moved]
         times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)

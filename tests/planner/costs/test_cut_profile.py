@@ -6,7 +6,7 @@ import pytest
 
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.topology import Device, Topology
-from pipetrain.planner.profile.profile import MessageCpuTime, Profile, ProfiledLayer
+from pipetrain.planner.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
 
 
 def layer(label, forward_s=1.0, backward_s=2.0, output_bytes=10, weight_bytes=100):
@@ -52,6 +52,15 @@ def test_replicas_average_by_a_ring_on_each_level():
     cut = CutProfile(profile(layer("a", weight_bytes=1000)), ((0,),), (4,), topology(2, 2))
     assert cut.averaging_s == pytest.approx([2 * (1 / 2 * 1000 / 1e9 + 1 / 2 * 1000 / 1e6)])
     assert cut.total_sent_bytes == pytest.approx(2 * 3 / 4 * 1000)
+
+
+def test_frozen_weights_are_not_averaged():
+    trained = ProfiledWeight("w", (100,), 4)
+    half_frozen = replace(layer("a", weight_bytes=1000), weights=(trained,))
+    cut = CutProfile(profile(half_frozen), ((0,),), (2,), topology(2))
+    assert (cut.weight_bytes, cut.trainable_bytes) == ([1000], [400])
+    assert cut.averaging_s == pytest.approx([400 / 1e9])
+    assert cut.total_sent_bytes == 400
 
 
 def test_replicas_across_machines_average_at_the_speed_between_them():

@@ -33,7 +33,7 @@ from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.weights.statistic import UpdateAverage
 
-SIZES = StageSizes(weights=100.0, state=0.0, activations=12.0, entering=1.0, inputs=4.0)
+SIZES = StageSizes(weights=100.0, trainable=100.0, state=0.0, activations=12.0, entering=1.0, inputs=4.0)
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 BOUNDARIES = {"batch_size": 4, "recompute_boundaries": [0]}
 PREDICTED = MethodCase(LinearWeightPrediction(), OneFOneB())
@@ -183,6 +183,19 @@ def test_stage_keeps_the_state_beside_its_weights():
     places = StagePlace.row((1,) * 4)
     sizes = replace(SIZES, state=7.0)
     assert [model.stage_bytes(place, sizes) for place in places] == [507 + 4 * 12, 407 + 3 * 12, 307 + 2 * 12, 207 + 12]
+
+
+def test_frozen_weights_count_once_and_have_no_gradients():
+    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    net[0].requires_grad_(requires_grad=False)
+    for case in ("pipedream", "pipeoptim"):
+        pipe = pipeline(net, [2], case)
+        pipe.executor.train(batches(torch.randn(24, 4), torch.arange(24) % 4, 4), DrainInterval.whole(6))
+        sizes = StageSizes(weights=160.0, trainable=80.0, state=0.0, activations=0.0, entering=0.0, inputs=0.0)
+        model = MemoryModel.of(settings(case, optimizer=SGD, train={"batch_size": 4, "ema": 0.9}))
+        gradients_and_average = 2 * 80
+        measured = pipe.stages[0].report()["weight_bytes_peak"]
+        assert model.stage_bytes(StagePlace.row((1, 1))[0], sizes) == measured + gradients_and_average == 240 + 160
 
 
 def test_average_of_weights_is_one_more_set():

@@ -22,6 +22,14 @@ def test_estimate_of_a_linear_layer_is_that_by_hand():
     assert first.cost == first.flops / FLOPS_PER_SECOND + first.bytes_moved / BYTES_PER_SECOND
 
 
+def test_frozen_weights_have_no_gradients_and_no_updates():
+    frozen = nn.Linear(4, 8).requires_grad_(requires_grad=False)
+    first, second = layer_costs(chain_of(nn.Sequential(frozen, nn.Linear(8, 2))), [torch.zeros(3, 4)])
+    assert (first.weight_bytes, first.trainable_bytes, first.memory_bytes) == (160, 0, 160 + 4 * 3 * 8)
+    assert first.at(3) == first.cost
+    assert second.at(3) > second.cost
+
+
 def test_estimate_of_memory_traffic_leaves_out_views():
     view, copied = layer_costs(chain_of(nn.Sequential(nn.Flatten(), nn.ReLU())), [torch.zeros(2, 3, 4)])
     assert (view.flops, view.bytes_moved, view.memory_bytes) == (0, 0, 0)

@@ -36,8 +36,11 @@ def tried(layers, devices, memory):
                 slowest = sum(each.compute_s for each in part) / min(each.speed for each in group)
                 weights = sum(each.weight_bytes for each in part)
                 times.append(max(slowest, 2 * (count - 1) / count * weights / 2) / count)
-            of_layers = [[(each.weight_bytes, 0, each.activation_bytes, 0, 0) for each in part] for part in parts]
-            sizes = [StageSizes(*map(sum, zip(*part, strict=True))) for part in of_layers]
+            held = [sum(each.weight_bytes for each in part) for part in parts]
+            sizes = [
+                StageSizes(weights, weights, 0, sum(each.activation_bytes for each in part), 0, 0)
+                for weights, part in zip(held, parts, strict=True)
+            ]
             kept = map(memory.stage_bytes, StagePlace.row(counts), sizes)
             rooms = (min(each.memory_bytes for each in group) for group in groups)
             yield max(times), max(size / room for size, room in zip(kept, rooms, strict=True))
