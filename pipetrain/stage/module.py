@@ -212,3 +212,13 @@ class NonLeafInputs(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.gradients[:] = gradients
         return None, *(None for _ in gradients)
+
+
+def non_leaf_inputs(inputs: Tensors, differentiable: Sequence[Tensor]) -> tuple[Tensors, list[Tensor | None]]:
+    """The inputs for autograd, and the list for gradients of the differentiable ones: all floating ones, or none."""
+    leaves = [tensor.detach().requires_grad_() for tensor in differentiable]
+    if not leaves:
+        return inputs, []
+    gradients: list[Tensor | None] = [None] * len(leaves)
+    through = iter(NonLeafInputs.apply(gradients, *leaves))
+    return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in inputs), gradients

@@ -18,7 +18,7 @@ from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, Training
 from pipetrain.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.stage.measurements import ActivationBytes
-from pipetrain.stage.module import MicrobatchId, NonLeafInputs, StageModule
+from pipetrain.stage.module import MicrobatchId, StageModule, non_leaf_inputs
 from pipetrain.stage.recurrent_state import State
 from pipetrain.stage.saved_tensors import ForwardGraph, SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
@@ -165,7 +165,8 @@ class Stage(BaseStage):
         saved = SavedTensors(weights, casts) if rebound or unmeasured else None
         if saved is not None:  # a layer may differentiate something of its own
             saved.backward_weights = weights
-        arrived, input_gradients = self._non_leaf_inputs(inputs)
+        differentiable = self._differentiable(inputs)
+        arrived, input_gradients = non_leaf_inputs(inputs, differentiable)
         with saved.hooks() if saved else nullcontext():
             versions = [tensor._version for tensor in arrived]
             with self.module.using_weights(leaves, rebound=rebound):
@@ -181,7 +182,7 @@ class Stage(BaseStage):
             self._activation_bytes[shapes] = saved.activation_bytes(inputs)
             saved.backward_weights = {} if rebound else weights
         graph = ForwardGraph(
-            inputs=self._differentiable(inputs),
+            inputs=differentiable,
             input_gradients=input_gradients,
             outputs=outputs,
             leaves=leaves,
@@ -223,15 +224,6 @@ class Stage(BaseStage):
             self._newest_leaves = None
             self.module.set_default_weights(None)
         super().update(minibatch, gradients, keep=keep, steady=steady)
-
-    def _non_leaf_inputs(self, inputs: Tensors) -> tuple[Tensors, list[Tensor | None]]:
-        """The inputs for autograd, and the list that will receive the gradients of the differentiable ones."""
-        leaves = [tensor.detach().requires_grad_() for tensor in self._differentiable(inputs)]
-        if not leaves:
-            return inputs, []
-        gradients: list[Tensor | None] = [None] * len(leaves)
-        through = iter(NonLeafInputs.apply(gradients, *leaves))
-        return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in inputs), gradients
 
     def _differentiable(self, inputs: Tensors) -> list[Tensor]:
         return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []

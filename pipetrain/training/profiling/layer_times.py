@@ -21,7 +21,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain, sharing_buffers
 from pipetrain.planner.profile.profile import ProfiledLayer
-from pipetrain.stage.module import NonLeafInputs, StageModule
+from pipetrain.stage.module import StageModule, non_leaf_inputs
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.tensors import Tensors, storage_pointers
 from pipetrain.training.builders.machine import freed_memory_kept
@@ -209,20 +209,12 @@ class _Layer:
     def forward(self, number: int, targets: Tensors) -> Tensors:
         """The outputs of pass `number`, detached."""
         with self._saved.hooks() if self._saved else nullcontext():
-            returned: Tensors = self._module(*self._arrived(), microbatch=(number, 0))
+            arrived, self._input_gradients = non_leaf_inputs(self._inputs, self._floating)
+            returned: Tensors = self._module(*arrived, microbatch=(number, 0))
             self._outputs = returned if self._loss is None else (self._loss(*returned, *targets),)
         if self._saved:
             self._count(self._saved, returned)
         return tuple(output.detach() for output in returned)
-
-    def _arrived(self) -> Tensors:
-        """The inputs as autograd is to see them: the gradients of the floating ones go to the layer before."""
-        self._input_gradients = [None] * len(self._floating)
-        if not self._floating:
-            return self._inputs
-        leaves = [tensor.detach().requires_grad_() for tensor in self._floating]
-        through = iter(NonLeafInputs.apply(self._input_gradients, *leaves))
-        return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in self._inputs)
 
     def _count(self, saved: SavedTensors, outputs: Tensors) -> None:
         saved.backward_weights = self._weights
