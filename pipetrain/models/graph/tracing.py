@@ -232,6 +232,8 @@ class Tracer:
         except Exception as error:
             # without values, modules that need them fail
             entered = recorder.failed_in
+            if "unhashable type: 'Size'" in str(error):
+                raise CannotEnterError(entered, f"it looks something up by a size ({line_of(error)})") from error
             if self.copies.fake is None:
                 name = type(self.copies.model).__name__
                 place = f" ({line_of(error)})"

@@ -560,3 +560,24 @@ def test_packed_sequences_stay_inside_of_a_submodule():
     assert torch.equal(chain(ids), chain.module(ids))
     with pytest.raises(ConfigError, match=r"Packing cannot be cut into stages: a PackedSequence is passed on"):
         chain_of(Packing(), (ids,))
+
+
+class LookingUp(nn.Module):
+    """Scales its input by a number that depends on its width."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.scales = nn.Linear(4, 4), nn.Linear(4, 4), {4: 0.5, 8: 0.25}
+
+    def forward(self, x):
+        return self.last(self.first(x) * self.scales[x.shape[1]])
+
+
+def test_table_that_is_looked_up_by_a_size_is_named():
+    x = torch.randn(5, 4)
+    chain = chain_of(Outer(LookingUp()), (x,))
+    assert [note.partition(" (")[0] for note in chain.notes] == [
+        "model: each LookingUp is part of one layer, as it looks something up by a size"
+    ]
+    with pytest.raises(ConfigError, match=r"LookingUp cannot be cut into stages: it looks something up by a size \("):
+        chain_of(LookingUp(), (x,))
