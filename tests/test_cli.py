@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.cli import TINY, environment, pipetrain, records, run, summary
+from support.cli import TINY, environment, pipetrain, pipetrain_here, records, run, run_here, summary
 
 from pipetrain import __version__, cli
 from pipetrain.errors import ExitCode
@@ -50,8 +50,8 @@ def test_run_in_two_processes_writes_all_its_files(tmp_path):
 
 @pytest.mark.slow
 def test_simulated_and_distributed_commands_agree(tmp_path):
-    run(tmp_path / "a", *TINY)
-    run(tmp_path / "b", *TINY, "executor=simulated")
+    run_here(tmp_path / "a", *TINY)
+    run_here(tmp_path / "b", *TINY, "executor=simulated")
     one, other = summary(tmp_path / "a"), summary(tmp_path / "b")
     assert one["weights_sha256"] == other["weights_sha256"]
     assert one["loss_sha256"] == other["loss_sha256"]
@@ -206,14 +206,14 @@ def test_method_brings_its_schedule_and_an_explicit_one_wins(capsys):
 @pytest.mark.slow
 def test_stored_run_is_evaluated_and_exported(tmp_path):
     folder = tmp_path / "run"
-    run(folder, *TINY, "executor=simulated", "partition.stages=3", "checkpoint.at_start=true")
-    done = pipetrain("eval", str(folder), "--json", cwd=tmp_path)
+    run_here(folder, *TINY, "executor=simulated", "partition.stages=3", "checkpoint.at_start=true")
+    done = pipetrain_here("eval", str(folder), "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["metrics"] == pytest.approx(summary(folder)["final"], rel=1e-5)
-    first = json.loads(pipetrain("eval", str(folder), "--step", "5", "--json", cwd=tmp_path).stdout)
+    first = json.loads(pipetrain_here("eval", str(folder), "--step", "5", "--json", cwd=tmp_path).stdout)
     assert first["step"] == 5
-    assert pipetrain("eval", str(folder), "--step", "6", cwd=tmp_path).returncode == 2
-    assert pipetrain("export", str(folder), "-o", "w.pt", cwd=tmp_path).returncode == 0
-    assert pipetrain("export", str(folder), "--step", "0", "-o", "w0.pt", cwd=tmp_path).returncode == 0
+    assert pipetrain_here("eval", str(folder), "--step", "6", cwd=tmp_path).returncode == 2
+    assert pipetrain_here("export", str(folder), "-o", "w.pt", cwd=tmp_path).returncode == 0
+    assert pipetrain_here("export", str(folder), "--step", "0", "-o", "w0.pt", cwd=tmp_path).returncode == 0
     from pipetrain.models.small_images import lenet5
 
     torch.manual_seed(0)
@@ -262,7 +262,7 @@ def test_divergence_names_the_step_and_is_exit_code_3(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_distributed_divergence_names_step_and_exits_with_3(tmp_path):
-    check_divergence(tmp_path / "run", run(tmp_path / "run", *TINY, *DIVERGING, code=3).stderr)
+    check_divergence(tmp_path / "run", run_here(tmp_path / "run", *TINY, *DIVERGING, code=3).stderr)
 
 
 def check_divergence(folder, error):
@@ -292,18 +292,18 @@ def test_max_steps_ends_a_run_within_an_epoch(tmp_path):
 @pytest.mark.slow
 def test_users_own_model_runs(tmp_path):
     folder = tmp_path / "run"
-    run(folder, *TINY, "model=custom", "model._target_=support.small_model.build")
+    run_here(folder, *TINY, "model=custom", "model._target_=support.small_model.build")
     assert summary(folder)["model"] == "custom"
 
 
 @pytest.mark.slow
 def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
     folder = tmp_path / "run"
-    run(folder, *TINY, "executor=simulated")
+    run_here(folder, *TINY, "executor=simulated")
     before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    run(folder, *TINY, "method=gpipe", "schedule=1f1b", code=2)
+    run_here(folder, *TINY, "method=gpipe", "schedule=1f1b", code=2)
     assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    run(folder, *TINY, "executor=simulated", "train.epochs=1")
+    run_here(folder, *TINY, "executor=simulated", "train.epochs=1")
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000005"]
     assert (folder / "earlier-1" / "summary.json").read_bytes() == before[Path("summary.json")]
     assert (folder / "earlier-1" / "checkpoints" / "step-00000010").is_dir()

@@ -1,5 +1,6 @@
 """What `pipetrain doctor --gpu` reports where there is no GPU, of steps that fail or hang, and on emulated GPUs."""
 
+import collections
 import json
 import time
 
@@ -8,9 +9,11 @@ from support.cli import pipetrain as command
 
 from pipetrain import cli
 from pipetrain.commands import gpu_check
-from pipetrain.commands.gpu_check import steps
+from pipetrain.commands.gpu_check import runs, steps
 from pipetrain.commands.gpu_check.runs import CheckError, Machine, attempt, compare_with_simulation, differences, sweep
 from pipetrain.commands.gpu_check.steps import STEPS, Step
+from pipetrain.config.choices import names_of
+from pipetrain.config.composition import composed
 
 COMPLETED = {"status": "completed", "loss_sha256": "a", "weights_sha256": "b", "final": {"loss": 1.0}}
 
@@ -139,6 +142,45 @@ def test_settings_of_the_steps_are_what_runs_take(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_steps_name_settings_and_choices_that_there_are(tmp_path, monkeypatch):
+    """Composes one run of each sweep; the combinations of its values are left to the GPUs."""
+    settings_of_runs, chosen = set(), set()
+
+    def swept(_machine, settings, varied, **_options):
+        settings_of_runs.add((*settings, *(f"{name}={values[-1]}" for name, values in varied.items())))
+        chosen.update((group, name) for group, names in varied.items() for name in names)
+        return collections.defaultdict(lambda: COMPLETED | {"folder": str(tmp_path)})
+
+    def called(_machine, _function, *calls, **_options):
+        settings_of_runs.update(tuple(call[1]) for call in calls if isinstance(call[1], list))
+        return [{}]
+
+    for each in (steps, runs):
+        monkeypatch.setattr(each, "sweep", swept)
+    monkeypatch.setattr(Machine, "call", called)
+    for step in STEPS:
+        collections.deque(step.checks(Machine(tmp_path, gpus=4)), maxlen=0)  # what they say of no results aside
+    for words in settings_of_runs:
+        composed(words).check_targets()
+    assert {("method", "pipemare"), ("schedule", "torch_interleaved_1f1b"), ("optimizer", "lars")} <= chosen
+    for group, name in chosen:
+        assert "." in group or group == "device" or name in names_of(group), f"{group}={name}"
+
+
+@pytest.mark.slow
+def test_step_runs_on_emulated_gpus(capsys, monkeypatch):
+    def checks(machine):
+        settings = [*steps._tiny(machine), "train.max_steps=2", "partition.stages=2"]
+        yield from compare_with_simulation(machine, settings, {"method": ["pipedream"]}, seconds=180)
+
+    monkeypatch.setattr(gpu_check, "STEPS", [Step("mine", checks, gpus=2, emulated=True)])
+    found = report(capsys, "--emulated")["mine"]
+    assert found["state"] == "ok"
+    assert "nccl" in "".join(found["lines"])
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_emulated_gpus_pass_what_they_carry(tmp_path):
     done = command("doctor", "--gpu", "--emulated", "--json", cwd=tmp_path, timeout=850)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support.cli import TINY, environment, run, summary
+from support.cli import TINY, environment, run_here, summary
 from support.plans import VGG16
 from support.worker_pool import settings
 
@@ -103,12 +103,12 @@ def test_run_trains_plan_and_refuses_plan_of_other_model(tmp_path):
     plan = planned(tmp_path / "plan", f"profile={profile}", GIGABYTE, "topology.devices=5")
     assert max(stage["replicas"] for stage in plan["stages"]) > 1
     words = (*TINY, "train.max_steps=1", "method=pipedream", "executor=simulated", "partition=file", "threads=1")
-    run(tmp_path / "run", *words, f"partition.path={tmp_path / 'plan' / 'plan.json'}")
+    run_here(tmp_path / "run", *words, f"partition.path={tmp_path / 'plan' / 'plan.json'}")
     stages = json.loads((tmp_path / "run" / "plan.json").read_text())["stages"]
     assert [list(range(stage["first"], stage["last"])) for stage in stages] == [s["layers"] for s in plan["stages"]]
     assert summary(tmp_path / "run")["replicas"] == [stage["replicas"] for stage in plan["stages"]]
     words = ("model=resnet20", "partition=file", f"partition.path={tmp_path / 'plan' / 'plan.json'}")
-    refused = run(tmp_path / "other", *words, code=2)
+    refused = run_here(tmp_path / "other", *words, code=2)
     assert "a plan for another model, of" in refused.stderr
 
 

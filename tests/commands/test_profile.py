@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from support.cli import TINY, pipetrain
+from support.cli import TINY, pipetrain_here
 
 from pipetrain import cli
 from pipetrain.commands import plan
@@ -78,7 +78,7 @@ def test_profile_is_remeasured_by_default(words, cache, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_model_is_measured_once_and_then_remembered(tmp_path):
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = pipetrain("profile", *TINY, "threads=1", "-o", "a.json", cwd=tmp_path, **cache)
+    done = pipetrain_here("profile", *TINY, "threads=1", "-o", "a.json", cwd=tmp_path, **cache)
     assert done.returncode == 0, done.stderr
     content = json.loads((tmp_path / "a.json").read_text())
     assert (content["batch_size"], content["provenance"]["threads"]) == (32, 1)
@@ -86,7 +86,7 @@ def test_a_model_is_measured_once_and_then_remembered(tmp_path):
     assert "written to a.json" in done.stdout
     began = time.monotonic()
     words = ["planner.cache=use", "threads=1", "-o", "b.json"]
-    again = pipetrain("profile", *TINY, *words, cwd=tmp_path, **cache)
+    again = pipetrain_here("profile", *TINY, *words, cwd=tmp_path, **cache)
     assert again.returncode == 0, f"{time.monotonic() - began} s\n{again.stderr}"
     assert "; planner.cache=renew measures again" in again.stdout
     assert json.loads((tmp_path / "b.json").read_text()) == content

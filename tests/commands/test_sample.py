@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from support.cli import pipetrain, run
+from support.cli import pipetrain_here, run_here
 from support.texts import prose
 
 from pipetrain.models import gpt
@@ -31,7 +31,7 @@ def test_language_model_trains_alike_in_both_executors(folder):
         for executor in ("distributed", "simulated"):
             path = folder / f"{method}-{executor}"
             chosen = (f"method={method}", f"partition.stages={stages}", f"executor={executor}")
-            done = run(path, *TINY, f"dataset.path={folder / 'novel.txt'}", *chosen)
+            done = run_here(path, *TINY, f"dataset.path={folder / 'novel.txt'}", *chosen)
             found = json.loads((path / "summary.json").read_text())
             hashes.setdefault(method, set()).add((found["weights_sha256"], found["loss_sha256"]))
             whose = "simulator_" if executor == "simulated" else ""
@@ -42,7 +42,7 @@ def test_language_model_trains_alike_in_both_executors(folder):
     assert all(len(each) == 1 for each in hashes.values())
     trained = folder / "pipedream-simulated"
     words = ("sample", str(trained), "--prompt", "The cat", "--length", "20", "--seed", "3")
-    once, again = (pipetrain(*words, cwd=folder) for _ in range(2))
+    once, again = (pipetrain_here(*words, cwd=folder) for _ in range(2))
     assert once.stdout == again.stdout
     assert once.stdout.startswith("The cat")
     assert len(once.stdout) > len("The cat ")
@@ -51,17 +51,17 @@ def test_language_model_trains_alike_in_both_executors(folder):
 
 
 def _refusals(folder, trained):
-    refused = pipetrain("eval", str(trained), f"dataset.path={folder / 'other.txt'}", cwd=folder)
+    refused = pipetrain_here("eval", str(trained), f"dataset.path={folder / 'other.txt'}", cwd=folder)
     assert refused.returncode == 2
     assert "dataset: its vocabulary" in refused.stderr
     (folder / "novel.txt").write_text(prose(400, seed=2).upper(), encoding="utf-8")
     on = (*TINY, f"dataset.path={folder / 'novel.txt'}", "method=pipedream", "partition.stages=2", "executor=simulated")
-    refused = run(folder / "resumed", *on, f"resume={trained}", "train.max_steps=30", code=2)
+    refused = run_here(folder / "resumed", *on, f"resume={trained}", "train.max_steps=30", code=2)
     assert "dataset: its vocabulary" in refused.stderr
 
 
 def _export(folder, trained):
-    assert pipetrain("export", str(trained), "-o", "weights.pt", cwd=folder).returncode == 0
+    assert pipetrain_here("export", str(trained), "-o", "weights.pt", cwd=folder).returncode == 0
     state = torch.load(folder / "weights.pt")
     model = gpt.build(len(state["transformer.wte.weight"]), 16, layers=2, width=16, heads=2)
     model.module.load_state_dict(state)

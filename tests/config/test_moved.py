@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from support.cli import TINY, pipetrain, run, summary
+from support.cli import TINY, pipetrain_here, run_here, summary
 
 from pipetrain.config import moved
 from pipetrain.config.instantiate import Target
@@ -45,14 +45,14 @@ def write_former_paths(folder):
 @pytest.mark.slow
 def test_run_with_former_paths_evaluates_and_resumes_equally(tmp_path):
     whole, older = tmp_path / "whole", tmp_path / "older"
-    run(whole, *TINY, "executor=simulated")
+    run_here(whole, *TINY, "executor=simulated")
     shutil.copytree(whole, older)
     write_former_paths(older)
-    done = pipetrain("eval", str(older), "--json", cwd=tmp_path)
+    done = pipetrain_here("eval", str(older), "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["metrics"] == pytest.approx(summary(whole)["final"], rel=1e-5)
     shutil.rmtree(older / "checkpoints" / "step-00000010")
     (older / "summary.json").unlink()
-    run(tmp_path / "next", *TINY, "executor=simulated", f"resume={older}")
-    run(older, *TINY, "executor=simulated", "resume=auto")
+    run_here(tmp_path / "next", *TINY, "executor=simulated", f"resume={older}")
+    run_here(older, *TINY, "executor=simulated", "resume=auto")
     assert summary(tmp_path / "next")["weights_sha256"] == summary(whole)["weights_sha256"]
     assert summary(older)["weights_sha256"] == summary(whole)["weights_sha256"]

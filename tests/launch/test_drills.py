@@ -8,7 +8,7 @@ import time
 
 import pytest
 from process_tree import below, children, command, is_alive, workers
-from support.cli import arguments, environment, fails, records, run, summary
+from support.cli import arguments, environment, fails, records, run, run_here, summary
 from support.processes import needs_proc
 from support.waiting import eventually
 
@@ -166,7 +166,7 @@ def test_torchrun_run_resumes_after_killed_worker(tmp_path):
     torchrun = [*TORCHRUN, "--max-restarts", "1", "-m", "pipetrain", "run", "hydra.run.dir=run", *words]
     done = subprocess.run(torchrun, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    run(tmp_path / "whole", *words, "executor=simulated")
+    run_here(tmp_path / "whole", *words, "executor=simulated")
     for name in ("status", "steps", "weights_sha256", "loss_sha256"):
         assert summary(tmp_path / "run")[name] == summary(tmp_path / "whole")[name], name
     starts = [record["step"] for record in records(tmp_path / "run") if record["kind"] == "start"]

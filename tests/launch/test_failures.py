@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from process_tree import is_alive, workers
-from support.cli import TINY, arguments, environment, fails, pipetrain, records, run, summary
+from support.cli import TINY, arguments, environment, fails, pipetrain, pipetrain_here, records, run_here, summary
 from support.processes import needs_proc
 from support.waiting import eventually
 
@@ -105,10 +105,10 @@ def test_interrupted_run_goes_on_with_the_command_that_it_names(tmp_path):
     assert process.returncode == 130
     step, command = re.search(r"interrupted; step (\d+) is saved; go on from there with: pipetrain (.*)", out).groups()
     assert 5 <= int(step) < 200
-    again = pipetrain(*shlex.split(command), cwd=tmp_path)
+    again = pipetrain_here(*shlex.split(command), cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     continued = summary(tmp_path / "a run")
-    run(tmp_path / "whole", *chosen, "executor=simulated")
+    run_here(tmp_path / "whole", *chosen, "executor=simulated")
     assert continued["extra_drains"] == []
     for name in ("status", "steps", "weights_sha256", "loss_sha256"):
         assert continued[name] == summary(tmp_path / "whole")[name], name
@@ -123,10 +123,14 @@ SLOW_EVALUATION = (
 @pytest.mark.parametrize(
     ("chosen", "reference"),
     [
-        (("method=pipedream", "partition.replicas=[2,1]"), ("executor=simulated",)),
-        (("method=gpipe", "schedule=torch_interleaved_1f1b", "partition.stages=4", "train.microbatches=4"), None),
+        pytest.param(("method=pipedream", "partition.replicas=[2,1]"), ("executor=simulated",), id="replicas"),
+        pytest.param(
+            ("method=gpipe", "schedule=torch_interleaved_1f1b", "partition.stages=4", "train.microbatches=4"),
+            None,
+            id="torch",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
-    ids=["replicas", "torch"],
 )
 def test_signal_ends_evaluation_and_resumed_run_repeats_it(tmp_path, chosen, reference):
     folder = tmp_path / "run"
@@ -140,12 +144,12 @@ def test_signal_ends_evaluation_and_resumed_run_repeats_it(tmp_path, chosen, ref
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 75
     assert "interrupted; step 4 is saved; go on from there with: pipetrain run" in out
-    done = run(folder, *SLOW_EVALUATION, *chosen, "+model.eval_s=0", "resume=auto")
+    done = run_here(folder, *SLOW_EVALUATION, *chosen, "+model.eval_s=0", "resume=auto")
     assert "the evaluation after step 4, which was interrupted, comes first" in done.stdout
     kinds = [(each["kind"], each["step"]) for each in records(folder) if each["kind"] in ("epoch", "eval")]
     assert kinds == [("epoch", 4), ("eval", 4), ("epoch", 8), ("eval", 8)]
     if reference is not None:
-        run(tmp_path / "whole", *SLOW_EVALUATION, *chosen, *reference, "+model.eval_s=0")
+        run_here(tmp_path / "whole", *SLOW_EVALUATION, *chosen, *reference, "+model.eval_s=0")
         for name in ("status", "steps", "weights_sha256", "loss_sha256", "final", "best", "extra_drains"):
             assert summary(folder)[name] == summary(tmp_path / "whole")[name], name
 
@@ -202,7 +206,7 @@ def test_torchrun_starts_the_workers_of_a_run(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("writing to") == 1
     assert done.stdout.count("completed after 10 steps") == 1
-    pipetrain("run", "hydra.run.dir=own", *words[9:], cwd=tmp_path)
+    pipetrain_here("run", "hydra.run.dir=own", *words[9:], cwd=tmp_path)
     assert summary(tmp_path / "out")["weights_sha256"] == summary(tmp_path / "own")["weights_sha256"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "own"]
 
@@ -210,8 +214,8 @@ def test_torchrun_starts_the_workers_of_a_run(tmp_path):
 @pytest.mark.slow
 def test_torchrun_resumes_a_run_whose_initial_weights_are_gone(tmp_path):
     words = ("model=lenet5", "dataset.limit=160", "train.batch_size=32", "executor=distributed")
-    pipetrain("run", "hydra.run.dir=first", *words, "train.max_steps=1", cwd=tmp_path)
-    assert pipetrain("export", "first", "-o", "w.pt", cwd=tmp_path).returncode == 0
+    pipetrain_here("run", "hydra.run.dir=first", *words, "train.max_steps=1", cwd=tmp_path)
+    assert pipetrain_here("export", "first", "-o", "w.pt", cwd=tmp_path).returncode == 0
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pipetrain", "run"]
     summaries = []
     for epochs in (1, 2):
@@ -237,6 +241,6 @@ def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
 def test_reader_processes_do_not_change_bits(tmp_path, method):
     words = (f"method={method}", "model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
     for folder, more in (("read", ("dataset.workers=2",)), ("plain", ("executor=simulated",))):
-        done = pipetrain("run", f"hydra.run.dir={folder}", *words, *more, cwd=tmp_path)
+        done = pipetrain_here("run", f"hydra.run.dir={folder}", *words, *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert summary(tmp_path / "read")["weights_sha256"] == summary(tmp_path / "plain")["weights_sha256"]

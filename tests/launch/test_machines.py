@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from support.cli import TINY, environment, run, summary
+from support.cli import TINY, environment, run_here, summary
 from support.machines import machines
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_two_machines_train_with_the_bits_of_one(tmp_path):
         nodes = start(both, tmp_path, "train.max_steps=4")
         said = [node.communicate(timeout=250)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
-    run(tmp_path / "simulated", *CHOSEN, "train.max_steps=4", "executor=simulated")
+    run_here(tmp_path / "simulated", *CHOSEN, "train.max_steps=4", "executor=simulated")
     for name in ("status", "steps", "weights_sha256", "loss_sha256"):
         assert summary(tmp_path / "run")[name] == summary(tmp_path / "simulated")[name], name
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support import cli, sleeping_model
-from support.cli import TINY, run
+from support.cli import TINY, run_here
 from support.worker_pool import job, on, simulated
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -197,19 +197,19 @@ BITS = ("status", "steps", "weights_sha256", "loss_sha256")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replicas", ["[1,1]", "[2,1]"])
+@pytest.mark.parametrize("replicas", [pytest.param("[1,1]", marks=pytest.mark.exhaustive), "[2,1]"])
 def test_timed_drain_of_processes_is_repeated_by_simulation(tmp_path, replicas):
     tiny = [
         *TINY,
         "method=pipedream",
-        "dataset.limit=6000",
+        "dataset.limit=3000",
         "eval.every_epochs=0",
         f"partition.replicas={replicas}",
     ]
-    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.003", "checkpoint.every_epochs=0")
+    run_here(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.003", "checkpoint.every_epochs=0")
     clocked = cli.summary(tmp_path / "clocked")
     assert clocked["extra_drains"]
     saved = {store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")}
     assert saved >= {*clocked["extra_drains"]}
-    run(tmp_path / "repeated", *tiny, "executor=simulated", f"replay_drains={tmp_path / 'clocked'}")
+    run_here(tmp_path / "repeated", *tiny, "executor=simulated", f"replay_drains={tmp_path / 'clocked'}")
     assert [cli.summary(tmp_path / "repeated")[name] for name in BITS] == [clocked[name] for name in BITS]

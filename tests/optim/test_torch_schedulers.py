@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from support.cli import TINY, run, summary
+from support.cli import TINY, run_here, summary
 from torch import nn
 from torch.optim import SGD, lr_scheduler
 
@@ -80,10 +80,10 @@ def test_only_what_takes_an_optimizer_is_a_scheduler_of_torch():
 def test_executors_and_a_resumed_run_have_the_same_bits(tmp_path):
     target = f"lr_schedule._target_={_PATH}CosineAnnealingLR"
     words = (*TINY, "threads=1", "lr_schedule=custom", target, "+lr_schedule.T_max=8", "lr_schedule.unit=step")
-    run(tmp_path / "distributed", *words)
-    run(tmp_path / "simulated", *words, "executor=simulated")
+    run_here(tmp_path / "distributed", *words)
+    run_here(tmp_path / "simulated", *words, "executor=simulated")
     checkpoint = tmp_path / "simulated" / "checkpoints" / "step-00000005"
-    run(tmp_path / "resumed", *words, "executor=simulated", f"resume={checkpoint}")
+    run_here(tmp_path / "resumed", *words, "executor=simulated", f"resume={checkpoint}")
     found = [summary(tmp_path / name) for name in ("distributed", "simulated", "resumed")]
     assert len({each["weights_sha256"] for each in found}) == 1
     assert {each["choices"]["lr_schedule"] for each in found} == {"CosineAnnealingLR"}

@@ -1,5 +1,7 @@
-"""Runs the command as a user does: as a subprocess."""
+"""Runs the command as a user does, as a subprocess, or in this process, which has imported torch already."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pipetrain import cli
 
@@ -46,9 +49,27 @@ def run(folder: Path, *overrides: str, code: int = 0, timeout: float = 120) -> s
     return done
 
 
+def pipetrain_here(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process; workers come from its fork server, which serves all tests."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd), mock.patch.dict(os.environ, env),
+        contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+    ):  # fmt: skip
+        code = cli.carry_out(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def run_here(folder: Path, *overrides: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """`pipetrain run` into `folder` in this process; its exit code must be `code`."""
+    done = pipetrain_here("run", f"hydra.run.dir={folder}", *overrides, cwd=folder.parent)
+    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
 def fails(folder: Path, *overrides: str, message: str) -> None:
-    """`pipetrain run` into `folder` must fail with one line that matches `message`."""
-    done = run(folder, *overrides, code=1)
+    """`pipetrain run` into `folder`, in this process, must fail with one line that matches `message`."""
+    done = run_here(folder, *overrides, code=1)
     assert re.search(message, done.stderr), done.stderr
     assert done.stderr.count("\n") == 1
 

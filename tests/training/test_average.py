@@ -181,6 +181,7 @@ NAMED = [each.name for each in choices_of("method") if each.name not in ("custom
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("replicated", [True, False])
 def test_other_methods_by_name_run_with_averages(tmp_path, replicated):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support import running_text, small_model
-from support.cli import TINY, records, run, summary
+from support.cli import TINY, records, run_here, summary
 from support.methods import DISTINCT, fitting
 from support.one_run import CHOICES, carried_out
 from support.worker_pool import distributed, job, simulated
@@ -179,19 +179,19 @@ def test_checkpoint_still_being_written_is_ignored(tmp_path):
 @pytest.mark.slow
 def test_command_resumes_a_run_by_name_and_automatically(tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    run(whole, *TINY, "executor=simulated")
+    run_here(whole, *TINY, "executor=simulated")
     shutil.copytree(whole, stopped)
     shutil.rmtree(stopped / "checkpoints" / "step-00000010")
     (stopped / "summary.json").unlink()
-    named = run(tmp_path / "named", *TINY, "executor=simulated", f"resume={stopped}")
+    named = run_here(tmp_path / "named", *TINY, "executor=simulated", f"resume={stopped}")
     assert "continuing" in named.stdout
     assert summary(tmp_path / "named")["weights_sha256"] == summary(whole)["weights_sha256"]
     # in its own directory: the log goes on where the checkpoint stands
-    run(stopped, *TINY, "resume=auto")
+    run_here(stopped, *TINY, "resume=auto")
     assert summary(stopped)["weights_sha256"] == summary(whole)["weights_sha256"]
     steps = [record["step"] for record in records(stopped) if "lr" in record]
     assert steps == list(range(1, 11))
-    run(tmp_path / "more", *TINY, "executor=simulated", f"resume={whole}", code=2)
+    run_here(tmp_path / "more", *TINY, "executor=simulated", f"resume={whole}", code=2)
 
 
 TWO_EPOCHS = ("train.epochs=2", "checkpoint.every_epochs=1")

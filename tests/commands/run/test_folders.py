@@ -10,7 +10,7 @@ import time
 import hydra.core.utils
 import pytest
 from omegaconf import OmegaConf
-from support.cli import TINY, arguments, environment, run, summary
+from support.cli import TINY, arguments, environment, run_here, summary
 
 from pipetrain import cli
 from pipetrain.tracking.run_lock import locked
@@ -90,17 +90,17 @@ def test_live_run_keeps_its_directory_and_killed_one_resumes(tmp_path):
             time.sleep(0.05)
         live.send_signal(signal.SIGSTOP)  # alive, and no further than it needs to be
         for resume in ("null", "auto"):
-            refused = run(folder, *long, "seed=1", f"resume={resume}", code=2)
+            refused = run_here(folder, *long, "seed=1", f"resume={resume}", code=2)
             assert f"run: a run is writing here (process {live.pid} on " in refused.stderr
-        refused = run(tmp_path / "other", *long, f"resume={folder}", code=2)
+        refused = run_here(tmp_path / "other", *long, f"resume={folder}", code=2)
         assert f"{folder} is still running (process {live.pid} on " in refused.stderr
         live.kill()
     # a checkpoint that was still being written counts: one that lacks only its name is resumed from
     step = max(int(path.stem.removeprefix("step-")) for path in first.parent.glob("step-*"))
     short = (*long, f"train.max_steps={step + 3}")
-    resumed = run(folder, *short, "resume=auto")
+    resumed = run_here(folder, *short, "resume=auto")
     assert f"executor.name simulated -> distributed, train.max_steps null -> {step + 3}\n" in resumed.stdout
-    run(tmp_path / "whole", *short, "executor=simulated")
+    run_here(tmp_path / "whole", *short, "executor=simulated")
     for name in ("weights_sha256", "loss_sha256"):
         assert summary(folder)[name] == summary(tmp_path / "whole")[name]
 

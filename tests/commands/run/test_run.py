@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.cli import TINY, run
+from support.cli import TINY, run_here
 
 from pipetrain import cli
 
@@ -51,10 +51,10 @@ def test_run_that_plans_for_itself_goes_on_with_its_cuts(tmp_path):
     profile = {"bytes_per_s": 1e9, "layers": [{"label": name, "backward_s": time, **measured} for name, time in layers]}
     (tmp_path / "profile.json").write_text(json.dumps(profile))
     words.append(f"profile={tmp_path / 'profile.json'}")
-    done = run(tmp_path / "run", *words, "partition.stages=3")
+    done = run_here(tmp_path / "run", *words, "partition.stages=3")
     assert "partition=auto: 3 stages, cut before layers 4, 5" in done.stdout
     (tmp_path / "profile.json").unlink()
-    again = run(tmp_path / "run", *words, "partition.stages=3", "train.epochs=2", "resume=auto")
+    again = run_here(tmp_path / "run", *words, "partition.stages=3", "train.epochs=2", "resume=auto")
     assert "partition=auto: cut as" in again.stdout
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert (plan["rule"], [stage["first"] for stage in plan["stages"]]) == ("auto", [0, 4, 5])

@@ -2,7 +2,7 @@ import gzip
 import re
 
 import pytest
-from support.cli import pipetrain, run, summary
+from support.cli import pipetrain_here, run_here, summary
 
 from pipetrain.data.translation.parallel_text import parallel_files, parallel_text
 from pipetrain.errors import ConfigError
@@ -48,16 +48,16 @@ def test_missing_split_is_refused_with_the_setting_that_names_it(tmp_path):
 def test_training_on_files_reports_bleu_and_evaluates_a_split(tmp_path):
     folder = written(tmp_path / "data", train=[*SENTENCES[:200], ""], val=SENTENCES[200:], test=SENTENCES[::40])
     settings = (*TINY, "dataset=parallel_text", "dataset.tokens=words", "dataset.vocabulary_size=null")
-    done = run(tmp_path / "run", f"dataset.root={folder}", *settings)
+    done = run_here(tmp_path / "run", f"dataset.root={folder}", *settings)
     assert "training leaves out 1 with an empty line, of 201 pairs" in done.stdout + done.stderr
     final = summary(tmp_path / "run")["final"]
     assert final["bleu"] > 20
     assert final["perplexity"] < 6
-    evaluated = pipetrain("eval", str(tmp_path / "run"), "dataset.eval=test", "--json", cwd=tmp_path)
+    evaluated = pipetrain_here("eval", str(tmp_path / "run"), "dataset.eval=test", "--json", cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
     assert '"bleu"' in evaluated.stdout
     (folder / "val.en").write_text("one\n")
-    refused = run(tmp_path / "other", f"dataset.root={folder}", *settings, code=2)
+    refused = run_here(tmp_path / "other", f"dataset.root={folder}", *settings, code=2)
     assert re.search(r"val.en has 1 lines and .*val.de more", refused.stderr)
 
 

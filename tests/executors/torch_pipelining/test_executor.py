@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 from process_tree import workers
-from support.cli import arguments, environment, fails, pipetrain, run, summary
+from support.cli import arguments, environment, fails, pipetrain, run_here, summary
 from support.pipelines import difference
 from support.processes import needs_proc
 from support.worker_pool import distributed, job, plan_of, simulated
@@ -119,7 +119,7 @@ def test_diverged_torch_run_reports_every_stage_in_its_place(tmp_path):
     folder = tmp_path / "run"
     words = ("method=gpipe", "schedule=torch_zbv_zero_bubble", "model=lenet5", "partition.stages=4",
              "dataset.limit=256", "train.batch_size=32", "optimizer.lr=1e30")  # fmt: skip
-    done = run(folder, *words, code=3)
+    done = run_here(folder, *words, code=3)
     assert re.fullmatch(r"pipetrain: error: diverged: the loss of step \d is (nan|inf)\n", done.stderr)
     found = summary(folder)
     assert found["status"] == "diverged"
@@ -138,7 +138,7 @@ DUALPIPEV = (*TINY, "schedule=torch_dualpipev", "train.microbatches=4", "train.e
 
 @pytest.mark.slow
 def test_command_runs_torch_schedules_and_shows_their_processes(tmp_path):
-    done = run(tmp_path / "first", *DUALPIPEV)
+    done = run_here(tmp_path / "first", *DUALPIPEV)
     assert "2 processes: stages 0 and 3, stages 1 and 2" in done.stdout
     assert done.stdout.count("  0 / 0") == 4
     assert done.stderr == ""
@@ -148,11 +148,11 @@ def test_command_runs_torch_schedules_and_shows_their_processes(tmp_path):
 
 @pytest.mark.slow
 def test_torch_run_checkpoint_resumes_across_partitions(tmp_path):
-    run(tmp_path / "first", *DUALPIPEV)
+    run_here(tmp_path / "first", *DUALPIPEV)
     gpipe = (*TINY, "partition.stages=2", "train.microbatches=4", "executor=simulated", "threads=1")
-    run(tmp_path / "second", *gpipe, "train.epochs=2", f"resume={tmp_path / 'first'}")
-    run(tmp_path / "third", *DUALPIPEV, "train.epochs=3", f"resume={tmp_path / 'second'}")
-    run(tmp_path / "whole", *gpipe, "train.epochs=3")
+    run_here(tmp_path / "second", *gpipe, "train.epochs=2", f"resume={tmp_path / 'first'}")
+    run_here(tmp_path / "third", *DUALPIPEV, "train.epochs=3", f"resume={tmp_path / 'second'}")
+    run_here(tmp_path / "whole", *gpipe, "train.epochs=3")
     assert difference(state(tmp_path / "third"), state(tmp_path / "whole")) < 1e-4
     assert losses(tmp_path / "third") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
 

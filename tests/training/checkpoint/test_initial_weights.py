@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support import small_model, tied_model
-from support.cli import TINY, pipetrain, run, summary
+from support.cli import TINY, pipetrain_here, run_here, summary
 from support.worker_pool import distributed, job, settings, simulated
 from torch import nn
 
@@ -197,15 +197,15 @@ def test_name_of_weights_goes_to_a_constructor_that_knows_it():
 
 @pytest.mark.slow
 def test_exports_and_runs_are_what_another_run_starts_from(tmp_path):
-    run(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=3")
+    run_here(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=3")
     for name in ("w.safetensors", "w.pt"):
-        assert pipetrain("export", "first", "-o", name, cwd=tmp_path).returncode == 0
+        assert pipetrain_here("export", "first", "-o", name, cwd=tmp_path).returncode == 0
     options = (*TINY, "train.max_steps=2", "threads=1", "seed=5")
     hashes, origins = set(), []
     for number, (weights, executor) in enumerate(
         [("w.safetensors", "distributed"), ("w.pt", "simulated"), ("first", "simulated")]
     ):
-        done = run(tmp_path / str(number), *options, f"model.weights={weights}", f"executor={executor}")
+        done = run_here(tmp_path / str(number), *options, f"model.weights={weights}", f"executor={executor}")
         assert f"model.weights={weights}: 10 of the model's 10 tensors are loaded" in done.stdout
         made = summary(tmp_path / str(number))
         hashes.add((made["loss_sha256"], made["weights_sha256"]))
@@ -216,17 +216,17 @@ def test_exports_and_runs_are_what_another_run_starts_from(tmp_path):
 
 @pytest.mark.slow
 def test_resumed_run_does_not_need_the_file(tmp_path):
-    run(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=1")
-    assert pipetrain("export", "first", "-o", "w.pt", cwd=tmp_path).returncode == 0
+    run_here(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=1")
+    assert pipetrain_here("export", "first", "-o", "w.pt", cwd=tmp_path).returncode == 0
     options = (*TINY, "executor=simulated", "model.weights=w.pt")
-    run(tmp_path / "whole", *options)
-    run(tmp_path / "half", *options, "train.epochs=1")
+    run_here(tmp_path / "whole", *options)
+    run_here(tmp_path / "half", *options, "train.epochs=1")
     (tmp_path / "w.pt").unlink()
-    run(tmp_path / "half", *options, "resume=auto")
+    run_here(tmp_path / "half", *options, "resume=auto")
     whole, half = summary(tmp_path / "whole"), summary(tmp_path / "half")
     for field in ("weights_sha256", "loss_sha256", "initial_weights"):
         assert whole[field] == half[field], field
-    other = run(tmp_path / "other", *TINY, "executor=simulated", "model.weights=v.pt", "resume=half", code=2)
+    other = run_here(tmp_path / "other", *TINY, "executor=simulated", "model.weights=v.pt", "resume=half", code=2)
     assert "model.weights=w.pt, but this run has model.weights=v.pt" in other.stderr
     assert not (tmp_path / "other").exists()
 
@@ -241,7 +241,7 @@ def test_resumed_run_does_not_need_the_file(tmp_path):
     ],
 )
 def test_wrong_settings_fail_before_anything_is_written(tmp_path, override, message):
-    done = run(tmp_path / "run", *TINY, override, code=2)
+    done = run_here(tmp_path / "run", *TINY, override, code=2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
