@@ -41,7 +41,7 @@ def test_wrong_words_fail_before_anything_is_written(tmp_path, monkeypatch, caps
 @pytest.mark.slow
 def test_comparison_is_made_and_continued_with_another_method(tmp_path):
     shared = (*SMALL[2:], "--tune", "optimizer.lr=0.05,1e+30", "--seeds", "2", "--tuning-seeds", "1", "-o", "out")
-    done = command.pipetrain("compare", *SMALL[:2], *shared, cwd=tmp_path, timeout=280)
+    done = command.pipetrain_here("compare", *SMALL[:2], *shared, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "tuning: 4 runs, 2 diverged"
@@ -57,9 +57,8 @@ def test_comparison_is_made_and_continued_with_another_method(tmp_path):
 
     times = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
     assert len(times) == 8
-    more = command.pipetrain(
-        "compare", SMALL[0], "method=naive_async", "--baseline", "gpipe", *shared, cwd=tmp_path, timeout=280
-    )
+    words = (SMALL[0], "method=naive_async", "--baseline", "gpipe", *shared)
+    more = command.pipetrain_here("compare", *words, cwd=tmp_path)
     assert more.returncode == 0, more.stderr
     assert {path: path.stat().st_mtime_ns for path in times} == times
     found = json.loads((out / "comparison.json").read_text())

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support import running_text
 from support.equal_bits import HALVES, REPLICATED, TIED, on_diagonal, replicated, schedules_of
-from support.methods import DISTINCT, SYNCHRONOUS, MethodCase, fitting
+from support.methods import DISTINCT, MethodCase, fitting
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.methods.delayed import Delayed
@@ -116,17 +116,6 @@ def test_equal_seeds_give_equal_bits_and_others_do_not(tmp_path):
     other = simulated(job(tmp_path / "c", "pipeoptim", 3, seed=4))
     assert first["weights_sha256"] == second["weights_sha256"]
     assert first["weights_sha256"] != other["weights_sha256"]
-
-
-@pytest.mark.slow
-def test_asynchronous_methods_end_with_different_weights(tmp_path):
-    train = {"microbatches": 3}  # with one, nf1b is 1f1b
-    hashes = {
-        method: simulated(job(tmp_path / method, method, 3, train=train))["weights_sha256"] for method in DISTINCT
-    }
-    asynchronous = [hashes[method] for method in DISTINCT if method not in SYNCHRONOUS]
-    assert len(set(asynchronous)) == len(asynchronous)
-    assert hashes["gpipe"] not in asynchronous
 
 
 @pytest.mark.slow

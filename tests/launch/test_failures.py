@@ -166,6 +166,7 @@ def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
     assert process.returncode == 75
 
 
+@pytest.mark.exhaustive
 def test_stopped_worker_is_noticed_and_named(started):
     process, folder = started
     pids = workers(process.pid)

@@ -10,7 +10,7 @@ TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_n
 """Two stages hold a copy of one weight."""
 SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
 HALVES = [pytest.param(0, id="half"), pytest.param(1, id="rest", marks=pytest.mark.exhaustive)]
-"""`make test-slow` trains every second combination, `make test-exhaustive` the others."""
+"""`make test-slow` takes every second combination, `make test-exhaustive` the others."""
 
 
 def on_diagonal(k, stages, microbatches, half):

@@ -63,6 +63,7 @@ def test_torch_schedules_equal_gpipe_on_stress_model(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_torch_schedules_equal_gpipe(tmp_path):
     check(tmp_path, SCHEDULES, 4, 4)
 
@@ -198,9 +199,9 @@ MISBEHAVING = (
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("raise", "stages 1 and 2 failed: ValueError: this layer gave up"),
+        pytest.param("raise", "stages 1 and 2 failed: ValueError: this layer gave up", marks=pytest.mark.exhaustive),
         ("sleep", r"stages 1 and 2 hung: \d+ s in F9.1 of stage 2"),
-        ("exit", "stages 1 and 2 failed: exit code 7"),
+        pytest.param("exit", "stages 1 and 2 failed: exit code 7", marks=pytest.mark.exhaustive),
     ],
 )
 def test_failed_process_of_several_stages_is_named_by_its_stages(tmp_path, how, message):
