@@ -77,7 +77,7 @@ def given(tmp_path_factory):
 
 def test_run_has_the_bits_and_files_of_the_command(tmp_path, run):
     words = ["method=pipedream", *cli.TINY, *SIMULATED[:2]]
-    cli.run(tmp_path / "command", *words)
+    cli.run_here(tmp_path / "command", *words)
     ours = run(words, path=tmp_path / "python")
     commands = cli.summary(tmp_path / "command")
     assert hashes(ours) == [commands[name] for name in HASHES]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from omegaconf import OmegaConf
-from support.cli import TINY, run
+from support.cli import TINY, run_here
 from support.pages import Page, event, names, trace_text
 
 from pipetrain import cli
@@ -256,7 +256,7 @@ def test_timeline_of_a_run_without_a_trace_says_how_to_get_one(traced, capsys):
 
 @pytest.mark.slow
 def test_timeline_of_a_real_run_agrees_with_its_lists(tmp_path):
-    run(tmp_path / "run", *TINY, "trace=true", "partition.stages=3", "train.microbatches=2")
+    run_here(tmp_path / "run", *TINY, "trace=true", "partition.stages=3", "train.microbatches=2")
     foretold, measured = drawn(tmp_path, str(tmp_path / "run"))
     assert set(names(foretold)[0]) & set(names(measured)[0])
 
@@ -268,7 +268,7 @@ def test_timeline_of_a_run_has_the_replicas_of_its_plan(tmp_path):
     stages = (PlannedStage(layers[0], 2, 0.1, 1000), PlannedStage(layers[1], 1, 0.1, 1000))
     (tmp_path / "plan.json").write_text(json.dumps(PipelinePlan(stages, 0.1, 0.2, 0.1, tuple(labels)).to_json()))
     words = ("method=pipedream", "partition=file", f"partition.path={tmp_path / 'plan.json'}", "executor=simulated")
-    run(tmp_path / "run", *TINY, *words, "trace=true")
+    run_here(tmp_path / "run", *TINY, *words, "trace=true")
     for panel in drawn(tmp_path, str(tmp_path / "run")):
         assert len(names(panel)) == 3
 

@@ -230,7 +230,7 @@ def test_failing_callback_ends_the_run_only_if_it_is_to(tmp_path, executor):
     words = [*cli.TINY, "threads=1", "partition.stages=2", f"executor={executor}"]
     calls_file = tmp_path / "calls"
     both = f"callbacks=[{{_target_: {OWN}.Failing}}, {{_target_: {OWN}.Calls, file: {calls_file}}}]"
-    done = cli.run(tmp_path / "warned", *words, both)
+    done = cli.run_here(tmp_path / "warned", *words, both)
     (line,) = [line for line in done.stderr.splitlines() if "callbacks" in line]
     assert line.startswith(f"pipetrain: warning: callbacks[0]._target_={OWN}.Failing: on_step raised ValueError")
     (record,) = [each for each in cli.records(tmp_path / "warned") if each["kind"] == "warning"]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 from omegaconf import OmegaConf
-from support.cli import TINY, pipetrain
+from support.cli import TINY, pipetrain_here
 
 from pipetrain.commands.run import sweep
 from pipetrain.commands.run.objective import check_search, objective_of, searches
@@ -119,7 +119,7 @@ def test_optuna_finds_the_rate_that_does_not_diverge(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     optuna = ("hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "hydra.sweeper.direction=maximize")
     words = (*TINY, "executor=simulated", "threads=1", "sweep.objective=top1", "hydra.sweep.dir=sweep")
-    done = pipetrain("run", "--multirun", *optuna, *words, "optimizer.lr=choice(1e30,0.01)", cwd=tmp_path)
+    done = pipetrain_here("run", "--multirun", *optuna, *words, "optimizer.lr=choice(1e30,0.01)", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("lr=")]
     assert [row.split()[0] for row in rows[:2]] == ["lr=0.01", "lr=1e+30"]
@@ -132,7 +132,7 @@ def test_optuna_finds_the_rate_that_does_not_diverge(tmp_path):
 @pytest.mark.slow
 def test_optuna_reversed_range_is_refused(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    done = pipetrain("run", "-m", "hydra/sweeper=optuna", "optimizer.lr=interval(1,0.1)", cwd=tmp_path)
+    done = pipetrain_here("run", "-m", "hydra/sweeper=optuna", "optimizer.lr=interval(1,0.1)", cwd=tmp_path)
     assert done.returncode == 2
     assert "pipetrain: error: hydra/sweeper: " in done.stderr
     assert "Traceback" not in done.stderr

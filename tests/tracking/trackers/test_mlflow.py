@@ -1,6 +1,7 @@
 """Runs in MLflow, read back through its client from a database on the disk."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,20 @@ WORDS = (
 SIMULATED = (*WORDS, "executor=simulated")
 
 
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory):
+    """Its tables take seconds to make."""
+    path = tmp_path_factory.mktemp("mlflow") / "store.db"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
 @pytest.fixture
-def store(tmp_path, monkeypatch):
+def store(tmp_path, monkeypatch, empty_database):
     """A client of a new database, which runs in `tmp_path` use, too."""
+    shutil.copy(empty_database, tmp_path)
     uri = f"sqlite:///{tmp_path}/store.db"
     for name, value in {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true"}.items():
         monkeypatch.setenv(name, value)
@@ -49,7 +61,7 @@ def artifacts(store, run):
 @pytest.mark.slow
 def test_run_has_parameters_metrics_tags_and_artifacts(store, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
-    cli.run(tmp_path / "run", *WORDS, "train.epochs=2", "method=pipeoptim")
+    cli.run_here(tmp_path / "run", *WORDS, "train.epochs=2", "method=pipeoptim")
     (name, run), *others = runs(store, "mine").items()
     records, summary = cli.records(tmp_path / "run"), cli.summary(tmp_path / "run")
     assert (name, others, run.info.status) == ("run", [], "FINISHED")
@@ -78,7 +90,7 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
     (killed,) = runs(store).values()
     assert (killed.info.status, killed.data.tags["status"]) == ("FAILED", "failed")
     # in another directory, from the checkpoint of step 6
-    cli.run(tmp_path / "again", *longer, f"resume={tmp_path}/run")
+    cli.run_here(tmp_path / "again", *longer, f"resume={tmp_path}/run")
     (run,) = runs(store).values()
     assert (run.info.run_id, run.info.status) == (killed.info.run_id, "FINISHED")
     assert run.data.tags["directory"] == str(tmp_path / "again")
@@ -86,10 +98,10 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
     assert [step for step, _ in steps(store, run, "eval/loss")] == [5, 10, 15]
     assert [step for step, _ in steps(store, run, "weight_drift/stage0")] == [2, 4, 6, 8, 10, 12, 14]
     # other settings are another run, with the steps before the checkpoint
-    cli.run(tmp_path / "other", *longer, f"resume={tmp_path}/run", "optimizer.lr=0.01")
+    cli.run_here(tmp_path / "other", *longer, f"resume={tmp_path}/run", "optimizer.lr=0.01")
     both = runs(store)
     assert set(both) == {"run", "other"}
-    cli.run(tmp_path / "again", *longer, f"resume={tmp_path}/again/checkpoints/step-00000010", "optimizer.lr=0.01")
+    cli.run_here(tmp_path / "again", *longer, f"resume={tmp_path}/again/checkpoints/step-00000010", "optimizer.lr=0.01")
     assert len(store.search_runs([store.get_experiment_by_name("pipetrain").experiment_id])) == 3
     assert [step for step, _ in steps(store, both["other"], "train/loss")] == list(range(1, 16))
 
@@ -121,7 +133,7 @@ def test_resumed_run_sends_no_record_again(store, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_runs_of_a_sweep_have_a_parent(store, tmp_path):
     words = ("run", "--multirun", "method=gpipe,pipedream", *SIMULATED, "train.epochs=1", "hydra.sweep.dir=sweep")
-    done = cli.pipetrain(*words, "optimizer.lr=0.05,1e9", cwd=tmp_path)
+    done = cli.pipetrain_here(*words, "optimizer.lr=0.05,1e9", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     found = runs(store)
     parent = found.pop("sweep")
@@ -137,7 +149,7 @@ def test_runs_of_a_sweep_have_a_parent(store, tmp_path):
 def test_store_that_cannot_be_reached_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    done = cli.run(tmp_path / "run", *SIMULATED, "train.max_steps=2")
+    done = cli.run_here(tmp_path / "run", *SIMULATED, "train.max_steps=2")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("pipetrain: warning")]
     assert line.startswith("pipetrain: warning: log.to=[mlflow]: on_start raised MlflowException: ")
     assert cli.summary(tmp_path / "run")["status"] == "completed"
