@@ -111,8 +111,7 @@ class Environment:
         assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def hashes(self, name, *words):
-        self.run("pipetrain", "run", f"hydra.run.dir={name}", *words, *SHORT)
+    def hashes(self, name):
         found = summary(self.folder / name)
         return found["loss_sha256"], found["weights_sha256"]
 
@@ -135,10 +134,14 @@ def test_installed_package_trains_and_passes_its_test(tmp_path, kind, editable):
     there.run("pip", "install", *flags, "./pipetrain-idea")
     assert "[pipetrain-idea]\n" in there.run("pipetrain", "list", kind).stdout
     words = (f"{kind}=idea", *RUN[kind])
-    found = there.hashes("distributed", *words)
-    assert there.hashes("simulated", *words, "executor=simulated") == found
+    both = ("executor=distributed,simulated", "hydra.sweep.dir=.", "hydra.sweep.subdir=${executor.name}")
+    there.run("pipetrain", "run", "--multirun", *words, *both, *SHORT)
+    found = there.hashes("distributed")
+    assert there.hashes("simulated") == found
     if kind == "schedule":
-        assert there.hashes("gpipe", *words, "schedule=gpipe", "executor=simulated") == found
+        gpipe = ("hydra.run.dir=gpipe", "schedule=gpipe", "executor=simulated")
+        there.run("pipetrain", "run", *words, *gpipe, *SHORT)
+        assert there.hashes("gpipe") == found
         there.run("pipetrain", "timeline", *words, "-o", "timeline")
     if kind == "method":
         sweep = (*words, "seed=0,1", "executor=simulated", "hydra/launcher=joblib", "hydra.sweep.dir=sweep")
@@ -162,8 +165,9 @@ def test_packages_pass_lint_and_type_checks(inside):
     tool = Path(sys.executable).parent
     for words in (["ruff", "check", "--no-cache"], ["ruff", "format", "--check", "--no-cache"]):
         subprocess.run([tool / words[0], *words[1:], *packages], check=True)
-    for package in packages:
-        environment = {**os.environ, "MYPYPATH": str(ROOT), "MYPY_CACHE_DIR": str(inside / "cache")}
-        subprocess.run(
-            [tool / "mypy", "--follow-imports=silent", "src", "tests"], cwd=package, env=environment, check=True
-        )
+    configurations = [tomllib.loads((inside / package / "pyproject.toml").read_text()) for package in packages]
+    assert all(each["tool"]["mypy"] == configurations[0]["tool"]["mypy"] for each in configurations)
+    words = ["--follow-imports=silent", "--config-file", f"{packages[0]}/pyproject.toml"]  # all at once: it reads torch
+    parts = [f"{package}/{part}" for package in packages for part in ("src", "tests")]
+    environment = {**os.environ, "MYPYPATH": str(ROOT), "MYPY_CACHE_DIR": str(inside / "cache")}
+    subprocess.run([tool / "mypy", *words, *parts], env=environment, check=True)
