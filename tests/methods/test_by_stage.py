@@ -6,9 +6,10 @@ from functools import partial
 import pytest
 from support import reference
 from support.against_reference import OPTIMIZERS, run_by_hand, run_pipeline
+from support.equal_bits import bits, same_everywhere
 from support.methods import METHODS, MethodCase
 from support.pipelines import difference
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import job, simulated
 
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
@@ -23,15 +24,10 @@ from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSc
 from pipetrain.schedules.replicas import Replicas
 from pipetrain.schedules.round_robin import RoundRobin
 from pipetrain.training.builders.optimizer import build_torch_optimizer
-from pipetrain.training.checkpoint import store
 
 ALIKE = MethodCase(NaiveAsync(), PipeMareSchedule())
 QUICK, SLOW = [(1, 1), (3, 1), (6, 2)], [(2, 2), (4, 4), (5, 1), (5, 3)]
 GRID = [*QUICK, *(pytest.param(D, N, marks=pytest.mark.slow) for D, N in SLOW)]
-
-
-def bits(summary):
-    return summary["loss_sha256"], summary["weights_sha256"]
 
 
 def delays(case, D, N):
@@ -153,30 +149,19 @@ BY_STAGE = {**NADAM, "lr_by_delay": 6, "momentum_by_stage": [0.5, 0.9]}
 OWN = [{"max_dims": 1, "betas": [0.1, 0.9]}]
 
 
-def both(tmp_path, case, D, optimizer, **changes):
-    """The bits of a run, which are those of both executors and of a resumed run."""
-    changes = {"checkpoint": {"every_epochs": 1}, **changes}
-    whole = simulated(job(tmp_path / "whole", case, D, optimizer=optimizer, **changes))
-    (other,) = distributed([job(tmp_path / "other", case, D, optimizer=optimizer, **changes)])
-    half = store.checkpoints(tmp_path / "whole")[0]
-    resumed = simulated(job(tmp_path / "resumed", case, D, resume=half, optimizer=optimizer, **changes))
-    assert bits(other) == bits(whole) == bits(resumed)
-    return bits(whole)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "D"), [("pipeoptim", 3), ("pipedream", 4), ("stale", 4)])
 def test_runs_by_stage_have_equal_bits_in_both_executors(tmp_path, case, D):
-    whole = both(tmp_path, case, D, BY_STAGE)
+    whole = same_everywhere(tmp_path, case, D, optimizer=BY_STAGE)
     for name in ("lr_by_delay", "momentum_by_stage"):
         fewer = {**BY_STAGE, name: None}
-        assert bits(simulated(job(tmp_path / name, case, D, optimizer=fewer))) != whole
+        assert bits(simulated(job(tmp_path / name, case, D, optimizer=fewer))) != bits(whole)
 
 
 @pytest.mark.slow
 def test_runs_by_stage_with_replicas_and_groups_have_equal_bits(tmp_path):
     changes = {"partition": {"replicas": [2, 1]}, "train": {"epochs": 2, "microbatches": 2}}
-    both(tmp_path, "pipeoptim", 2, {**BY_STAGE, "groups": OWN}, **changes)
+    same_everywhere(tmp_path, "pipeoptim", 2, optimizer={**BY_STAGE, "groups": OWN}, **changes)
 
 
 def test_group_with_betas_of_its_own_keeps_them(tmp_path):

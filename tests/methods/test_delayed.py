@@ -1,6 +1,7 @@
 """A chosen delay: in both executors, against methods that have the same delay, and refused where it cannot be."""
 
 import pytest
+from support.equal_bits import bits
 from support.methods import MethodCase
 from support.worker_pool import distributed, job, simulated
 
@@ -12,10 +13,6 @@ from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.training.checkpoint import store
 
 ALONE = OneFOneB(depth=1)
-
-
-def bits(summary):
-    return summary["loss_sha256"], summary["weights_sha256"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 import torch
 from support import reference
 from support.against_reference import run_by_hand, run_pipeline
+from support.equal_bits import same_everywhere
 from support.methods import METHODS, MethodCase
 from support.pipelines import batches, difference, pipeline, trained
 from support.worker_pool import distributed, job, simulated
@@ -13,7 +14,6 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.lwp import LinearWeightPrediction
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
-from pipetrain.training.checkpoint import store
 
 LWP = MethodCase(LinearWeightPrediction(), OneFOneB())
 STASH = METHODS["lwp_stash"]
@@ -127,10 +127,6 @@ def test_stashed_lwp_reaches_its_limit_with_microbatches():
     assert trained(STASH, 6, 3).reports("weight_versions_max")[0] == 6
 
 
-def bits(summary):
-    return summary["loss_sha256"], summary["weights_sha256"]
-
-
 @pytest.mark.parametrize(
     ("D", "changes"),
     [
@@ -147,10 +143,4 @@ def bits(summary):
     ],
 )
 def test_stashed_lwp_has_equal_bits_in_both_executors_and_resumed(tmp_path, D, changes):
-    changes = {"train": {}, "checkpoint": {"every_epochs": 1}, **changes}
-    changes["train"] = {"epochs": 2, **changes["train"]}
-    whole = simulated(job(tmp_path / "whole", STASH, D, **changes))
-    (other,) = distributed([job(tmp_path / "other", STASH, D, **changes)])
-    half = store.checkpoints(tmp_path / "whole")[0]
-    resumed = simulated(job(tmp_path / "resumed", STASH, D, resume=half, **changes))
-    assert bits(other) == bits(whole) == bits(resumed)
+    same_everywhere(tmp_path, STASH, D, **changes)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from support import reference
 from support.against_reference import run_by_hand, run_pipeline
+from support.equal_bits import same_everywhere
 from support.methods import MethodCase
 from support.moments import groups_of_two, parameters
 from support.pipelines import difference, half_decay, trained
-from support.worker_pool import distributed, job, simulated
 from torch import nn
 
 from pipetrain.errors import ConfigError
@@ -17,7 +17,6 @@ from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
-from pipetrain.training.checkpoint import store
 
 CASES = {form: MethodCase(PipeOptim(form), OneFOneB()) for form in ("constant", "scheduled", "decaying")}
 GRID = [
@@ -95,10 +94,6 @@ def test_forms_of_prediction_have_the_staleness_and_versions_of_pipeoptim(form):
     assert pipe.reports("weight_versions_max") == [2, 2, 2, 1]
 
 
-def bits(summary):
-    return summary["loss_sha256"], summary["weights_sha256"]
-
-
 ADAM = {"_target_": "torch.optim.Adam", "lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.01}
 GROUPS = [{"max_dims": 1, "weight_decay": 0.0, "betas": [0.7, 0.9], "lr_scale": 2.0}]
 
@@ -119,12 +114,7 @@ GROUPS = [{"max_dims": 1, "weight_decay": 0.0, "betas": [0.7, 0.9], "lr_scale": 
     ],
 )
 def test_runs_have_equal_bits_in_both_executors_and_resumed(tmp_path, form, D, changes):
-    changes = {"checkpoint": {"every_epochs": 1}, **changes}
-    whole = simulated(job(tmp_path / "whole", CASES[form], D, **changes))
-    (other,) = distributed([job(tmp_path / "other", CASES[form], D, **changes)])
-    half = store.checkpoints(tmp_path / "whole")[0]
-    resumed = simulated(job(tmp_path / "resumed", CASES[form], D, resume=half, **changes))
-    assert bits(other) == bits(whole) == bits(resumed)
+    same_everywhere(tmp_path, CASES[form], D, **changes)
 
 
 @pytest.mark.parametrize(

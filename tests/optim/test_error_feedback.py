@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from support.worker_pool import distributed, job, simulated
+from support.equal_bits import bits, same_everywhere
+from support.worker_pool import job, simulated
 from torch import nn
 
 from pipetrain.optim.stage_optimizer import LAST_UPDATE, StageOptimizer
-from pipetrain.training.checkpoint import store
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -87,20 +87,10 @@ def test_run_without_error_feedback_drops_what_it_kept():
     assert plain.state()["x"].keys() == {"momentum_buffer"}
 
 
-def bits(summary):
-    return summary["loss_sha256"], summary["weights_sha256"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["pipedream_2bw", "pipeoptim", "gpipe"])
 def test_both_executors_and_a_resumed_run_have_equal_bits(tmp_path, method):
     chosen = {"optimizer": {"error_feedback": 1.0, "lr": 0.02}, "train": {"epochs": 2, "microbatches": 2}}
-    chosen["checkpoint"] = {"every_epochs": 1}
-    whole = simulated(job(tmp_path / "whole", method, 2, **chosen))
-    (other,) = distributed([job(tmp_path / "other", method, 2, **chosen)])
-    half = store.checkpoints(tmp_path / "whole")[0]
-    resumed = simulated(job(tmp_path / "resumed", method, 2, resume=half, **chosen))
-    assert bits(other) == bits(whole)
-    assert bits(resumed) == bits(whole)
+    whole = same_everywhere(tmp_path, method, 2, **chosen)
     plain = simulated(job(tmp_path / "plain", method, 2, **{**chosen, "optimizer": {"lr": 0.02}}))
     assert bits(plain) != bits(whole)

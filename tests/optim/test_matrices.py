@@ -5,7 +5,8 @@ import pickle
 
 import pytest
 import torch
-from support.worker_pool import distributed, job, simulated
+from support.equal_bits import bits, same_everywhere
+from support.worker_pool import job, simulated
 from torch import nn
 
 from pipetrain.config.optimizer import OptimizerSettings
@@ -196,21 +197,11 @@ SECTIONS = {
 GROUPS = [{"max_dims": 1, "weight_decay": 0.0, "lr_scale": 2.0}]
 
 
-def bits(summary):
-    return summary["loss_sha256"], summary["weights_sha256"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SECTIONS)
 def test_both_executors_and_a_resumed_run_have_equal_bits(tmp_path, name):
     chosen = {"optimizer": {**SECTIONS[name], "groups": GROUPS, "clip_norm": 0.5}, "train": {"epochs": 2}}
-    chosen["checkpoint"] = {"every_epochs": 1}
-    whole = simulated(job(tmp_path / "whole", "pipedream", 2, **chosen))
-    (other,) = distributed([job(tmp_path / "other", "pipedream", 2, **chosen)])
-    half = store.checkpoints(tmp_path / "whole")[0]
-    resumed = simulated(job(tmp_path / "resumed", "pipedream", 2, resume=half, **chosen))
-    assert bits(other) == bits(whole)
-    assert bits(resumed) == bits(whole)
+    whole = same_everywhere(tmp_path, "pipedream", 2, **chosen)
     assert whole["final"]["loss"] < 1.5
 
 

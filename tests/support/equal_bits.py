@@ -3,8 +3,10 @@
 import pytest
 from hydra.utils import get_object
 from support.methods import SYNCHRONOUS, MethodCase
+from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.choices import choices_of
+from pipetrain.training.checkpoint import store
 
 TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
 """Two stages hold a copy of one weight."""
@@ -40,3 +42,19 @@ def replicated(counts, method, N, **changes):
     """(method, stages, settings) of an epoch with these replicas."""
     settings = {"partition": {"replicas": list(counts)}, "train": {"microbatches": N, "epochs": 1}, **changes}
     return method, len(counts), settings
+
+
+def bits(summary):
+    """What equal runs have in common."""
+    return summary["loss_sha256"], summary["weights_sha256"]
+
+
+def same_everywhere(folder, case, stages, **changes):
+    """The summary of a simulated run of two epochs; a distributed one and one resumed after the first have its bits."""
+    changes = {"checkpoint": {"every_epochs": 1}, **changes}
+    whole = simulated(job(folder / "whole", case, stages, **changes))
+    (other,) = distributed([job(folder / "other", case, stages, **changes)])
+    half = store.checkpoints(folder / "whole")[0]
+    resumed = simulated(job(folder / "resumed", case, stages, resume=half, **changes))
+    assert bits(other) == bits(whole) == bits(resumed)
+    return whole
