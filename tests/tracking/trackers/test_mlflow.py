@@ -36,6 +36,7 @@ def empty_database(tmp_path_factory):
 @pytest.fixture
 def store(tmp_path, monkeypatch, empty_database):
     """A client of a new database, which runs in `tmp_path` use, too."""
+    monkeypatch.chdir(tmp_path)  # where it keeps artifacts
     shutil.copy(empty_database, tmp_path)
     uri = f"sqlite:///{tmp_path}/store.db"
     for name, value in {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true"}.items():
