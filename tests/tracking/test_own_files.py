@@ -21,7 +21,9 @@ def left(tmp_path_factory):
     run = tmp_path_factory.mktemp("left") / "run"
     assert carried_out(run, *SHORT) is ExitCode.COMPLETED
     directory = RunDirectory(run)
-    for path in (directory.log, directory.tracker_ids, directory.logs / "launcher.log", directory.failure_note(0)):
+    reported = directory.page, directory.timeline / "timeline.png"
+    logs = directory.log, directory.logs / "launcher.log", directory.failure_note(0)
+    for path in (directory.tracker_ids, *reported, *logs):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     (run / run_lock.NAME).touch()
