@@ -127,7 +127,7 @@ def draw(path: Path, lines: Sequence[Line], over: Line | None = None) -> None:
             panel.minorticks_off()
             panel.set_xlabel("stages D")
         for panel, (column, share) in zip(panels, shares.items(), strict=False):
-            panel.set_title(f"steps to the loss at {share:.0%}, over D = 1")
+            panel.set_title(f"steps to the loss at {share:.0%},\nover D = 1")
             _draw_slowdowns(panel, lines, column, 1 / share, over.measured[column].get(1) if over else None)
         panels[0].set_ylabel("slowdown (▲: not reached)")
         panels[-1].set_title("final loss of evaluation (▲: more, or diverged)")
