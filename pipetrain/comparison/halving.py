@@ -31,7 +31,7 @@ class Axis:
 
     @property
     def name(self) -> str:
-        """The setting without the signs by which it is added to those that there are, as in `+model.width`."""
+        """The setting without Hydra's leading `+` or `++`, as in `+model.width`."""
         return self.setting.lstrip("+")
 
     @classmethod

@@ -1,5 +1,6 @@
 """Minibatches of a data set, in an order and with values that no process, worker or executor can change."""
 
+import itertools
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,8 +42,6 @@ class Loader:
       is a tensor, or a tuple of tensors, with a row for each sample.
 
     Attributes:
-        unlisted: number of samples that the data set's own `batches` puts into no minibatch.
-        dropped: number of samples in minibatches that are dropped, as they have too few.
         pinned: True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait.
         labels: labels that targets may have; None if they are no labels, or unknown.
         tokens: ids that inputs may have; None if they are no tokens, or unknown.
@@ -89,8 +88,7 @@ class Loader:
         minibatches = own_minibatches(dataset, batch_size, samples) if self._whole else cut
         least = max(1, min(microbatches, batch_size)) if drop_short else 1
         self._minibatches = [indices for indices in minibatches if len(indices) >= least]
-        self.unlisted = samples - len({index for indices in minibatches for index in indices}) if self._whole else 0
-        self.dropped = sum(len(indices) for indices in minibatches if len(indices) < least)
+        self._short = [indices for indices in minibatches if len(indices) < least]
         if not self._minibatches:
             raise ConfigError(
                 f"dataset.limit={as_configured(limit)}: {samples} samples make no minibatch of "
@@ -102,6 +100,19 @@ class Loader:
     def __len__(self) -> int:
         """Number of minibatches of an epoch."""
         return len(self._minibatches)
+
+    @property
+    def dropped(self) -> int:
+        """Number of samples in minibatches that are dropped because they are too short."""
+        return sum(map(len, self._short))
+
+    @property
+    def unlisted(self) -> int:
+        """Number of samples that the data set's own `batches` puts into no minibatch."""
+        if not self._whole:
+            return 0
+        listed = itertools.chain.from_iterable((*self._minibatches, *self._short))
+        return self.samples_per_epoch - len(set(listed))
 
     def minibatches(self, epoch: int) -> list[Sequence[int]]:
         """The samples of each minibatch, in the order in which they are read."""

@@ -91,7 +91,7 @@ class StageRunner:
         self._exchange: Iterator[bool] | None = None
         self._squared_norms: list[Tensor] = []
         self._largest_sent: list[Tensor] = []
-        """Of the scaled gradients sent since the last update, where this stage alone decides on its factor."""
+        """Largest values of the scaled gradients sent since the last update; kept if the stage sets its own factor."""
         self._losses: Sequence[StepLoss] = ()
 
     @property

@@ -116,6 +116,11 @@ class LayerChain:
         return found
 
 
+def trainable_weights(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Name -> parameter that requires a gradient; a shared one under its first name alone."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
 @contextmanager
 def sharing_buffers(*modules: nn.Module) -> Iterator[None]:
     """A context in which modules are moved or converted, after which parts that shared a buffer still share it.
@@ -203,5 +208,5 @@ def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.devic
     with sharing_buffers(whole.module, *whole.layers):
         whole.module.to(device).eval()
     for layer in whole.layers:
-        layer.to(device).eval()
+        layer.eval()
     return whole

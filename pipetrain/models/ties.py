@@ -9,7 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import LayerChain
+from pipetrain.models.chain import LayerChain, trainable_weights
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Tie:
 def tied_weights(chain: LayerChain) -> dict[str, list[int]]:
     """Name of each trainable weight that several layers share -> these layers."""
     holders = chain.holders(nn.Module.parameters)
-    trainable = {name: holders[weight] for name, weight in chain.module.named_parameters() if weight.requires_grad}
+    trainable = {name: holders[weight] for name, weight in trainable_weights(chain.module).items()}
     return {name: layers for name, layers in sorted(trainable.items()) if len(layers) > 1}
 
 

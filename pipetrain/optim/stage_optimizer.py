@@ -21,7 +21,7 @@ _NUMBERS = ("step", "mu_product")
 """States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
 _NUMBER, _GROUP = ".number", "group."
 """Parts of the names under which checkpoints have a Python number, and what an optimizer changes in its groups."""
-_OURS = ("params", "lr", "initial_lr", "lr_scale")
+_OURS = {"params", "lr", "initial_lr", "lr_scale"}
 """Parts of parameter groups that are not the optimizer's own."""
 
 
@@ -221,12 +221,12 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return {}
-        states: dict[str, dict[str, Any]] = {name: {} for _, names in self._groups for name in names}
+        of_groups: dict[str, dict[str, Any]] = {}
         for (settings, names), before in zip(self._groups, self._settings_made, strict=True):
-            changed = {key: value for key, value in settings.items() if _differ(value, before.get(key))}
-            for name in names:
-                states[name] = {f"{_GROUP}{key}": value for key, value in changed.items() if key not in _OURS}
-        stored = {name: {**self.optimizer.state[p], **states.get(name, {})} for name, p in self.parameters.items()}
+            own = {key: value for key, value in settings.items() if key not in _OURS}
+            changed = {f"{_GROUP}{key}": value for key, value in own.items() if _differ(value, before.get(key))}
+            of_groups |= {name: changed for name in names}
+        stored = {name: {**self.optimizer.state[p], **of_groups.get(name, {})} for name, p in self.parameters.items()}
         kind = type(self.optimizer).__name__
         return {
             name: dict(_stored(kind, key, value) for key, value in state.items() if value is not None)
@@ -248,17 +248,14 @@ class StageOptimizer:
         for name, saved in state.items():
             if (p := self.parameters.get(name)) is None:
                 continue
-            values: dict[str, Any] = {}
+            state_of_weight = self.optimizer.state[p] = {}
             for key, value in saved.items():
-                on = p.device if follow or key not in _NUMBERS else "cpu"
-                number = key.endswith(_NUMBER)
-                values[key.removesuffix(_NUMBER)] = value.item() if number else _laid_out(value.to(on), p)
-            if not self._error_feedback:
-                values.pop(LAST_UPDATE, None)
+                if key == LAST_UPDATE and not self._error_feedback:
+                    continue
+                on, known = p.device if follow or key not in _NUMBERS else "cpu", key.removesuffix(_NUMBER)
+                owner = group_of[name] if key.startswith(_GROUP) else state_of_weight
+                owner[known.removeprefix(_GROUP)] = value.item() if known != key else _laid_out(value.to(on), p)
             self._made[name] = int(saved.get("step", saved.get(f"step{_NUMBER}", 0)))
-            of_group = {key: values.pop(key) for key in list(values) if key.startswith(_GROUP)}
-            group_of[name].update({key.removeprefix(_GROUP): value for key, value in of_group.items()})
-            self.optimizer.state[p] = values
 
 
 def _differ(value: Any, other: Any) -> bool:

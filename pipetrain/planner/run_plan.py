@@ -101,7 +101,7 @@ def make_plan(
     glued = chain.tied(buffers_alone=shares_weights)
     bounds = list(itertools.pairwise([0, *rule.cuts(chain, costs, passes, glued), len(chain)]))
     by_stage = zip(bounds, passes(len(bounds)), strict=True)
-    # the weights, and the gradients of those that are trained
+    # once for all weights, once for the gradients of the trainable ones
     shared = [
         SharedWeight(*each) for trainable in (False, True) for each in chain.shared_weights(trainable=trainable).items()
     ]

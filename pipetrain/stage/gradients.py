@@ -188,7 +188,7 @@ class LossScaler:
         """True if all norms are finite, so that the gradients may be applied; adjusts the factor.
 
         Raises:
-            RunError: they have not been for so long that the factor could not be told from 0.
+            RunError: the factor has reached its lower limit and gradients still overflow.
         """
         finite = all(map(math.isfinite, squared_norms))
         if not finite:

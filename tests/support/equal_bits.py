@@ -45,7 +45,7 @@ def replicated(counts, method, N, **changes):
 
 
 def bits(summary):
-    """What equal runs have in common."""
+    """The hashes on which runs with equal bits agree."""
     return summary["loss_sha256"], summary["weights_sha256"]
 
 

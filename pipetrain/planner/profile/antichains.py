@@ -52,7 +52,7 @@ class AntichainStates:
         return AntichainStates(self.profile, tuple(self.members[state] for state in sorted(list(kept)[:most])))
 
     def keeping(self, together: Iterable[tuple[int, ...]]) -> "AntichainStates":
-        """Those that cut none of these groups of layers apart."""
+        """The states that do not separate layers of a group."""
         groups = [sum(1 << layer for layer in layers) for layers in together]
         kept = (state for state in self.members if all(state & group in (0, group) for group in groups))
         return AntichainStates(self.profile, tuple(kept))

@@ -25,7 +25,7 @@ from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 def ranked(compared: ComparedGroups, metric: str | None) -> ComparedGroups:
     """The groups, best first and those without a completed run last, by the metric or, if None, a usual one.
 
-    Groups of which some runs have no finite value of it, or did not reach a target, come behind those that have all.
+    A group in which some run has no finite value of the metric, or did not reach the target, ranks below complete ones.
 
     Raises:
         ConfigError: no run has `metric`.

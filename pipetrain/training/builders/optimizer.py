@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,8 +17,6 @@ from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
 from pipetrain.optim.torch_schedulers import TorchScheduler
 from pipetrain.training.timetable import Timetable
-
-NO_STATES: Mapping[str, Mapping[str, Tensor]] = MappingProxyType({})
 
 
 def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], float]:
@@ -93,7 +90,7 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
 
 
 def try_step(
-    settings: OptimizerSettings, weights: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]] = NO_STATES
+    settings: OptimizerSettings, weights: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]] = {}
 ) -> dict[str, Tensor]:
     """The smallest weight of each kind after a step, which copies of them take.
 

@@ -1,4 +1,4 @@
-"""What layers need of minibatches: more than one sample for batch norm, and an order for those that carry state."""
+"""Checks of minibatches: batch norm needs more than one sample, and layers that carry state need consecutive ones."""
 
 from typing import Any
 

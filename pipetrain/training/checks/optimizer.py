@@ -15,6 +15,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.failure import described
+from pipetrain.models.chain import trainable_weights
 from pipetrain.models.ties import ties_between
 from pipetrain.training.builders.optimizer import build_torch_optimizer, try_step
 from pipetrain.training.components import Components
@@ -32,7 +33,7 @@ def check_parameter_groups(settings: Settings, components: Components) -> Iterat
         ConfigError: a group has no parameters, or an option that the optimizer does not take.
     """
     optimizer, module = settings.optimizer, components.chain.module
-    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    parameters = trainable_weights(module)
     if not optimizer.groups or not parameters:
         return
     _check_options(optimizer, list(parameters.values()))
@@ -140,7 +141,7 @@ def check_step(settings: Settings, components: Components) -> Iterator[str]:
             several stages or replicas would differ.
     """
     chain, optimizer = components.chain, settings.optimizer
-    weights = {name: parameter for name, parameter in chain.module.named_parameters() if parameter.requires_grad}
+    weights = trainable_weights(chain.module)
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
         try:

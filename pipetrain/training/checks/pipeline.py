@@ -14,7 +14,7 @@ from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
 from pipetrain.libraries.processes import usable_cores
-from pipetrain.models.chain import LayerChain
+from pipetrain.models.chain import LayerChain, trainable_weights
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.models.ties import ties_between
 from pipetrain.schedules import ListSchedule, Placement, Schedule
@@ -147,7 +147,7 @@ def _check_devices(device: str, placement: Placement) -> None:
 
 
 def _method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> Iterable[str]:
-    parameters = {name: p for name, p in chain.module.named_parameters() if p.requires_grad}
+    parameters = trainable_weights(chain.module)
     if not parameters:
         raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
     groups = parameter_groups(settings.optimizer, parameters)

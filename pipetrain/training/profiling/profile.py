@@ -20,7 +20,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.libraries.processes import usable_cores
-from pipetrain.models.chain import LayerChain
+from pipetrain.models.chain import LayerChain, trainable_weights
 from pipetrain.planner.json_reader import from_json
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
@@ -112,9 +112,9 @@ def _with_weights(profile: Profile, chain: LayerChain) -> Profile:
 
     def weights(i: int) -> tuple[ProfiledWeight, ...]:
         names = chain.names(i)
-        trainable = {name: each for name, each in chain.layers[i].named_parameters() if each.requires_grad}
         return tuple(
-            ProfiledWeight(names[name], tuple(each.shape), each.element_size()) for name, each in trainable.items()
+            ProfiledWeight(names[name], tuple(each.shape), each.element_size())
+            for name, each in trainable_weights(chain.layers[i]).items()
         )
 
     layers = tuple(
@@ -246,7 +246,7 @@ def _of_target(target: Target) -> dict[str, Any]:
 
 
 def _of_object(target: Target, built: object) -> dict[str, Any]:
-    """What a module that a program gives has in place of options: its parts, their attributes, and their code.
+    """Identifies a module given from Python, which has no options, by its submodules, their attributes and their code.
 
     The repr of a module is not enough: that of an attention leaves out the number of its heads.
     """

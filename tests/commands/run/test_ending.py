@@ -1,4 +1,4 @@
-"""What is said of a run that ended early."""
+"""The messages of a run that ended early."""
 
 import shlex
 
