@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -140,7 +142,13 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    return deepcopy(_parsed(path.read_text(encoding="utf-8")))
+
+
+@cache
+def _parsed(text: str) -> dict[str, Any]:
+    """Contents of a YAML file; each composition asks for the same ones about ten times."""
+    content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
 
