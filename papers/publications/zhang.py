@@ -219,8 +219,8 @@ def _verdicts(tables: Tables) -> Mapping[str, Verdict]:
 _HYBRIDS = {
     "max_steps=30000": "hybrid 20K + 10K",
     "max_steps=40000": "hybrid 20K + 20K",
-    "max_steps=450": "hybrid 20K + 10K",
-    "max_steps=600": "hybrid 20K + 20K",
+    "max_steps=2100": "hybrid 20K + 10K",
+    "max_steps=2800": "hybrid 20K + 20K",
 }
 _TABLE_4 = {"sequential": "baseline 30K", "stale": "pipelined 30K", **_HYBRIDS}
 """Groups of both scales -> rows of table 4."""
