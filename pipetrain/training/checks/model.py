@@ -12,10 +12,12 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.graph.recorder import plain_tensors
 from pipetrain.models.ties import ties_between
 from pipetrain.planner.partition.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.schedules import ListSchedule
+from pipetrain.tensors import storage_pointers
 from pipetrain.training.builders.model import build_arithmetic, first_inputs
 from pipetrain.training.checkpoint import tensor_file
 from pipetrain.training.checks.layers import check_forwards, check_recomputation, weight_derived_layers
@@ -41,6 +43,8 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)
+    if changing is not None or not all(phase.rules.schedule.synchronous for phase in components.phases):
+        _check_memory(chain)
     check_stateful_data(chain, {"train": data.train, "eval": data.evaluation})
     for name, value in chain.module.state_dict().items():
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
@@ -74,6 +78,21 @@ def _check_gradients(chain: LayerChain) -> None:
             raise ConfigError(
                 f"model: {name} has a gradient hook, which a stage would not call; let the forward use a masked "
                 "weight, or a method or an optimizer of your own change the gradient"
+            )
+
+
+def _check_memory(chain: LayerChain) -> None:
+    """Checks that the memory of weights is that of parameters alone, which take other memory for other versions.
+
+    Raises:
+        ConfigError: a buffer or a plain attribute shares it.
+    """
+    memory = storage_pointers(chain.module.parameters()) - {0}  # which tensors without entries have
+    for name, tensor in {**plain_tensors(chain.module), **dict(chain.module.named_buffers())}.items():
+        if not isinstance(tensor, nn.Parameter) and storage_pointers([tensor]) & memory:
+            raise ConfigError(
+                f"model: {name.lstrip('.')} shares the memory of a weight, and would not follow the weight versions of "
+                "an asynchronous pipeline; take it from the weight in the forward"
             )
 
 

@@ -15,7 +15,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
 from pipetrain.training.checks.layers import check_forwards, check_recomputation, weight_derived_layers
 from pipetrain.training.checks.minibatches import check_batch_norm, check_stateful_data
-from pipetrain.training.checks.model import _check_gradients
+from pipetrain.training.checks.model import _check_gradients, _check_memory
 from pipetrain.training.checks.recording import check_cut
 
 
@@ -333,6 +333,25 @@ def test_gradients_that_a_stage_cannot_give_are_refused():
         _check_gradients(chain_of(nn.Sequential(nn.SyncBatchNorm(3))))
     with pytest.raises(ConfigError, match=r"sparse=True"):
         _check_gradients(chain_of(nn.Sequential(nn.Embedding(4, 4, sparse=True))))
+
+
+class Keeping(nn.Module):
+    """Keeps a part of its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+        self.parts = {"upper": self.weight.detach()[:2]}
+
+
+def test_weight_whose_memory_is_shared_is_refused():
+    recurrent = nn.LSTM(4, 4)  # has its parameters in a list as well
+    _check_memory(chain_of(nn.Sequential(nn.BatchNorm1d(4), recurrent)))
+    with pytest.raises(ConfigError, match=r"model: 1\.parts\.0 shares the memory of a weight"):
+        _check_memory(chain_of(nn.Sequential(nn.Linear(4, 4), Keeping())))
+    recurrent.register_buffer("first", recurrent.bias_ih_l0.data)
+    with pytest.raises(ConfigError, match=r"model: 0\.first shares the memory of a weight"):
+        _check_memory(chain_of(nn.Sequential(recurrent)))
 
 
 class Grouped(nn.Module):
