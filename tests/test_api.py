@@ -443,7 +443,13 @@ def test_rate_of_an_optimizer_with_groups_of_its_own_is_its_common_rate(run):
         parameters = list(parameters)
         return torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 10 * lr}], lr=lr)
 
-    for optimizer in (functools.partial(Muon, lr=0.02), two_rates):
+    def without_default(parameters):
+        return torch.optim.SGD([{"params": list(parameters), "lr": 0.02}])
+
+    def tenfold(parameters, lr=0.02):
+        return torch.optim.SGD([{"params": list(parameters), "lr": 10 * lr}])
+
+    for optimizer in (functools.partial(Muon, lr=0.02), two_rates, without_default, tenfold):
         words = [*SIMULATED, "method=pipedream", "train.max_steps=1", "eval.every_epochs=0"]
         assert run(words, **objects(optimizer=optimizer)).metrics[1]["lr"] == 0.02
 

@@ -1,6 +1,7 @@
 """`pipetrain.run` and `pipetrain.sweep`: runs from Python, of the command's words and of objects."""
 
 import contextlib
+import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -27,6 +28,7 @@ from pipetrain.config.given_objects import by_section, custom_choices, pickled, 
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, InvariantError, RunError
 from pipetrain.launch.signals import interruptible
+from pipetrain.optim.stage_optimizer import common_rate
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking import summary
 from pipetrain.tracking.files import new_folder
@@ -173,9 +175,11 @@ def _composed(words: Sequence[str], objects: Mapping[str, Any], config_dir: str 
 
 
 def _rate_of(optimizer: Any) -> float:
-    """The learning rate with which a function makes an optimizer."""
+    """The learning rate with which a function makes an optimizer: its own default of `lr`, or that of the result."""
     try:
-        return float(optimizer([nn.Parameter(torch.zeros(1, 1))]).defaults["lr"])
+        common = common_rate(optimizer([nn.Parameter(torch.zeros(1, 1))]))
+        taken = inspect.signature(optimizer).parameters.get("lr")
+        return float(common if taken is None or taken.default is None else taken.default)
     except Exception as error:  # of the function's own
         raise ConfigError(
             "optimizer: a function is needed that makes an optimizer from parameters, such as torch.optim.SGD or "

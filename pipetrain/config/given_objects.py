@@ -52,7 +52,7 @@ class GivenObject(Target):
             value = self.located()
             if args:
                 options = {**self.options, **extra}
-                return value(*args, **{name: each for name, each in options.items() if self._takes(name)})
+                return value(*args, **{name: each for name, each in options.items() if self.takes(name)})
             return value if self.section.startswith(_NOT_COPIED) else copy.deepcopy(value)
         except ConfigError:
             raise
@@ -68,9 +68,6 @@ class GivenObject(Target):
         # every optimizer has a rate, which pipetrain itself sets
         options = {name: each for name, each in self.options.items() if (self.section, name) != ("optimizer", "lr")}
         Target.check(replace(self, options=options))
-
-    def _takes(self, name: str) -> bool:
-        return name in self.parameters() or self._is_open()
 
     @override
     def _signature(self) -> inspect.Signature:

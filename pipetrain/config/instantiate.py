@@ -109,6 +109,10 @@ class Target:
         named = {name: each for name, each in self._signature().parameters.items() if each.kind in kinds}
         return {name: each for name, each in named.items() if not required or each.default is Parameter.empty}
 
+    def takes(self, name: str) -> bool:
+        """True if an option of this name may be given."""
+        return name in self.parameters() or self._is_open()
+
     def _missing(self, error: BaseException | None) -> list[str]:
         """Names of missing arguments in an error, if the signature hides them behind `**`."""
         if not isinstance(error, TypeError) or not self._is_open():

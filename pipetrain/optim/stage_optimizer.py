@@ -28,8 +28,7 @@ _OURS = {"params", "lr", "initial_lr", "lr_scale"}
 class StageOptimizer:
     """Applies one minibatch's gradient to a stage's parameters, of which there may be none, and predicts the next step.
 
-    Each of torch's parameter groups has its own settings. `lr_scale`, if it is among them, multiplies the rate; groups
-    without one keep the ratio of their rate to the optimizer's default.
+    Each of torch's parameter groups has its own settings. `lr_scale`, if it is among them, multiplies the rate.
 
     Args:
         build: makes torch's optimizer.
@@ -54,7 +53,6 @@ class StageOptimizer:
         self.parameters = dict(parameters)
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
         self.optimizer = build(groups or list(self.parameters.values())) if self.parameters else None
-        _keep_proportions(self.optimizer)
         names = {parameter: name for name, parameter in self.parameters.items()}
         self._groups: list[tuple[Settings, list[str]]] = [
             (group, [names[parameter] for parameter in group["params"] if parameter in names])
@@ -307,14 +305,23 @@ def state_bytes(
     return sum(value.nbytes for state in optimizer.state().values() for value in state.values())
 
 
-def _keep_proportions(optimizer: Optimizer | None) -> None:
-    """Gives the groups that an optimizer was made with, each with a rate of its own, factors on the common rate."""
-    common = optimizer.defaults.get("lr") if optimizer is not None else None
-    if optimizer is None or not common:
-        return
-    for group in optimizer.param_groups:
-        if "lr_scale" not in group and group["lr"] != common:
+def keep_proportions(optimizer: Optimizer, common: float | None) -> None:
+    """Gives groups that an optimizer was made with, each with a rate of its own, `lr_scale`: their factor on `common`.
+
+    Nothing changes where `common` is None or 0.
+    """
+    for group in optimizer.param_groups if common else ():
+        if "lr_scale" not in group and group.get("lr") not in (None, common):
             group["lr_scale"] = float(group["lr"] / common)
+
+
+def common_rate(optimizer: Optimizer) -> Any:
+    """The learning rate of an optimizer's groups: its default if one of them has it, or else the first one's.
+
+    torch's classes have a default even where each group was made with a rate; other classes have none.
+    """
+    rates, default = [group.get("lr") for group in optimizer.param_groups], optimizer.defaults.get("lr")
+    return default if default in rates else rates[0]
 
 
 def _lr_scale(settings: Settings) -> float:

@@ -1,10 +1,13 @@
 """A stage's optimizer: torch's own steps, its state and Δ."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
+from pipetrain.config.given_objects import GivenObject
 from pipetrain.config.instantiate import Target
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
@@ -331,12 +334,55 @@ def test_state_that_checkpoints_cannot_hold_is_refused():
         optimizer.state()
 
 
-def test_groups_that_an_optimizer_was_made_with_keep_the_proportions_of_their_rates():
-    named = parameters()
-    groups = [{"params": [named["weight"]]}, {"params": [named["bias"]], "lr": 0.5}]
-    optimizer = StageOptimizer(lambda given: torch.optim.SGD(given, lr=0.05), named, lambda _k: 0.2, groups)
-    assert optimizer.next_learning_rates == {"weight": pytest.approx(0.2), "bias": pytest.approx(2.0)}
+def in_groups(*, lr=0.05, default=None):
+    """A function that makes SGD with a tenth of the rate for vectors."""
+
+    def make(given, lr=lr):
+        matrices, vectors = ([p for p in given if (p.dim() > 1) is wanted] for wanted in (True, False))
+        groups = [{"params": matrices, "lr": lr}, {"params": vectors, "lr": lr / 10}]
+        return torch.optim.SGD([group for group in groups if group["params"]], **default or {})
+
+    return make
+
+
+class WithoutDefaults(Optimizer):
+    """As optimizers of several algorithms, whose groups have all settings."""
+
+    def __init__(self, given):
+        super().__init__([{"params": g["params"], "lr": g["lr"]} for g in in_groups()(given).param_groups], {})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["lr"] * parameter.grad)
+
+
+@pytest.mark.parametrize(
+    ("build", "lr"),
+    [
+        (in_groups(), 0.2),
+        (in_groups(lr=0.001), 0.01),  # the rate of the vectors is torch's default
+        (lambda given: in_groups(default={"lr": 0.05})(given), 0.2),
+        (lambda given: in_groups()(given), 0.2),
+        (WithoutDefaults, 0.2),
+    ],
+)
+def test_groups_that_an_optimizer_was_made_with_keep_the_proportions_of_their_rates(build, lr):
+    target = GivenObject("optimizer", "object:make", {"lr": lr}, value=build)
+    make = partial(build_torch_optimizer, OptimizerSettings(target, lr, None))
+    named, expected = parameters(), {"weight": pytest.approx(lr, abs=1e-6), "bias": pytest.approx(lr / 10, abs=1e-6)}
+    optimizer = StageOptimizer(make, named, lambda _k: lr)
+    assert optimizer.next_learning_rates == expected
     before = {name: value.detach().clone() for name, value in named.items()}
     optimizer.step({name: torch.ones_like(value) for name, value in named.items()})
-    moved = {name: (before[name] - named[name]).mean().item() for name in named}
-    assert moved == {"weight": pytest.approx(0.2), "bias": pytest.approx(2.0)}
+    assert {name: (before[name] - named[name]).mean().item() for name in named} == expected
+    for name, parameter in named.items():  # on stages of their own
+        alone = StageOptimizer(make, {name: parameter}, lambda _k: lr)
+        assert alone.next_learning_rates == {name: expected[name]}
+
+
+def test_groups_whose_rate_is_the_default_have_no_factor():
+    target = GivenObject("optimizer", "object:make", {"lr": 0.2}, value=lambda given: torch.optim.SGD(given, lr=0.05))
+    optimizer = build_torch_optimizer(OptimizerSettings(target, 0.2, None), list(parameters().values()))
+    assert "lr_scale" not in optimizer.param_groups[0]

@@ -14,7 +14,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import Phase
 from pipetrain.optim.lr_schedules import LearningRateSchedule
-from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
+from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused, common_rate, keep_proportions
 from pipetrain.optim.torch_schedulers import TorchScheduler
 from pipetrain.training.timetable import Timetable
 
@@ -60,7 +60,7 @@ def parameter_groups(settings: OptimizerSettings, parameters: Mapping[str, nn.Pa
 
 
 def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **options: Any) -> Optimizer:
-    """torch's optimizer of some parameters, in its fused form where torch has one.
+    """torch's optimizer of some parameters, in its fused form where torch has one, with `lr_scale` in its own groups.
 
     Args:
         settings: of the optimizer.
@@ -86,7 +86,19 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
             "do; those of torch.optim.SGD or Adam do not"
         )
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    return build(fused=True) if can_be_fused(optimizer, held) else optimizer
+    made: Optimizer = build(fused=True) if can_be_fused(optimizer, held) else optimizer
+    keep_proportions(made, _rate_made_with(settings, made))
+    return made
+
+
+def _rate_made_with(settings: OptimizerSettings, optimizer: Optimizer) -> Any:
+    """The rate that is `optimizer.lr` once the run sets it: all rates of groups are relative to it."""
+    if settings.lr is not None and settings.target.takes("lr"):
+        return settings.lr
+    try:  # stages may lack weights of some groups, and all need one answer
+        return common_rate(settings.target.build([nn.Parameter(torch.zeros(1, 1))]))
+    except ConfigError:  # as of optimizers that need weights of several kinds
+        return common_rate(optimizer)
 
 
 def try_step(
