@@ -1,5 +1,7 @@
 """A stage's optimizer: torch's own steps, its state and Δ."""
 
+import sys
+import types
 from functools import partial
 
 import pytest
@@ -277,6 +279,12 @@ def test_run_takes_the_fused_form_of_an_optimizer_that_has_one(kind):
 @pytest.mark.parametrize("kind", ["NAdam", "RMSprop", "Rprop"])
 def test_run_takes_an_optimizer_without_a_fused_form_as_it_is(kind):
     assert not configured(f"torch.optim.{kind}", parameters_on()).defaults.get("fused")
+
+
+def test_function_that_takes_no_form_makes_the_optimizer_as_it_does(monkeypatch):
+    own = types.SimpleNamespace(make=lambda params, lr: torch.optim.SGD(params, lr=lr))
+    monkeypatch.setitem(sys.modules, "own_optimizers", own)
+    assert not configured("own_optimizers.make", parameters_on()).defaults["fused"]
 
 
 @pytest.mark.parametrize("chosen", [{"fused": False}, {"foreach": True}, {"foreach": False}, {"differentiable": True}])

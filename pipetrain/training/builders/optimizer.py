@@ -86,7 +86,8 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
             "do; those of torch.optim.SGD or Adam do not"
         )
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    made: Optimizer = build(fused=True) if can_be_fused(optimizer, held) else optimizer
+    fused = settings.target.takes("fused") and can_be_fused(optimizer, held)  # a function may take no form
+    made: Optimizer = build(fused=True) if fused else optimizer
     keep_proportions(made, _rate_made_with(settings, made))
     return made
 
