@@ -1,6 +1,6 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +19,9 @@ LAST_UPDATE = "last_update"
 """State of a weight under error feedback: its last update, before the correction."""
 _NUMBERS = ("step", "mu_product")
 """States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
-_NUMBER, _GROUP = ".number", "group."
-"""Parts of the names under which checkpoints have a Python number, and what an optimizer changes in its groups."""
+_NUMBER, _GROUP, _COMMON = ".number", "group.", "common."
+"""Parts of the names under which checkpoints have a Python number, what an optimizer changes in its groups, and state
+that belongs to no weight."""
 _OURS = {"params", "lr", "initial_lr", "lr_scale"}
 """Parts of parameter groups that are not the optimizer's own."""
 
@@ -140,8 +141,8 @@ class StageOptimizer:
         """Keeps the gradients that Δ needs at each update from here on; if not `enabled`, drops them."""
         self._keeps_last_gradients = enabled
         if not enabled and self.optimizer is not None:
-            for state in self.optimizer.state.values():
-                state.pop(LAST_GRADIENT, None)
+            for parameter in self.parameters.values():
+                self.optimizer.state[parameter].pop(LAST_GRADIENT, None)
 
     @cached_property
     def _rule(self) -> DeltaRule | None:
@@ -212,20 +213,32 @@ class StageOptimizer:
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Parameter name -> state name -> tensor, for checkpoints.
 
-        It includes what the optimizer changes in its parameter groups. Numbers become tensors.
+        It includes, for each parameter, what the optimizer changes in its parameter groups, and its state of no
+        parameter. Numbers become tensors.
 
         Raises:
             ConfigError: the optimizer keeps anything else.
         """
         if self.optimizer is None:
             return {}
+        kind, weights = type(self.optimizer).__name__, set(self.parameters.values())
+        common: dict[Any, Any] = {key: value for key, value in self.optimizer.state.items() if key not in weights}
+        if others := [key for key in common if not isinstance(key, str)]:
+            raise ConfigError(
+                f"optimizer: {kind} keeps state under a {type(others[0]).__name__}, which checkpoints cannot name; "
+                "they hold what is kept under weights and under text"
+            )
         of_groups: dict[str, dict[str, Any]] = {}
         for (settings, names), before in zip(self._groups, self._settings_made, strict=True):
             own = {key: value for key, value in settings.items() if key not in _OURS}
             changed = {f"{_GROUP}{key}": value for key, value in own.items() if _differ(value, before.get(key))}
             of_groups |= {name: changed for name in names}
-        stored = {name: {**self.optimizer.state[p], **of_groups.get(name, {})} for name, p in self.parameters.items()}
-        kind = type(self.optimizer).__name__
+        stored = {
+            name: self.optimizer.state[p]
+            | of_groups.get(name, {})
+            | {f"{_COMMON}{key}": value for key, value in common.items()}
+            for name, p in self.parameters.items()
+        }
         return {
             name: dict(_stored(kind, key, value) for key, value in state.items() if value is not None)
             for name, state in stored.items()
@@ -251,8 +264,12 @@ class StageOptimizer:
                 if key == LAST_UPDATE and not self._error_feedback:
                     continue
                 on, known = p.device if follow or key not in _NUMBERS else "cpu", key.removesuffix(_NUMBER)
-                owner = group_of[name] if key.startswith(_GROUP) else state_of_weight
-                owner[known.removeprefix(_GROUP)] = value.item() if known != key else _laid_out(value.to(on), p)
+                owner: MutableMapping[Any, Any] = state_of_weight
+                if key.startswith(_GROUP):
+                    owner, known = group_of[name], known.removeprefix(_GROUP)
+                elif key.startswith(_COMMON):
+                    owner, known = self.optimizer.state, known.removeprefix(_COMMON)
+                owner[known] = value.item() if key.endswith(_NUMBER) else _laid_out(value.to(on), p)
             self._made[name] = int(saved.get("step", saved.get(f"step{_NUMBER}", 0)))
 
 
@@ -269,9 +286,10 @@ def _stored(kind: str, key: str, value: Any) -> tuple[str, Tensor]:
     if isinstance(value, bool | int | float):
         dtype = torch.float64 if isinstance(value, float) else None
         return f"{key}{_NUMBER}", torch.tensor(value, dtype=dtype)
+    own = key.removeprefix(_GROUP).removeprefix(_COMMON)
     raise ConfigError(
-        f"optimizer: {kind} keeps a {type(value).__name__} as {key.removeprefix(_GROUP)!r}, which checkpoints cannot "
-        "hold; they hold tensors and numbers"
+        f"optimizer: {kind} keeps a {type(value).__name__} as {own!r}, which checkpoints cannot hold; they hold "
+        "tensors and numbers"
     )
 
 

@@ -304,11 +304,14 @@ def test_only_devices_and_types_that_torch_fuses_are_fused():
 class OwnState(Optimizer):
     """Steps that depend on numbers in the state and in the groups, as those of many libraries do."""
 
-    def __init__(self, params, lr=0.1, *, list_too=False):
+    def __init__(self, params, lr=0.1, *, list_too=False, key="all steps"):
         super().__init__(params, {"lr": lr, "k": 0, "list_too": list_too})
+        self.key = key
 
     @torch.no_grad()
     def step(self):
+        number, tensor = self.state.get("number", 0), self.state.get(self.key, torch.zeros(1))
+        self.state["number"], self.state[self.key] = number + 1, tensor + 0.5
         for group in self.param_groups:
             group["k"] += 1
             for parameter in group["params"]:
@@ -319,7 +322,8 @@ class OwnState(Optimizer):
                     if group["list_too"]:
                         state["all"] = [parameter.grad]
                     bias = 1 - 0.9 ** state["step"]
-                    parameter.sub_(group["lr"] / group["k"] / bias * (parameter.grad + state["mean"]))
+                    change = group["lr"] / group["k"] / bias * (parameter.grad + state["mean"])
+                    parameter.sub_(change * (number + tensor))
 
 
 def test_numbers_in_state_and_groups_continue_with_equal_bits():
@@ -340,6 +344,17 @@ def test_state_that_checkpoints_cannot_hold_is_refused():
     run(optimizer, 1)
     with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'all', .* tensors and numbers"):
         optimizer.state()
+    optimizer = StageOptimizer(lambda groups: OwnState(groups, key=("all", 1)), parameters(), rate)
+    run(optimizer, 1)
+    with pytest.raises(ConfigError, match=r"OwnState keeps state under a tuple, .* under weights and under text"):
+        optimizer.state()
+
+
+def test_state_of_no_weight_stays_when_last_gradients_are_dropped():
+    optimizer = StageOptimizer(OwnState, parameters(), rate)
+    run(optimizer, 2)
+    optimizer.keep_last_gradients(enabled=False)
+    assert optimizer.optimizer.state["number"] == 2
 
 
 def in_groups(*, lr=0.05, default=None):
