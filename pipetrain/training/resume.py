@@ -172,7 +172,7 @@ def check_start(folder: Path, run: RunDirectory, components: Components) -> tupl
         )
     contents.whole_state(folder, components.chain)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
-        contents.check_optimizer(folder, settings.optimizer)
+        contents.check_optimizer(folder, settings.optimizer, components.device)
     state = TrainingState.of(progress, settings.train.target, timetable, EarlyStopping.of(settings))
     way_on = "raise train.epochs or train.max_steps"
     if state.stopped_early(timetable) is not None:

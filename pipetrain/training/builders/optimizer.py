@@ -103,16 +103,22 @@ def _rate_made_with(settings: OptimizerSettings, optimizer: Optimizer) -> Any:
 
 
 def try_step(
-    settings: OptimizerSettings, weights: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]] = {}
+    settings: OptimizerSettings,
+    weights: Mapping[str, Tensor],
+    states: Mapping[str, Mapping[str, Tensor]] = {},
+    *,
+    device: str,
 ) -> dict[str, Tensor]:
     """The smallest weight of each kind after a step, which copies of them take.
 
-    Weights are of one kind if they have the same parameter group, number of dimensions and state.
+    Weights are of one kind if they have the same parameter group, number of dimensions and state. The step is made on
+    the CPU, and on the run's device only where the optimizer refuses the CPU: it would keep memory that stages need.
 
     Args:
         settings: of the optimizer.
         weights: by name in the whole model.
         states: of weights, as checkpoints have them.
+        device: of the run.
 
     Raises:
         ConfigError: the optimizer has state that checkpoints cannot hold.
@@ -122,7 +128,22 @@ def try_step(
         (settings.group_of(name, weight.dim()), weight.dim(), *sorted(states.get(name, ()))): name
         for name, weight in sorted(weights.items(), key=lambda each: -each[1].numel())
     }
-    chosen = {name: nn.Parameter(weights[name].detach().clone()) for name in smallest.values()}
+    chosen = {name: weights[name] for name in smallest.values()}
+    try:
+        return _step_on("cpu", settings, chosen, states)
+    except Exception:
+        if device == "cpu":
+            raise
+    return _step_on(device, settings, chosen, states)
+
+
+def _step_on(
+    device: str,
+    settings: OptimizerSettings,
+    weights: Mapping[str, Tensor],
+    states: Mapping[str, Mapping[str, Tensor]],
+) -> dict[str, Tensor]:
+    chosen = {name: nn.Parameter(weight.detach().to(device, copy=True)) for name, weight in weights.items()}
     build = partial(build_torch_optimizer, settings)
     optimizer = StageOptimizer(build, chosen, lambda _update: 0.01, parameter_groups(settings, chosen))
     optimizer.load_state({name: states[name] for name in chosen if name in states})

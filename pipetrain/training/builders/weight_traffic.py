@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.optim.prediction import known_rule
 from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND, WeightPasses
@@ -34,7 +35,7 @@ def weight_memory_traffic(settings: Settings, timetable: Timetable) -> WeightPas
 
     def passes(num_stages: int) -> list[float]:
         phases = build_phases(settings, timetable, num_stages, None)
-        optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
+        optimizer = _optimizer_of_matrix(settings)
         steps = [phase.end - phase.start for phase in phases]
         by_stage = zip(*(passes_under(phase.rules, optimizer) for phase in phases), strict=True)
         return [sum(map(operator.mul, passes, steps)) / max(1, sum(steps)) for passes in by_stage]
@@ -56,10 +57,18 @@ def passes_of_run(settings: Settings, rules: PipelineRules) -> list[int]:
 
     They are those of the update, of the method, of `train.ema`, and of the accumulation of gradients.
     """
-    optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
+    optimizer = _optimizer_of_matrix(settings)
     more = PASSES if settings.train.ema is not None else 0
     more += _ACCUMULATION * (rules.num_microbatches - 1)
     return [more + each for each in passes_of_updates(rules, optimizer)]
+
+
+def _optimizer_of_matrix(settings: Settings) -> Optimizer:
+    matrix, vector = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
+    try:
+        return build_torch_optimizer(settings.optimizer, [matrix])
+    except ConfigError:  # as of optimizers that need weights of both kinds
+        return build_torch_optimizer(settings.optimizer, [matrix, vector])
 
 
 def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
@@ -82,7 +91,7 @@ def passes_of_updates(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
 
 def update_passes(optimizer: Optimizer) -> int:
     """Passes of one step of an optimizer of a matrix: over the weight, its gradient and every state of its size."""
-    (weight,) = optimizer.param_groups[0]["params"]
+    weight = optimizer.param_groups[0]["params"][0]
     weight.grad = torch.zeros_like(weight)
     try:
         optimizer.step()

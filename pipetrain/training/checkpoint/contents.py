@@ -146,8 +146,8 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     stage.resume_at(step, statistics)
 
 
-def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
-    """Lets the optimizer take a step from what the checkpoint holds.
+def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cpu") -> None:
+    """Lets the optimizer take a step from what the checkpoint holds, on the CPU or else on the run's device.
 
     Raises:
         ConfigError: the optimizer needs other state.
@@ -157,7 +157,7 @@ def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
         return
     model = model_state(folder)
     try:
-        try_step(settings, {name: model[name] for name in states}, states)
+        try_step(settings, {name: model[name] for name in states}, states, device=device)
     except ConfigError:
         raise
     except Exception as error:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipetrain.config.instantiate import annotation_problem
 from pipetrain.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
@@ -145,10 +145,10 @@ def check_step(settings: Settings, components: Components) -> Iterator[str]:
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
         try:
-            together = try_step(optimizer, weights)
+            together = try_step(optimizer, weights, device=components.device)
             drawn = not torch.equal(torch.get_rng_state(), before)
             torch.set_rng_state(before)
-            alone = try_step(optimizer, {name: weights[name] for name in list(together)[:1]})
+            alone = _step_alone(settings, components, list(together)[:1])
         except ConfigError:
             raise
         except Exception as error:  # of the optimizer's own
@@ -162,6 +162,15 @@ def check_step(settings: Settings, components: Components) -> Iterator[str]:
         _refuse_copies(components, depends)
         if len(components.plan.bounds) > 1:
             yield f"warning: {depends}, so results depend on the partition"
+
+
+def _step_alone(settings: Settings, components: Components, names: Collection[str]) -> dict[str, Tensor]:
+    """These weights after a step without the others; none if it fails, as in optimizers that need several kinds."""
+    weights = trainable_weights(components.chain.module)
+    try:
+        return try_step(settings.optimizer, {name: weights[name] for name in names}, device=components.device)
+    except Exception:  # of the optimizer's own
+        return {}
 
 
 def _refuse_copies(components: Components, why: str, *, replicas_too: bool = False) -> None:

@@ -2,14 +2,18 @@
 
 import re
 import sys
+from functools import partial
 
 import pytest
 import torch
 from support.worker_pool import settings
 from torch import nn
 
+from pipetrain.config.instantiate import Target
+from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.optimizer import try_step
 from pipetrain.training.preflight import prepare
 
 EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
@@ -153,6 +157,42 @@ def test_random_steps_are_noted_and_refused_with_copies(tmp_path, here):
     for changes in ({"model": TIED}, {"partition": {**EVEN, "replicas": [2, 1]}}):
         with pytest.raises(ConfigError, match=r"Noisy draws random numbers, .* must be equal"):
             prepared(tmp_path, optimizer=optimizer, **changes)
+
+
+class ByDimensions(torch.optim.Optimizer):
+    """Two optimizers inside, each of which refuses an empty list."""
+
+    def __init__(self, params, lr=0.01):
+        params = list(params)
+        super().__init__(params, {"lr": lr})
+        kinds = ((torch.optim.Muon, True), (torch.optim.AdamW, False))
+        self.parts = [kind([p for p in params if (p.ndim == 2) is wanted], lr=lr) for kind, wanted in kinds]
+
+    @torch.no_grad()
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+
+def test_optimizer_that_needs_weights_of_several_kinds_is_tried_with_all_of_them(tmp_path, here):
+    assert prepared(tmp_path, optimizer={"_target_": f"{here}.ByDimensions", "lr": 0.1})
+
+
+class OnDevicesAlone(torch.optim.SGD):
+    """As optimizers whose kernels have no version for the CPU."""
+
+    def step(self, closure=None):
+        if any(weight.is_cpu for group in self.param_groups for weight in group["params"]):
+            raise RuntimeError("no kernel")
+        return super().step(closure)
+
+
+def test_optimizer_that_refuses_the_cpu_is_tried_on_the_device_of_the_run(here):
+    target = Target("optimizer", f"{here}.OnDevicesAlone", {"lr": 0.1})
+    tried = partial(try_step, OptimizerSettings(target, 0.1, None), {"w": torch.zeros(2)})
+    assert tried(device="meta")["w"].is_meta
+    with pytest.raises(RuntimeError, match="no kernel"):
+        tried(device="cpu")
 
 
 def test_step_that_fails_is_refused(tmp_path):
