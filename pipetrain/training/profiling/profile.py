@@ -208,7 +208,8 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
         "model": _of_target(settings.model.target) | _of_object(settings.model.target, chain.module),
         "built": {"separate": settings.model.untie, "output": settings.model.output},
         "layers": [
-            [label, [[name, shape_of(weight)] for name, weight in layer.named_parameters()]]
+            # only frozen weights say so: entries from before there was a mark remain valid
+            [label, [[n, shape_of(w), *([] if w.requires_grad else ["frozen"])] for n, w in layer.named_parameters()]]
             for label, layer in zip(chain.labels, chain.layers, strict=True)
         ],
         "shared_weights": list(chain.shared_weights().items()),

@@ -257,8 +257,9 @@ def attention(heads):
         (lambda: nn.Conv2d(1, 4, 3, stride=1), lambda: nn.Conv2d(1, 4, 3, stride=2)),
         (lambda: attention(1), lambda: attention(4)),  # which its repr does not show
         (nn.ReLU, nn.Sigmoid),
+        (lambda: nn.Linear(2, 2), lambda: nn.Linear(2, 2).requires_grad_(requires_grad=False)),
     ],
-    ids=["stride", "heads", "class"],
+    ids=["stride", "heads", "class", "frozen"],
 )
 def test_profiles_of_objects_of_one_class_are_apart(one, other):
     def model(part):
