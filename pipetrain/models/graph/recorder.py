@@ -1,5 +1,6 @@
 """Records what a forward computes, the functions of torch and the modules called as a whole, with the user's lines."""
 
+import itertools
 import math
 import operator
 import os
@@ -370,11 +371,13 @@ def _with_written(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any
 def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Tensors that are plain attributes, or in lists and dicts that are, and neither parameters nor buffers."""
     found: dict[str, Tensor] = {}
+    registered = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
     for path, part in module.named_modules():
         own = {key: value for key, value in vars(part).items() if key not in REGISTRIES}
         for name, value in own.items():
             for number, tensor in enumerate(tensors_in(value)):
-                found[f"{path}.{name}.{number}"] = tensor
+                if id(tensor) not in registered:
+                    found[f"{path}.{name}.{number}"] = tensor
     return found
 
 

@@ -530,6 +530,32 @@ def test_forward_that_changes_what_is_no_buffer_stays_in_one_layer(count):
     assert len(chain) == 2
 
 
+class Listing(nn.Module):
+    """Has its buffer in a list, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.statistics = [self.mean]
+
+    def forward(self, x):
+        hidden = self.first(x)
+        with torch.no_grad():
+            self.mean.lerp_(hidden.mean(0), 0.1)
+        return self.last(hidden - self.statistics[0].clone())
+
+
+def test_buffer_that_is_in_a_list_as_well_may_change():
+    x, plain = torch.randn(5, 4), Listing()
+    model = copy.deepcopy(plain)
+    chain = chain_of(model, (x,))
+    assert len(chain) == 2
+    assert torch.equal(model.mean, torch.zeros(4))
+    assert torch.equal(chain(x), plain(x))
+    assert torch.equal(model.mean, plain.mean)
+
+
 class Outer(nn.Module):
     def __init__(self, inside):
         super().__init__()
