@@ -46,6 +46,23 @@ def complex_one(channels, classes):
     return nn.Sequential(Complex(), nn.Flatten(), nn.Linear(64 * channels, classes))
 
 
+class Growing(nn.Linear):
+    """Multiplies its output with a buffer that it changes in place."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+        self.register_buffer("gain", torch.ones(()))
+
+    def forward(self, x):
+        if self.training:
+            self.gain.add_(0.01)
+        return super().forward(x) * self.gain
+
+
+def growing(channels, classes):
+    return nn.Sequential(nn.Flatten(), Growing(64 * channels, 6), Growing(6, classes))
+
+
 @pytest.fixture
 def models(monkeypatch):
     import sys
@@ -253,3 +270,25 @@ def test_device_is_cuda_only_where_there_is_one(monkeypatch):
         device_of("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (device_of("auto"), device_of("cuda"), device_of("cpu")) == ("cuda", "cuda", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"),
+    [
+        ("gpipe", {"train": {"microbatches": 1}}),
+        ("sequential", {"train": {"microbatches": 2}}),
+        ("pipedream", {"partition": {**EVEN, "stages": 1}, "train": {"microbatches": 2}}),
+        ("pipedream", {"partition": FINEGRAINED, "executor": {"name": "simulated"}}),
+    ],
+)
+@pytest.mark.usefixtures("models")
+def test_forward_may_overwrite_what_its_own_backward_needs_where_one_is_in_flight(tmp_path, case, changes):
+    assert prepared(tmp_path, case, model={"_target_": "models_of_tests.growing"}, **changes)
+
+
+@pytest.mark.parametrize(("case", "microbatches"), [("gpipe", 2), ("pipedream", 1)])
+@pytest.mark.usefixtures("models")
+def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused(tmp_path, case, microbatches):
+    model, train = {"_target_": "models_of_tests.growing"}, {"microbatches": microbatches}
+    with pytest.raises(ConfigError, match="changes a buffer in place that the backward of an earlier microbatch"):
+        prepared(tmp_path, case, model=model, train=train)

@@ -109,15 +109,15 @@ def check_forwards(
     with torch.enable_grad(), arithmetic.computing(inputs[0].device):
         # in evaluation buffers stay as they are, and nothing is drawn
         with chain.evaluating():
-            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [], overlap=False)
+            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [], training=False, overlap=False)
         # what only training does; few samples may not be enough for it
         with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*_OTHER_ERRORS):
-            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, notes, overlap=overlap)
+            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, notes, training=True, overlap=overlap)
     return notes
 
 
 def _check_layers(
-    chain: LayerChain, tensors: Tensors, cuts: Collection[int], notes: list[str], *, overlap: bool
+    chain: LayerChain, tensors: Tensors, cuts: Collection[int], notes: list[str], *, training: bool, overlap: bool
 ) -> None:
     """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed."""
     for index, (label, original) in enumerate(zip(chain.labels, chain.layers, strict=True)):
@@ -147,6 +147,7 @@ def _check_layers(
             _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs, *tensors])
             if overlap:
                 functional_call(layer, leaves, tuple(each.clone() for each in tensors))
+            if training and (overlap or index in cuts):
                 _refuse_overwritten(label, outputs)
                 if index in cuts and any(each.requires_grad and each.grad is None for each in tensors):
                     notes.append(

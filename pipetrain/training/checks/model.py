@@ -38,8 +38,10 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     yield from chain.notes
     _check_gradients(chain)
     cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
-    overlap = len(components.plan.bounds) > 1 or settings.train.microbatches > 1
-    yield from check_forwards(chain, components.trial.inputs, cuts, arithmetic, overlap=overlap)
+    overlap = any(_several_in_flight(phase.rules) for phase in components.phases)
+    yield from check_forwards(
+        chain, components.trial.inputs, cuts, arithmetic, overlap=overlap and not components.plan.finegrained
+    )
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)
@@ -57,6 +59,14 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
         check_batch_norm(chain, data.example)
     if components.segments is not None:
         check_recomputation(chain, data.example)
+
+
+def _several_in_flight(rules: PipelineRules) -> bool:
+    """True if a forward of a stage may come between that of a microbatch and its backward."""
+    schedule, D, N = rules.schedule, rules.num_stages, rules.num_microbatches
+    if not isinstance(schedule, ListSchedule):
+        return D > 1 or N > 1
+    return any(schedule.in_flight(r, D, N) > 1 for r in range(D))
 
 
 def _check_gradients(chain: LayerChain) -> None:

@@ -433,9 +433,10 @@ def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused():
     check_forwards(chain_of(nn.Sequential(nn.Linear(4, 4), Growing(cloned=True))), inputs, [1], ComputeOptions())
 
 
-def test_cut_without_a_gradient_is_named():
+@pytest.mark.parametrize("overlap", [False, True])
+def test_cut_without_a_gradient_is_named(overlap):
     inputs = (torch.randn(6, 4),)
     chain = chain_of(nn.Sequential(nn.Linear(4, 4), Function(torch.detach), nn.Linear(4, 2)))
-    (note,) = check_forwards(chain, inputs, [1], ComputeOptions())
+    (note,) = check_forwards(chain, inputs, [1], ComputeOptions(), overlap=overlap)
     assert note.startswith("warning: layer 1:Function, the first of its stage, passes no gradient back")
     assert check_forwards(chain, inputs, [2], ComputeOptions()) == []
