@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain, out_of_place
-from pipetrain.models.graph.equivalence import matches_eager, trains_alone
+from pipetrain.models.graph.equivalence import evaluates_alone, trains_alone
 from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.liveness import Liveness, cut_positions, is_size_of_tensor, size_pair, sizes_of
 from pipetrain.models.graph.recorder import plain_tensors
@@ -38,7 +38,7 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     asked = [set(_batch_size_branches(each.graph)) for each in (training, evaluation)]
     chain = _chain(model, flows, notes, without=asked[0] | asked[1])
     alone = example.resized(1, example.length)
-    same = (not asked[0] or trains_alone(chain, alone, output), not asked[1] or matches_eager(chain, alone, output))
+    same = (not asked[0] or trains_alone(chain, alone, output), not asked[1] or evaluates_alone(chain, alone, output))
     if all(same):
         return chain
     return _chain(model, flows, notes, without=set().union(*itertools.compress(asked, same)))

@@ -1,7 +1,8 @@
 """Checks that layers cut along a graph compute what the module itself does."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -21,18 +22,27 @@ _SHORT = 16
 _TOLERANCE = 1e-4
 
 
-def matches_eager(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
-    """True if a chain and its module return the same for these inputs in evaluation; False if one of them fails.
+def matches_eager(
+    chain: LayerChain, example: Example, output: str | None, seed: int, tolerance: float = _TOLERANCE
+) -> bool:
+    """True if a chain and its module return the same for these inputs in evaluation; False if only the chain fails.
 
-    Both are left as they are. The absolute tolerance is a tenth of `tolerance`, the relative one.
+    Python, numpy and torch draw the same numbers for both, which are left as they are. The absolute tolerance is a
+    tenth of `tolerance`, the relative one.
+
+    Raises:
+        Exception: the module itself fails.
     """
     copied = copy.deepcopy(chain)
     for part in (copied.module, *copied.layers):
         part.eval()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad():
+        with _drawing(seed):
+            plain = _outputs(copied, example, output, in_layers=False)
         try:
-            plain, ours = (_outputs(copied, example, output, in_layers=in_layers) for in_layers in (False, True))
-        except Exception:  # whatever the forward makes of these inputs
+            with _drawing(seed):
+                ours = _outputs(copied, example, output, in_layers=True)
+        except Exception:  # whatever the layers make of these inputs
             return False
     return _all_same(ours, plain, tolerance)
 
@@ -65,6 +75,14 @@ def trains_alone(chain: LayerChain, sample: Example, output: str | None) -> bool
         return False
 
 
+def evaluates_alone(chain: LayerChain, sample: Example, output: str | None) -> bool:
+    """True if a chain and its module return the same in evaluation for a single sample; False if one of them fails."""
+    try:
+        return matches_eager(chain, sample, output, seed=0)
+    except Exception:  # whatever the forward makes of one sample
+        return False
+
+
 def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int) -> bool:
     plain, kept = _trained(chain, inputs[-1:], output, seed, in_layers=False)
     if kept:
@@ -85,8 +103,7 @@ def _trained(
     copied = copy.deepcopy(chain)
     disable_generation_cache(copied.module)
     before = python_state(copied.module)
-    with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.default_generator.manual_seed(seed)
+    with _drawing(seed), torch.enable_grad():
         for example in inputs:
             outputs = _outputs(copied, example, output, in_layers=in_layers)
         through = [tensor for tensor in outputs if tensor.requires_grad]
@@ -94,6 +111,14 @@ def _trained(
     gradients = [parameter.grad for parameter in copied.module.parameters()]
     results = [*(tensor.detach() for tensor in outputs), *gradients, *copied.module.buffers()]
     return results, not changes(before, python_state(copied.module), ())
+
+
+@contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """Python, numpy and torch on the CPU draw from `seed` inside; their former states are restored after it."""
+    with python_draws(seed), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _outputs(chain: LayerChain, example: Example, output: str | None, *, in_layers: bool) -> Tensors:

@@ -411,6 +411,30 @@ def test_evaluation_unlike_that_of_the_whole_module_is_noted(nested):
     assert all("Padded itself" in note and "enable_nested_tensor=False" in note for note in notes)
 
 
+class RandomInEvaluation(nn.Module):
+    """Draws as variational autoencoders and Monte Carlo dropout do."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.fails = False
+
+    def forward(self, x):
+        if self.fails and not self.training:
+            raise NotImplementedError
+        hidden = nn.functional.dropout(self.first(x), 0.5, training=True)
+        return self.last(hidden + torch.randn_like(hidden))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_random_or_failing_evaluation_is_no_difference(fails, precision):
+    x = torch.randn(5, 4)
+    chain = chain_of(RandomInEvaluation(), (x,))
+    chain.module.fails = fails
+    assert check_cut(chain, (x,), None, 0, ComputeOptions(precision=precision)) == []
+
+
 class Growing(nn.Linear):
     """Multiplies its output with a buffer that it changes in place."""
 
