@@ -53,8 +53,9 @@ def _named(resume: str, run: RunDirectory) -> Path:
             f"resume={resume}: no such folder; name a run directory or a checkpoint in one, or write auto"
         )
     folder = store.newest_undamaged(Path(resume))
-    if store.run_of(folder).path != run.path.resolve():
-        _check_ended(f"resume={resume}", store.run_of(folder))
+    source = store.home_of(folder)
+    if source is not None and source.path != run.path.resolve():
+        _check_ended(f"resume={resume}", source)
     return folder
 
 
@@ -188,8 +189,8 @@ def check_start(folder: Path, run: RunDirectory, components: Components) -> tupl
     if not state.ended(timetable):
         due = [f"the evaluation after step {state.step}, which was interrupted, comes first"]
         return False, due if state.evaluation_due else []
-    source = store.run_of(folder)
-    if completed(source):
+    source = store.home_of(folder)
+    if source is not None and completed(source):
         others = [str(each) for each in changes if each.changes_weights]
         if settings.resume == "auto" and source.path == run.path.resolve() and not others:
             return True, []

@@ -482,6 +482,15 @@ def test_live_run_is_not_resumed_by_another(stopped, capsys):
     resumed(new, resume=stopped)
 
 
+@pytest.mark.parametrize(("around", "step"), [("stopped", 6), ("completed", 12)])
+def test_checkpoint_elsewhere_in_a_run_directory_is_not_of_that_run(request, around, step):
+    run = request.getfixturevalue(around)
+    moved = run / "saved" / RunDirectory(run).checkpoint(step).name
+    shutil.copytree(RunDirectory(run).checkpoint(step), moved)
+    with locked(run):
+        resumed(run.with_name("new"), resume=moved)
+
+
 def test_lone_checkpoint_is_compared_by_its_own_configuration(stopped, tmp_path, capsys):
     folder = tmp_path / "elsewhere" / "checkpoints" / "step-00000006"
     shutil.copytree(RunDirectory(stopped).checkpoint(6), folder)

@@ -75,6 +75,12 @@ def run_of(folder: Path) -> RunDirectory:
     return RunDirectory(folder.resolve().parent.parent)  # `.` and a bare name say nothing of the run around
 
 
+def home_of(folder: Path) -> RunDirectory | None:
+    """The run directory that a checkpoint is in; None if it has left that, and what is around it is of another run."""
+    run = run_of(folder)
+    return run if folder.resolve().parent == run.checkpoints else None
+
+
 def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None if it can."""
     if fault := manifest.problem(folder):
@@ -211,8 +217,8 @@ class Selection:
         """
         if not is_checkpoint(self.path):
             return RunDirectory(self.path)
-        run = run_of(self.path)
-        if self.path.resolve().parent != run.checkpoints:  # a configuration above it would be of another run
+        if (run := home_of(self.path)) is None:
+            run = run_of(self.path)
             raise ConfigError(
                 f"{self.path}: is not in the folder {run.checkpoints.name} of a run directory, whose "
                 f"{run.config.name} says what to build; move it back there"

@@ -23,7 +23,7 @@ from pipetrain.tracking import strict_json
 from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.pipeline import build_pipeline_rules
 from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
-from pipetrain.training.checkpoint.store import run_of
+from pipetrain.training.checkpoint.store import home_of
 from pipetrain.training.profiling.profile import profile_of_chain
 from pipetrain.training.settings_diff import changes_since
 
@@ -55,7 +55,7 @@ def plan_cuts(
             has started the processes, each of which would measure other times.
     """
     if resume is not None and (stored := stored_cuts(settings, resume)) is not None:
-        return stored, [f"partition=auto: cut as {run_of(resume)} is"]
+        return stored, [f"partition=auto: cut as {home_of(resume)} is"]
     if "RANK" in os.environ:
         raise ConfigError(
             "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
@@ -71,6 +71,8 @@ def plan_cuts(
     seconds = [sum(timed.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
     notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
+    if resume is not None and home_of(resume) is None:
+        notes.append(f"resume={settings.resume}: in no run directory; partition=auto plans its cuts again")
     return PlannedPartition(cuts, seconds, replicas), notes
 
 
@@ -114,14 +116,16 @@ def with_updates(profile: Profile, settings: Settings, devices: int, *, straight
 
 
 def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
-    """The cuts of the run whose checkpoint this run resumes; None if it asks for other cuts.
+    """The cuts of the run whose checkpoint this run resumes; None if it asks for other cuts, or the run is not there.
 
     Raises:
         ConfigError: the plan of that run cannot be read.
     """
     if any(each.setting.partition(".")[0] in _DECIDING for each in changes_since(resume, settings)):
         return None
-    path = run_of(resume).plan
+    if (run := home_of(resume)) is None:
+        return None
+    path = run.plan
     try:
         plan: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
         if plan["rule"] != AUTO:

@@ -6,8 +6,11 @@ from support.small_model import build as small_model
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
+from pipetrain.planner.partition.automatic import AutoPartition
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.builders.data import build_data
+from pipetrain.training.builders.model import build_model
 from pipetrain.training.preflight import prepare
 from pipetrain.training.profiling import auto_partition
 from pipetrain.training.profiling.predict import ProfiledRun
@@ -246,6 +249,19 @@ def test_cuts_of_other_rule_stay_and_lost_plan_is_reported(tmp_path, stored):
     planned(tmp_path, rule="auto")
     with pytest.raises(ConfigError, match=r"the cuts of partition=auto are in .*plan\.json, which cannot be read"):
         auto_partition.stored_cuts(replace(run, resume="auto"), resume)
+
+
+@pytest.mark.usefixtures("changed")
+def test_cuts_are_planned_again_for_a_checkpoint_that_has_left_its_run(tmp_path, stored):
+    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
+    resume = planned(tmp_path, rule="auto", stages=stages)
+    moved = tmp_path / "saved" / resume.name
+    run = replace(chosen(stored, 2), resume=str(moved))
+    data = build_data(run)
+    chain = build_model(run, data.dataset)
+    for folder, note in ((resume, f"partition=auto: cut as {tmp_path} is"), (moved, f"resume={moved}: in no run")):
+        _, notes = auto_partition.plan_cuts(run, AutoPartition(2), folder, data, chain, shares_weights=True)
+        assert notes[-1].startswith(note)
 
 
 def test_a_prediction_by_a_stored_profile_is_of_the_same_cut(tmp_path, stored):
