@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -489,6 +490,26 @@ def test_model_is_what_export_writes(given, tmp_path, main, monkeypatch):
     state = given.model().state_dict()
     assert exported.keys() == state.keys()
     assert all(torch.equal(value, state[name]) for name, value in exported.items())
+
+
+def test_model_draws_the_numbers_of_the_run(run, monkeypatch):
+    drawn = []
+
+    def model(channels, classes):
+        drawn.append(random.random())
+        return build(channels, classes)
+
+    def data(**options):
+        random.random()
+        return synthetic_images(**options)
+
+    monkeypatch.setitem(sys.modules, "drawing_targets", types.SimpleNamespace(model=model, data=data))
+    words = [word.replace("support.small_model.build", "drawing_targets.model") for word in TARGETS]
+    words += ["dataset._target_=drawing_targets.data", *SIMULATED, "train.max_steps=1", "eval.every_epochs=0"]
+    done = run(words)
+    pipetrain.load(done.path, trust=True).model()
+    assert len(drawn) > 1
+    assert set(drawn) == {drawn[0]}
 
 
 @pytest.mark.slow

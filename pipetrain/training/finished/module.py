@@ -10,7 +10,7 @@ from torch import nn
 from pipetrain.config.given_objects import with_objects
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.seeding import python_draws
+from pipetrain.seeding import python_draws, python_generators_kept
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.training.builders.data import build_dataset
 from pipetrain.training.builders.model import from_data
@@ -35,10 +35,11 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
     settings = with_objects(settings, {name: each for name, each in objects.items() if name in ("model", "dataset")})
     target = settings.model.target
     target.check()
-    with torch.random.fork_rng([]), python_draws(settings.seed):
+    with torch.random.fork_rng([]), python_generators_kept():
         options = {} if "model" in objects else from_data(target, build_dataset(settings.dataset))
         torch.manual_seed(settings.seed)  # what the run drew is not all in its weights
-        built = target.build(**options)
+        with python_draws(settings.seed):
+            built = target.build(**options)
     module: nn.Module = built.module if isinstance(built, LayerChain) else built
     _untie(module, store.load_progress(folder).get("untied", {}))
     try:
