@@ -138,9 +138,9 @@ def _chain(profile: Profile) -> LayerChain:
     layers = [nn.ParameterList([nn.Parameter()] if _carries_weight(layer) else []) for layer in profile.layers]
     module = nn.Module()
     for shared in profile.ties:
-        weight = nn.Parameter()
-        weights = profile.shared_by(shared)
-        _register(module, weights[0].name if weights else f"a weight of {profile.layers[shared[0]].label}", weight)
+        weight, weights = nn.Parameter(), profile.shared_by(shared)
+        unnamed = f"a weight of {profile.layers[shared[0]].label} (layers {', '.join(map(str, shared))})"
+        _register(module, weights[0].name if weights else unnamed, weight)
         for i in shared:
             layers[i].append(weight)
     module.add_module("layers of the profile", nn.ModuleList(layers))

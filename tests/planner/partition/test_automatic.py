@@ -92,8 +92,11 @@ TIED = replace(PROFILE, shared_weights=(SharedWeight((0, 2), 8),))
 def test_tied_layers_of_a_profile_stay_in_one_stage_where_copies_would_part():
     assert stages_of_profile(Even(2), TIED, shares_weights=True) == ((0,), (1, 2, 3, 4))
     assert stages_of_profile(Even(2), TIED) == ((0, 1, 2), (3, 4))
-    with pytest.raises(ConfigError, match=r"layers 0 \(same#0\) and 2 \(same#2\) share a weight of same and must be"):
-        stages_of_profile(Explicit([1]), TIED)
+    twice = replace(TIED, shared_weights=(*TIED.shared_weights, SharedWeight((0, 3), 8)))
+    shared = r"layers 0 \(same#0\) and 2 \(same#2\) share a weight of same \(layers 0, 2\) and must be"
+    for profile in (TIED, twice):
+        with pytest.raises(ConfigError, match=shared):
+            stages_of_profile(Explicit([1]), profile)
 
 
 def test_ties_of_a_profile_have_their_names_and_are_of_trained_weights():
