@@ -91,7 +91,7 @@ def passes_of_updates(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
 
 def update_passes(optimizer: Optimizer) -> int:
     """Passes of one step of an optimizer of a matrix: over the weight, its gradient and every state of its size."""
-    weight = optimizer.param_groups[0]["params"][0]
+    weight = next(weight for group in optimizer.param_groups for weight in group["params"])
     weight.grad = torch.zeros_like(weight)
     try:
         optimizer.step()

@@ -57,6 +57,11 @@ def test_optimizer_passes_over_weight_gradient_and_states(build, expected):
     assert update_passes(build([nn.Parameter(torch.zeros(2, 2))])) == expected
 
 
+def test_optimizer_whose_first_group_is_of_vectors_alone_has_passes():
+    optimizer = torch.optim.SGD([{"params": []}, {"params": [nn.Parameter(torch.zeros(2, 2))]}], lr=0.1, fused=True)
+    assert update_passes(optimizer) == 3
+
+
 def test_prediction_with_adam_also_makes_its_direction():
     adam = {"_target_": "torch.optim.Adam", "lr": 0.01}
     assert passes("pipeoptim", optimizer=adam) == [7 + PREDICTION + ADAMS_DELTA] * 2 + [7]
