@@ -158,10 +158,11 @@ class TrainingSession:
             self._checkpoints.save(state)
         started_at, reports = state.step, self._trained()
         if job.resume is not None and state.step == started_at and not trainer.interrupted:
-            # all steps were done before; the measurements are those of then
             if not job.resumes_itself and trainer.saved_at is None:
                 self._checkpoints.save(state)
-            reports = state.measured
+            # all steps were done before; the measurements are those of then, unless an epoch or the stages were others
+            if len(state.measured) == len(job.plan.stages):
+                reports = state.measured
         self._checkpoints.finish()
         result = None
         if recorder is not None:

@@ -19,11 +19,13 @@ from pipetrain.config.composition import settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.tracking import records as records_of_runs
+from pipetrain.tracking.records import metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.contents import Kind, TensorName, stage_tensors
+from pipetrain.training.checkpoint.writer import replace_progress
 from pipetrain.training.resume import find_checkpoint
 from pipetrain.training.session import TrainingSession
 
@@ -305,6 +307,27 @@ def test_run_at_target_lacking_summary_trains_no_further(tmp_path):
     resumed(tmp_path / "run", target)
     again = summary(tmp_path / "run")
     assert (again["steps"], again["target"], again["loss_sha256"]) == (6, reached["target"], reached["loss_sha256"])
+
+
+@pytest.mark.parametrize("step", [3, 9])
+def test_step_that_becomes_the_last_one_is_evaluated(tmp_path, step):
+    every = "checkpoint.every_steps=3"
+    assert carried_out(tmp_path / "run", *TWO_EPOCHS, every) == 0
+    (tmp_path / "run" / "summary.json").unlink()
+    for later in range(step + 3, 15, 3):
+        shutil.rmtree(RunDirectory(tmp_path / "run").checkpoint(later))
+    resumed(tmp_path / "run", every, f"train.max_steps={step}")
+    again = summary(tmp_path / "run")
+    assert (again["status"], again["steps"], len(again["per_stage"])) == ("completed", step, 2)
+    (last,) = (record for record in records(tmp_path / "run") if record["kind"] == "eval" and record["step"] == step)
+    assert again["final"] == metrics_of(last)
+
+
+def test_evaluation_that_other_stages_repeat_has_their_measurements(unsummarized):
+    folder = RunDirectory(unsummarized).checkpoint(12)
+    replace_progress(folder, {**store.load_progress(folder), "evaluation_due": True, "metrics": {}})
+    resumed(unsummarized, "partition.stages=3")
+    assert len(summary(unsummarized)["per_stage"]) == 3
 
 
 def test_another_target_continues_run_that_reached_its_own(tmp_path):

@@ -207,6 +207,8 @@ def test_evaluation_is_due_by_checkpoint_and_settings():
     assert due({"step": 4, "evaluation_due": True})
     assert not due({"step": 4, "evaluation_due": True}, every=0)
     assert not due({"step": 4})  # as older checkpoints have it
+    assert due({"step": 12})  # which the settings at that time had not as the last step
+    assert not due({"step": 12, "metrics": {"loss": 1.0}})
     assert not due({})
 
 

@@ -46,7 +46,9 @@ class TrainingState:
 
         That of a fresh run if the progress is empty. `stopping` continues from it.
         """
-        step = progress.get("step", 0)
+        step, metrics = progress.get("step", 0), progress.get("metrics", {})
+        # settings that make an earlier step the last one make its evaluation due
+        due = bool(progress.get("evaluation_due")) or (0 < step == timetable.total_steps and not metrics)
         if stopping is not None:
             stopping.continue_from(progress.get("early_stopping"))
         return cls(
@@ -55,8 +57,8 @@ class TrainingState:
             reached=progress.get("target") if progress.get("target_wanted") == target else None,
             measured=progress.get("per_stage", []),
             extra_drains=[*progress.get("extra_drains", ())],
-            metrics=progress.get("metrics", {}),
-            evaluation_due=bool(progress.get("evaluation_due")) and timetable.evaluates(step),
+            metrics=metrics,
+            evaluation_due=due and timetable.evaluates(step),
             stopping=stopping,
         )
 
