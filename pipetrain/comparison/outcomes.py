@@ -144,17 +144,23 @@ class Comparison:
     def ranked(self) -> list[Outcome]:
         """The fastest first; configurations that reach the target with more of their seeds precede the others.
 
-        All are ranked over the seeds that they have in common, and the two leaders are compared over all seeds that
-        both have. Configurations that do not fit into the memory of their devices come last.
+        All are ranked over the seeds that they have in common. As those may be few, the first is then compared with
+        each other one over all seeds that both have, and gives way to one that is faster over these. Configurations
+        that do not fit into the memory of their devices come last.
         """
         found = sorted(self.outcomes, key=lambda each: (not each.contender.costs.fits, _rank(self._over_common(each))))
-        rival = next((each for each in found[1:] if not self._are_equal(found[0], each)), None)
-        if rival is not None and rival.contender.costs.fits:
-            ours, theirs = self._over_shared(found[0], rival)
-            if _rank(theirs) < _rank(ours):
-                found.remove(rival)
-                found.insert(0, rival)
+        for _ in found:  # three that beat each other in turn have no end
+            faster = next((each for each in found[1:] if self._is_faster(each, found[0])), None)
+            if faster is None:
+                break
+            found.remove(faster)
+            found.insert(0, faster)
         return found
+
+    def _is_faster(self, one: Outcome, other: Outcome) -> bool:
+        """True if it fits, and is faster over the seeds that both have."""
+        ours, theirs = self._over_shared(one, other)
+        return one.contender.costs.fits and not self._are_equal(one, other) and _rank(ours) < _rank(theirs)
 
     @cached_property
     def head(self) -> str:

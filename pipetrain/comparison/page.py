@@ -98,7 +98,9 @@ def notes(found: Comparison) -> list[str]:
     seeds = {len(efforts) for each in found.outcomes if (efforts := found.efforts(each))}
     if len(seeds) > 1 and found.common_seeds:
         some = counted(len(found.common_seeds), "seed", "seeds")
-        lines.append(f"ranked over the {some} that all have run, and the two leaders over all seeds that both have run")
+        lines.append(
+            f"ranked over the {some} that all have run, and the first against each other one over all that both have run"
+        )
     bounds = [each.contender.name for each in found.outcomes if found.at_first(each)]
     if bounds:
         lines.append(f"{AT_FIRST}: {', '.join(bounds)}; a harder target or more evaluations tell more")

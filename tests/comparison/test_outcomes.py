@@ -94,7 +94,7 @@ def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
     assert "pipedream takes 1.2" in found.head
     assert "over 2 seeds" in found.head
     assert (
-        "ranked over the 2 seeds that all have run, and the two leaders over all seeds that both have run"
+        "ranked over the 2 seeds that all have run, and the first against each other one over all that both have run"
         in page.notes(found)
     )
 
@@ -108,6 +108,17 @@ def test_two_that_lead_are_compared_by_all_seeds_that_both_have():
     late = compared(gpipe=[*steady(0.0066), *fast], pipedream=[*steady(0.0067), *slow], stale=steady(0.005))
     assert late.head.startswith("gpipe is the fastest")
     assert late.ranked[0].contender.method == "gpipe"
+
+
+def test_configuration_with_one_seed_does_not_hide_the_fastest():
+    found = compared(
+        stale=steady(0.006),
+        gpipe=steady(0.0082, 0.0080, 0.0081),
+        pipedream=steady(0.0081, 0.0070, 0.0071),
+        naive_async=steady(0.0080, 0.0100, 0.0101),
+    )
+    assert found.ranked[0].contender.method == "naive_async"
+    assert found.head.startswith("naive_async is the fastest")
 
 
 def test_common_seed_that_none_reaches_leaves_the_others_to_decide():
