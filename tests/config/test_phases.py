@@ -1,11 +1,10 @@
 """Phases of a run: how the configuration names them, when they end, and what begins anew with each."""
 
 import pytest
-import torch
 from support import reference
+from support.against_reference import BATCH, CUTS, assert_close, data, minibatches, model, outcome, parts
 from support.pipelines import batches, difference, half_decay, pipeline
 from support.worker_pool import distributed, job, phase, simulated
-from torch import nn
 
 from pipetrain.config.composition import composed
 from pipetrain.config.instantiate import Target
@@ -135,7 +134,6 @@ def test_method_and_a_schedule_of_a_phase_must_go_together(tmp_path):
 
 # -- what begins anew --------------------------------------------------------------------------------------------------
 
-WIDTH, BATCH, SAMPLES = 5, 8, 45  # six minibatches
 PHASES = {
     "pipemare after gpipe": [("gpipe", 4), ("pipemare", None)],
     "plain training after stale": [("stale", 8), ("sequential", None)],
@@ -145,33 +143,18 @@ PHASES = {
 }
 
 
-def model():
-    torch.manual_seed(1)
-    layers = [part for _ in range(3) for part in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
-    return nn.Sequential(*layers, nn.Linear(WIDTH, 3)).double()
-
-
-def data():
-    torch.manual_seed(2)
-    return torch.randn(SAMPLES, WIDTH, dtype=torch.float64), torch.randint(0, 3, (SAMPLES,))
-
-
 def run_by_hand(phases, N, epochs):
-    x, y = data()
-    minibatches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
-    parts = [[p.detach().clone() for p in layer.parameters()] for layer in model() if isinstance(layer, nn.Linear)]
-    run = reference.Run.of(parts, reference.Optimizer("momentum", decay=0.01), half_decay, N)
-    steps = epochs * len(minibatches)
+    run, epoch = reference.Run.of(parts(4), reference.Optimizer("momentum", decay=0.01), half_decay, N), minibatches()
+    steps = epochs * len(epoch)
     for rule, count in phases:
         end = steps if count is None else run.updates + count
         segments = []
         for step in range(run.updates, end):
-            if not segments or step % len(minibatches) == 0:
+            if not segments or step % len(epoch) == 0:
                 segments.append([])
-            segments[-1].append(minibatches[step % len(minibatches)])
+            segments[-1].append(epoch[step % len(epoch)])
         run.phase(rule, segments)
-    names = [name for name, _ in model().named_parameters()]
-    return run.losses, dict(zip(names, [w for part in run.newest for w in part], strict=True))
+    return outcome(run)
 
 
 @pytest.mark.parametrize("N", [1, 2])
@@ -180,10 +163,8 @@ def test_phases_equal_the_reference(name, N):
     (x, y), epochs = data(), 3
     build = reference.Optimizer("momentum", decay=0.01).torch_optimizer
     rules = [(rule, steps or 100) for rule, steps in PHASES[name]]
-    pipe = pipeline(model(), [2, 4, 6], rules, N, build).train(batches(x, y, BATCH, N), epochs)
-    losses, state = run_by_hand(PHASES[name], N, epochs)
-    assert pipe.losses == pytest.approx(losses, rel=1e-6)
-    assert difference(pipe.state(), state) < 1e-11
+    pipe = pipeline(model(), CUTS[4], rules, N, build).train(batches(x, y, BATCH, N), epochs)
+    assert_close((pipe.losses, pipe.state()), run_by_hand(PHASES[name], N, epochs))
 
 
 def test_two_phases_of_one_method_differ_from_one_phase():

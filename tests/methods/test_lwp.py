@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support import reference
-from support.against_reference import run_by_hand, run_pipeline
+from support.against_reference import assert_close, run_by_hand, run_pipeline
 from support.equal_bits import same_everywhere
 from support.methods import METHODS, MethodCase
 from support.pipelines import batches, difference, pipeline, trained
@@ -99,8 +99,7 @@ def test_stashed_lwp_equals_the_reference(case, in_flight, D, N, recompute):
     formulas = reference.Formulas(in_flight, extrapolates=True, stashes=True)
     theirs = run_by_hand(formulas, D, N, "adamw")
     ours = run_pipeline(case, D, N, "adamw", recompute=range(D) if recompute else None)
-    assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
-    assert difference(ours[1], theirs[1]) < 1e-9
+    assert_close(ours, theirs, 1e-9)
 
 
 def test_stashed_lwp_differs_from_plain_and_from_pipedream():

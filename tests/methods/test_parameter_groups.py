@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from support import reference
+from support.against_reference import CUTS, assert_close, data, model, run_by_hand
 from support.methods import ASYNCHRONOUS, fitting
 from support.pipelines import batches, difference, half_decay, pipeline
 from torch import nn
@@ -50,18 +51,6 @@ RULES = {
         reference.Optimizer("adamw", decay=0.1), reference.Optimizer("adamw", beta1=0.7, beta2=0.9)
     ),
 }  # fmt: skip
-CUTS = {1: [], 2: [2], 4: [2, 4, 6]}
-
-
-def model(dtype=torch.float64):
-    torch.manual_seed(1)
-    layers = [layer for _ in range(3) for layer in (nn.Linear(5, 5), nn.Tanh())]
-    return nn.Sequential(*layers, nn.Linear(5, 3)).to(dtype)
-
-
-def data(dtype=torch.float64):
-    torch.manual_seed(2)
-    return torch.randn(45, 5, dtype=dtype), torch.randint(0, 3, (45,))
 
 
 def settings_of(kind, **changes):
@@ -70,20 +59,9 @@ def settings_of(kind, **changes):
 
 
 def trained(rule, D, N, kind, dtype=torch.float64, **changes):
-    settings, (x, y) = settings_of(kind, **changes), data(dtype)
+    settings, (x, y) = settings_of(kind, **changes), data(dtype=dtype)
     build, groups = partial(build_torch_optimizer, settings), partial(parameter_groups, settings)
     return pipeline(model(dtype), CUTS[D], rule, N, build, groups=groups).train(batches(x, y, 8, N), 2)
-
-
-def by_hand(rule, D, N, kind):
-    x, y = data()
-    weights = [[p.detach().clone() for p in layer.parameters()] for layer in model()]
-    bounds = zip([0, *CUTS[D]], [*CUTS[D], len(weights)], strict=True)
-    parts = [[w for layer in weights[a:b] for w in layer] for a, b in bounds]
-    run = reference.Run.of(parts, RULES[kind], half_decay, N)
-    run.phase(rule, [list(zip(x.split(8), y.split(8), strict=True))] * 2)
-    names = [name for name, _ in model().named_parameters()]
-    return run.losses, dict(zip(names, [w for part in run.newest for w in part], strict=True))
 
 
 @pytest.mark.parametrize("kind", RULES)
@@ -92,16 +70,15 @@ def by_hand(rule, D, N, kind):
 def test_method_with_parameter_groups_equals_reference(rule, N, kind):
     if not fitting(rule, 4, N) or (kind == "adamw" and rule.startswith("spectrain")):  # which takes momentum alone
         return
-    ours, theirs = trained(rule, 4, N, kind), by_hand(rule, 4, N, kind)
-    assert ours.losses == pytest.approx(theirs[0], rel=1e-6)  # a step's loss is kept in float32
-    assert difference(ours.state(), theirs[1]) < 1e-9
+    ours, theirs = trained(rule, 4, N, kind), run_by_hand(rule, 4, N, optimizers=RULES[kind])
+    assert_close((ours.losses, ours.state()), theirs, 1e-9)
     assert difference(trained(rule, 4, N, kind, groups=None).state(), theirs[1]) > 1e-3
 
 
 @pytest.mark.parametrize("kind", RULES)
 @pytest.mark.parametrize(("rule", "D"), [("sequential", 1), ("gpipe", 2)])
 def test_parameter_groups_have_the_bits_of_a_plain_torch_loop(rule, D, kind):
-    ours, net, (x, y) = trained(rule, D, 1, kind, torch.float32), model(torch.float32), data(torch.float32)
+    ours, net, (x, y) = trained(rule, D, 1, kind, torch.float32), model(torch.float32), data(dtype=torch.float32)
     decay = [p for p in net.parameters() if p.dim() >= 2]
     rest = [p for p in net.parameters() if p.dim() < 2]
     options = {name: value for name, value in SETTINGS[kind].items() if name != "_target_"}

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from support import reference
+from support.against_reference import CLASSES, WIDTH, data, model
 from support.methods import METHODS, fitting
 from support.pipelines import batches, half_decay
 from torch import nn
@@ -16,30 +17,17 @@ from pipetrain.models.conversion import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import Training
 
-WIDTH, CLASSES, BATCH, STEPS, N = 5, 3, 8, 9, 2
+BATCH, STEPS, N = 8, 9, 2
 BOUNDS = [(0, 2), (2, 6), (6, 7)]  # of layers Linear tanh Linear tanh Linear tanh Linear
 MOMENTUM = reference.Optimizer("momentum", decay=0.01)
 NAMES = ("weight_drift", "forward_error", "backward_error", "weight_discrepancy")
 FITTING = [name for name in METHODS if fitting(name, len(BOUNDS), N)]
 
 
-def model():
-    torch.manual_seed(1)
-    layers = []
-    for _ in range(3):
-        layers += [nn.Linear(WIDTH, WIDTH), nn.Tanh()]
-    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES)).double()
-
-
 def parts():
     """The weights of each stage."""
     layers = list(model())
     return [[p.detach().clone() for layer in layers[a:b] for p in layer.parameters()] for a, b in BOUNDS]
-
-
-def data():
-    torch.manual_seed(2)
-    return torch.randn(BATCH * STEPS, WIDTH, dtype=torch.float64), torch.randint(0, CLASSES, (BATCH * STEPS,))
 
 
 def executor_of(rule, every, build=build_pipeline, bounds=BOUNDS, *, gradients=False):
@@ -53,7 +41,7 @@ def executor_of(rule, every, build=build_pipeline, bounds=BOUNDS, *, gradients=F
 def measured(rule, every=1, **options):
     """Stage -> minibatch -> quantities."""
     executor = executor_of(rule, every, **options)
-    executor.train(batches(*data(), BATCH, N), DrainInterval.whole(STEPS))
+    executor.train(batches(*data(BATCH * STEPS), BATCH, N), DrainInterval.whole(STEPS))
     return [dict(stage.staleness.take()) for stage in executor.stages]
 
 
@@ -82,7 +70,7 @@ class Observed(reference.Run):
 def by_hand(rule):
     run = Observed.of(parts(), MOMENTUM, half_decay, N)
     run.formulas = reference.FORMULAS[rule]
-    x, y = data()
+    x, y = data(BATCH * STEPS)
     found = []
     for t, (xs, ys) in enumerate(zip(x.split(BATCH), y.split(BATCH), strict=True)):
         run._minibatch(xs, ys, t)
@@ -120,7 +108,7 @@ def test_every_third_step_has_the_values_of_every_step(rule):
 @pytest.mark.parametrize("rule", ["pipedream", "pipeoptim", "pipemare"])
 def test_cosine_equals_that_of_gradients_at_the_newest_weights(rule):
     run = reference.Run.of(parts(), MOMENTUM, half_decay, N)
-    ours, (x, y) = measured(rule, gradients=True), data()
+    ours, (x, y) = measured(rule, gradients=True), data(BATCH * STEPS)
     for t, (xs, ys) in enumerate(zip(x.split(BATCH), y.split(BATCH), strict=True)):
         run.formulas = reference.FORMULAS["gpipe"]
         run._minibatch(xs, ys, t)
@@ -140,7 +128,7 @@ def test_measuring_changes_neither_results_nor_other_measurements(rule):
     found = []
     for every in (None, 1):
         executor = executor_of(rule, every, gradients=every is not None)
-        executor.train(batches(*data(), BATCH, N), DrainInterval.whole(STEPS))
+        executor.train(batches(*data(BATCH * STEPS), BATCH, N), DrainInterval.whole(STEPS))
         found.append(([stage.state() for stage in executor.stages], [stage.report() for stage in executor.stages]))
     (states, reports), (measured_states, measured_reports) = found
     assert measured_reports == reports
@@ -161,7 +149,7 @@ def test_frozen_weights_and_stages_without_weights_count_nothing():
     method, schedule = METHODS["pipeoptim"]
     pipeline = build_pipeline(chain_of(net), [(0, 1), (1, 2), (2, 3)], PipelineRules(schedule, method, 3, 1), training)
     before = net[0].weight.detach().norm().item()
-    pipeline.train(batches(*data(), BATCH), DrainInterval.whole(2))
+    pipeline.train(batches(*data(BATCH * STEPS), BATCH), DrainInterval.whole(2))
     first, none, _ = (dict(stage.staleness.take())[0] for stage in pipeline.stages)
     assert first["weight_norm"] == pytest.approx(before)
     assert none["weight_norm"] == none["update_norm"] == 0.0

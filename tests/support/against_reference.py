@@ -1,8 +1,9 @@
 """One small classifier trained twice: by a pipeline of pipetrain, and by the formulas of `support.reference`."""
 
+import pytest
 import torch
 from support import reference, reference_optimizers
-from support.pipelines import batches, half_decay, pipeline
+from support.pipelines import batches, difference, half_decay, pipeline
 from torch import nn
 
 WIDTH, CLASSES, SAMPLES, BATCH, EPOCHS = 5, 3, 45, 8, 2  # minibatches of 8, 8, 8, 8, 8 and 5 samples
@@ -31,17 +32,17 @@ REPEATING = {
 OPTIMIZERS |= REPEATING
 
 
-def model():
+def model(dtype=torch.float64):
     torch.manual_seed(1)
     layers = []
     for _ in range(3):
         layers += [nn.Linear(WIDTH, WIDTH), nn.Tanh()]
-    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES)).double()
+    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES)).to(dtype)
 
 
-def data():
+def data(samples=SAMPLES, dtype=torch.float64):
     torch.manual_seed(2)
-    return torch.randn(SAMPLES, WIDTH, dtype=torch.float64), torch.randint(0, CLASSES, (SAMPLES,))
+    return torch.randn(samples, WIDTH, dtype=dtype), torch.randint(0, CLASSES, (samples,))
 
 
 def rate_of(kind):
@@ -59,13 +60,31 @@ def run_pipeline(rule, D, N, kind="momentum", recompute=None, build=None, rate=N
 
 
 def run_by_hand(rule, D, N, kind="momentum", recompute=None, tau=None, optimizers=None):
-    """(losses, weights); `optimizers` are those of the stages if they differ."""
-    x, y = data()
+    """(losses, weights); `optimizers`, one or a list with one for each stage, replace that of `kind`."""
+    run = reference.Run.of(parts(D), optimizers or OPTIMIZERS[kind], rate_of(kind), N, recompute, tau)
+    run.phase(rule, [minibatches()] * EPOCHS)
+    return outcome(run)
+
+
+def parts(D):
+    """The weights of each stage."""
     weights = [[p.detach().clone() for p in layer.parameters()] for layer in model()]
     bounds = zip([0, *CUTS[D]], [*CUTS[D], len(weights)], strict=True)
-    parts = [[w for layer in weights[a:b] for w in layer] for a, b in bounds]
-    minibatches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
-    run = reference.Run.of(parts, optimizers or OPTIMIZERS[kind], rate_of(kind), N, recompute, tau)
-    run.phase(rule, [minibatches] * EPOCHS)
+    return [[w for layer in weights[a:b] for w in layer] for a, b in bounds]
+
+
+def minibatches():
+    x, y = data()
+    return list(zip(x.split(BATCH), y.split(BATCH), strict=True))
+
+
+def outcome(run):
+    """(losses, weights) of the reference."""
     names = [name for name, _ in model().named_parameters()]
     return run.losses, dict(zip(names, [w for part in run.newest for w in part], strict=True))
+
+
+def assert_close(ours, theirs, within=1e-11):
+    """Compares (losses, weights); the pipeline keeps a step's loss in float32."""
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
+    assert difference(ours[1], theirs[1]) < within
