@@ -29,21 +29,12 @@ def refusing():
     raise ConfigError("model.depth=0: at least 1")
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """The path of this module, importable."""
-    import sys
-
-    monkeypatch.setitem(sys.modules, "targets_of_tests", sys.modules[__name__])
-    return "targets_of_tests"
-
-
-def test_target_is_built_with_its_options_and_extra_ones_on_top(here):
-    target = Target.of("model", {"_target_": f"{here}.counted", "count": 3})
+def test_target_is_built_with_its_options_and_extra_ones_on_top():
+    target = Target.of("model", {"_target_": f"{__name__}.counted", "count": 3})
     assert target.build() == (3, 0)
     assert target.build(least=2) == (3, 2)
     assert target.build(count=5) == (5, 0)
-    assert Target.of("model", {"_target_": f"{here}.counted"}).build(7) == (7, 0)
+    assert Target.of("model", {"_target_": f"{__name__}.counted"}).build(7) == (7, 0)
 
 
 def test_missing_option_is_named_with_full_path_and_meaning():
@@ -67,32 +58,32 @@ def test_section_without_a_target_is_refused_by_name():
         ({}, "TypeError: .*missing 1 required positional argument: 'count'"),
     ],
 )
-def test_options_that_a_target_refuses_are_told_in_one_line(here, options, message):
-    with pytest.raises(ConfigError, match=rf"model\._target_={here}\.counted: {message}") as caught:
-        Target("model", f"{here}.counted", options).build()
+def test_options_that_a_target_refuses_are_told_in_one_line(options, message):
+    with pytest.raises(ConfigError, match=rf"model\._target_={__name__}\.counted: {message}") as caught:
+        Target("model", f"{__name__}.counted", options).build()
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cuont": 3}, r"model\.cuont=3: targets_of_tests\.counted has no such parameter; did you mean model\.count\?"),
+        ({"cuont": 3}, rf"model\.cuont=3: {__name__}\.counted has no such parameter; did you mean model\.count\?"),
         ({"count": 1, "pace": None}, r"model\.pace=null: .* has no such parameter; it takes count, least"),
     ],
 )
-def test_unknown_target_option_is_refused_with_known_ones(here, options, message):
+def test_unknown_target_option_is_refused_with_known_ones(options, message):
     with pytest.raises(ConfigError, match=message):
-        Target("model", f"{here}.counted", options).check()
+        Target("model", f"{__name__}.counted", options).check()
 
 
-def test_target_with_open_keywords_takes_every_option(here):
-    Target("model", f"{here}.open_to_all", {"pace": 3}).check()
-    assert Target("model", f"{here}.open_to_all", {"pace": 3}).build() == {"fast": False, "pace": 3}
+def test_target_with_open_keywords_takes_every_option():
+    Target("model", f"{__name__}.open_to_all", {"pace": 3}).check()
+    assert Target("model", f"{__name__}.open_to_all", {"pace": 3}).build() == {"fast": False, "pace": 3}
 
 
-def test_wrongly_typed_value_is_refused_despite_open_keywords(here):
+def test_wrongly_typed_value_is_refused_despite_open_keywords():
     with pytest.raises(ConfigError, match=r"^model\.fast=maybe: true or false is needed$"):
-        Target("model", f"{here}.open_to_all", {"pace": 3, "fast": "maybe"}).check()
+        Target("model", f"{__name__}.open_to_all", {"pace": 3, "fast": "maybe"}).check()
 
 
 @pytest.mark.parametrize(
@@ -114,9 +105,9 @@ def test_unimportable_target_is_refused_with_reason(path, message, tmp_path, mon
     assert str(caught.value) == f"model._target_={path}: {message}"
 
 
-def test_refusal_of_ours_by_a_target_is_shown_as_it_is(here):
+def test_refusal_of_ours_by_a_target_is_shown_as_it_is():
     with pytest.raises(ConfigError) as caught:
-        Target("model", f"{here}.refusing", {}).build()
+        Target("model", f"{__name__}.refusing", {}).build()
     assert str(caught.value) == "model.depth=0: at least 1"
 
 

@@ -63,13 +63,6 @@ def growing(channels, classes):
     return nn.Sequential(nn.Flatten(), Growing(64 * channels, 6), Growing(6, classes))
 
 
-@pytest.fixture
-def models(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "models_of_tests", sys.modules[__name__])
-
-
 def prepared(tmp_path, case="pipedream", **changes):
     chosen = settings(case, **{"partition": EVEN, "device": "cpu", **changes})
     return prepare(chosen, RunDirectory(tmp_path / "run"))
@@ -171,9 +164,8 @@ def test_reports_clipping_per_stage_and_dropped_samples(tmp_path):
     assert note == "gradients are clipped to optimizer.clip_norm=0.5 over all stages together (method=gpipe)"
 
 
-@pytest.mark.usefixtures("models")
 def test_warns_of_computed_weights_if_backward_reads_others(tmp_path):
-    model = {"_target_": "models_of_tests.normed"}
+    model = {"_target_": f"{__name__}.normed"}
     (note,) = prepared(tmp_path, "pipemare", model=model).notes
     assert re.match(r"warning: layer 1 saves a tensor derived from its weights; .*method=pipemare asks", note)
     assert prepared(tmp_path, "pipedream", model=model).notes == []
@@ -202,7 +194,6 @@ DEEP = {"_target_": "pipetrain.schedules.one_f_one_b.OneFOneB"}
 HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}}
 
 
-@pytest.mark.usefixtures("models")
 @pytest.mark.parametrize(
     ("case", "changes", "message"),
     [
@@ -219,10 +210,10 @@ HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3
             "reads weights that no pipeline of processes has; use executor=simulated",
         ),
         ("gpipe", {"train": {"recompute_boundaries": [0]}}, r"recompute_boundaries=\[0\]: .*executor=simulated"),
-        ("gpipe", {"model": {"_target_": "models_of_tests.frozen"}}, "no parameter requires a gradient"),
+        ("gpipe", {"model": {"_target_": f"{__name__}.frozen"}}, "no parameter requires a gradient"),
         (
             "gpipe",
-            {"model": {"_target_": "models_of_tests.complex_one"}},
+            {"model": {"_target_": f"{__name__}.complex_one"}},
             "0.phase is a tensor of torch.complex128, which checkpoints cannot hold",
         ),
         ("gpipe", {"optimizer": {"lr": None}}, r"optimizer.lr is not set"),
@@ -283,12 +274,12 @@ def test_device_is_cuda_only_where_there_is_one(monkeypatch):
 )
 @pytest.mark.usefixtures("models")
 def test_forward_may_overwrite_what_its_own_backward_needs_where_one_is_in_flight(tmp_path, case, changes):
-    assert prepared(tmp_path, case, model={"_target_": "models_of_tests.growing"}, **changes)
+    assert prepared(tmp_path, case, model={"_target_": f"{__name__}.growing"}, **changes)
 
 
 @pytest.mark.parametrize(("case", "microbatches"), [("gpipe", 2), ("pipedream", 1)])
 @pytest.mark.usefixtures("models")
 def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused(tmp_path, case, microbatches):
-    model, train = {"_target_": "models_of_tests.growing"}, {"microbatches": microbatches}
+    model, train = {"_target_": f"{__name__}.growing"}, {"microbatches": microbatches}
     with pytest.raises(ConfigError, match="changes a buffer in place that the backward of an earlier microbatch"):
         prepared(tmp_path, case, model=model, train=train)

@@ -1,7 +1,6 @@
 """The objects that settings name."""
 
 import random
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -53,9 +52,9 @@ class DrawsElsewhere(nn.Sequential):
         self[1].weight.data = torch.from_numpy(np.random.randn(4, 64)).float()
 
 
-def test_seed_draws_initial_weights_of_all_default_generators(here):
+def test_seed_draws_initial_weights_of_all_default_generators():
     dataset = build_data(settings("gpipe")).dataset
-    model = {"_target_": f"{here}.DrawsElsewhere"}
+    model = {"_target_": f"{__name__}.DrawsElsewhere"}
     first, again, other = (build_model(settings("gpipe", seed=seed, model=model), dataset).module for seed in (1, 1, 2))
     assert torch.equal(first[1].weight, again[1].weight)
     assert first.order == again.order
@@ -76,17 +75,10 @@ def empty():
     return SimpleNamespace(train=[], eval=[1])
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """The path of this module, importable."""
-    monkeypatch.setitem(sys.modules, "targets_of_tests", sys.modules[__name__])
-    return "targets_of_tests"
-
-
-def test_empty_data_set_is_refused_by_its_target(here):
+def test_empty_data_set_is_refused_by_its_target():
     loader = {"shuffle": True, "limit": None, "workers": 0}
-    with pytest.raises(ConfigError, match=r"dataset._target_=targets_of_tests.empty: its `train` is empty"):
-        build_data(settings("gpipe", dataset={"_target_": f"{here}.empty", **loader}))
+    with pytest.raises(ConfigError, match=rf"dataset._target_={__name__}.empty: its `train` is empty"):
+        build_data(settings("gpipe", dataset={"_target_": f"{__name__}.empty", **loader}))
 
 
 def test_minibatch_larger_than_epoch_is_refused_with_limit():

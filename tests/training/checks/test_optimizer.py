@@ -1,7 +1,6 @@
 """Parameter groups that a model or an optimizer does not have, found before any process starts."""
 
 import re
-import sys
 from functools import partial
 
 import pytest
@@ -123,15 +122,9 @@ class Normalized(torch.optim.SGD):
         return super().step(closure)
 
 
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setitem(sys.modules, "optimizers_of_tests", sys.modules[__name__])
-    return "optimizers_of_tests"
-
-
-def test_steps_that_depend_on_other_weights_of_the_stage_are_noted_and_refused_with_ties(tmp_path, here):
-    optimizer = {"_target_": f"{here}.Normalized", "momentum": 0.9, "lr": 0.1}
-    told = "warning: a step of optimizers_of_tests.Normalized for one weight depends on the others of its stage"
+def test_steps_that_depend_on_other_weights_of_the_stage_are_noted_and_refused_with_ties(tmp_path):
+    optimizer = {"_target_": f"{__name__}.Normalized", "momentum": 0.9, "lr": 0.1}
+    told = f"warning: a step of {__name__}.Normalized for one weight depends on the others of its stage"
     assert any(note.startswith(told) for note in prepared(tmp_path, optimizer=optimizer).notes)
     alone = prepared(tmp_path, optimizer=optimizer, partition={**EVEN, "stages": 1}).notes
     assert not any(note.startswith(told) for note in alone)
@@ -150,9 +143,9 @@ class Noisy(torch.optim.SGD):
                 weight.add_(torch.randn_like(weight), alpha=1e-3)
 
 
-def test_random_steps_are_noted_and_refused_with_copies(tmp_path, here):
-    optimizer = {"_target_": f"{here}.Noisy", "momentum": 0.9, "lr": 0.1}
-    assert any(note.startswith("warning: optimizers_of_tests.Noisy draws random numbers") for note in
+def test_random_steps_are_noted_and_refused_with_copies(tmp_path):
+    optimizer = {"_target_": f"{__name__}.Noisy", "momentum": 0.9, "lr": 0.1}
+    assert any(note.startswith(f"warning: {__name__}.Noisy draws random numbers") for note in
                prepared(tmp_path, optimizer=optimizer).notes)  # fmt: skip
     for changes in ({"model": TIED}, {"partition": {**EVEN, "replicas": [2, 1]}}):
         with pytest.raises(ConfigError, match=r"Noisy draws random numbers, .* must be equal"):
