@@ -11,6 +11,8 @@ from pipetrain import cli
 from pipetrain.launch import signals
 from pipetrain.libraries.processes import ENDING
 
+pytest.register_assert_rewrite("support")  # failed assertions there show their values, too
+
 
 def pytest_collection_finish():
     """Keeps the garbage collector off all modules and tests: a run ends with a collection."""

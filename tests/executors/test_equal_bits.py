@@ -1,16 +1,13 @@
 """Simulated against distributed, bit for bit: D 1..4, N 1..4, every method under every schedule of its family."""
 
-from dataclasses import replace
-
 import pytest
 from support import running_text
-from support.equal_bits import HALVES, REPLICATED, TIED, on_diagonal, replicated, schedules_of
+from support.equal_bits import HALVES, REPLICATED, TIED, both_ways, on_diagonal, replicated, schedules_of
 from support.methods import DISTINCT, MethodCase, fitting
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import job, simulated
 
 from pipetrain.methods.delayed import Delayed
 from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.tracking.run_directory import RunDirectory
 
 ARITHMETIC = {
     "gpipe": {"precision": "fp16"},
@@ -99,16 +96,12 @@ def test_compiled_layers_have_equal_bits_and_learn_as_plain_ones(tmp_path):
 
 def check(folder, stages, cases):
     """name -> (method, changed settings): runs each in both ways; the summaries by name."""
-    jobs = [job(folder / f"{name}-distributed", method, stages, **changes) for name, (method, changes) in cases.items()]
-    results = dict(zip(cases, distributed(jobs), strict=True))
-    for name, (method, changes) in cases.items():
-        result, expected = results[name], simulated(job(folder / f"{name}-simulated", method, stages, **changes))
-        for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
-            assert result[field] == expected[field], f"{name}, D={stages}: {field}"
+    pairs = both_ways([job(folder / name, method, stages, **changes) for name, (method, changes) in cases.items()])
+    for name, (result, expected) in zip(cases, pairs, strict=True):
         measured = ("weight_versions_max", "weight_bytes_peak", "forward_staleness", "backward_staleness")
         for ours, theirs in zip(result["per_stage"], expected["per_stage"], strict=True):
             assert {m: ours[m] for m in measured} == {m: theirs[m] for m in measured}, f"{name}, D={stages}"
-    return results
+    return {name: result for name, (result, _) in zip(cases, pairs, strict=True)}
 
 
 def test_equal_seeds_give_equal_bits_and_others_do_not(tmp_path):
@@ -195,12 +188,7 @@ def test_every_method_has_equal_bits_on_all_replicas(tmp_path):
 
 def check_replicas(folder, cases):
     """name -> (method, stages, settings): runs all distributed, in one start of the processes, and each simulated."""
-    made = [
-        job(folder / f"{k}", method, stages, **settings) for k, (method, stages, settings) in enumerate(cases.values())
-    ]
-    for name, one, theirs in zip(cases, made, distributed(made), strict=True):
-        ours = simulated(replace(one, run=RunDirectory(one.run.path / "simulated")))
-        for field in ("weights_sha256", "loss_sha256", "final"):
-            assert ours[field] == theirs[field], f"{name}: {field}"
-        staleness = [[stage["forward_staleness"] for stage in each["per_stage"]] for each in (ours, theirs)]
+    jobs = [job(folder / str(name), method, stages, **more) for name, (method, stages, more) in cases.items()]
+    for name, pair in zip(cases, both_ways(jobs), strict=True):
+        staleness = [[stage["forward_staleness"] for stage in each["per_stage"]] for each in pair]
         assert staleness[0] == staleness[1], name

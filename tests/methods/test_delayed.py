@@ -1,16 +1,15 @@
 """A chosen delay: in both executors, against methods that have the same delay, and refused where it cannot be."""
 
 import pytest
-from support.equal_bits import bits
+from support.equal_bits import bits, both_ways, same_resumed
 from support.methods import MethodCase
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import job, simulated
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.delayed import Delayed
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.training.checkpoint import store
 
 ALONE = OneFOneB(depth=1)
 
@@ -25,15 +24,12 @@ def test_delayed_equals_the_method_that_has_its_delay(tmp_path, delay, method):
 
 def test_delayed_has_equal_bits_in_both_executors(tmp_path):
     case, train = MethodCase(Delayed([3, 1]), ALONE), {"microbatches": 2}
-    (result,) = distributed([job(tmp_path / "d", case, 2, train=train)])
-    assert bits(result) == bits(simulated(job(tmp_path / "s", case, 2, train=train)))
+    both_ways([job(tmp_path, case, 2, train=train)])
 
 
 def test_delayed_run_resumed_has_the_bits_of_the_whole(tmp_path):
     case, epochs = MethodCase(Delayed(4), ALONE), {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
-    whole = simulated(job(tmp_path / "whole", case, 2, **epochs))
-    half = store.checkpoints(tmp_path / "whole")[0]
-    assert bits(simulated(job(tmp_path / "again", case, 2, resume=half, **epochs))) == bits(whole)
+    same_resumed(tmp_path, case, 2, **epochs)
 
 
 @pytest.mark.parametrize("N", [1, 2])

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from support.equal_bits import assert_same, both_ways
 from support.pipelines import batches, pipeline
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import job, simulated
 from torch import nn
 from typing_extensions import override
 
@@ -119,7 +120,7 @@ def test_own_statistic_resumes_with_equal_bits(tmp_path):
     whole = simulated(polyak(tmp_path / "whole"))
     half = store.checkpoints(tmp_path / "whole")[1]
     again = simulated(polyak(tmp_path / "again", resume=half))
-    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+    assert_same(again, whole)
     plain = simulated(job(tmp_path / "plain", "naive_async", 2, **EPOCHS))
     assert plain["weights_sha256"] != whole["weights_sha256"]
 
@@ -140,6 +141,4 @@ def test_another_partition_loads_the_statistic(tmp_path):
 
 
 def test_both_executors_give_equal_bits(tmp_path):
-    (result,) = distributed([polyak(tmp_path / "d")])
-    expected = simulated(polyak(tmp_path / "s"))
-    assert (result["weights_sha256"], result["loss_sha256"]) == (expected["weights_sha256"], expected["loss_sha256"])
+    both_ways([polyak(tmp_path)])

@@ -1,11 +1,14 @@
 """The combinations that must have equal bits wherever their stages run."""
 
+from dataclasses import replace
+
 import pytest
 from hydra.utils import get_object
 from support.methods import SYNCHRONOUS, MethodCase
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.choices import choices_of
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.checkpoint import store
 
 TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
@@ -49,12 +52,32 @@ def bits(summary):
     return summary["loss_sha256"], summary["weights_sha256"]
 
 
+def assert_same(one, other, what=""):
+    """Compares what summaries of runs with equal bits agree on; `what` says whose they are."""
+    for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
+        assert one[field] == other[field], f"{what} {field}"
+
+
+def both_ways(jobs, distribute=distributed):
+    """(distributed, simulated) summaries of each job, compared; `distribute` gives the former."""
+    pairs = []
+    for each, ours in zip(jobs, distribute(jobs), strict=True):
+        pairs.append((ours, simulated(replace(each, run=RunDirectory(each.run.path / "simulated")))))
+        assert_same(*pairs[-1], each.run.path.name)
+    return pairs
+
+
+def same_resumed(folder, case, stages, **changes):
+    """The summary of a simulated run; one resumed from its first checkpoint has its bits."""
+    whole = simulated(job(folder / "whole", case, stages, **changes))
+    half = store.checkpoints(folder / "whole")[0]
+    assert_same(simulated(job(folder / "again", case, stages, resume=half, **changes)), whole)
+    return whole
+
+
 def same_everywhere(folder, case, stages, **changes):
     """The summary of a simulated run of two epochs; a distributed one and one resumed after the first have its bits."""
     changes = {"checkpoint": {"every_epochs": 1}, **changes}
-    whole = simulated(job(folder / "whole", case, stages, **changes))
-    (other,) = distributed([job(folder / "other", case, stages, **changes)])
-    half = store.checkpoints(folder / "whole")[0]
-    resumed = simulated(job(folder / "resumed", case, stages, resume=half, **changes))
-    assert bits(other) == bits(whole) == bits(resumed)
+    whole = same_resumed(folder, case, stages, **changes)
+    assert_same(*distributed([job(folder / "other", case, stages, **changes)]), whole)
     return whole

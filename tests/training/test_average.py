@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.cli import pipetrain, summary
-from support.equal_bits import TIED, replicated
+from support.equal_bits import TIED, bits, both_ways, replicated, same_resumed
 from support.methods import DISTINCT, fitting
 from support.one_run import carried_out
 from support.worker_pool import distributed, job, simulated
@@ -20,7 +20,6 @@ from pipetrain.training.finished.evaluate import evaluate
 from pipetrain.training.finished.export import export
 
 EMA = 0.7
-BITS = ("weights_sha256", "loss_sha256")
 
 
 def averaged(folder, method, stages, train=(), **changes):
@@ -40,19 +39,13 @@ def assert_equal_averages(one, other):
         assert torch.equal(average, theirs[name]), name
 
 
-def assert_equal_runs(one, other):
-    """Summaries of equal bits."""
-    for field in (*BITS, "steps", "final", "best"):
-        assert one[field] == other[field], field
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method", DISTINCT)
 def test_averages_change_evaluations_and_no_trained_bit(tmp_path, method):
     train = {"microbatches": 1 if fitting(method, 3, 1) else 3}
     plain = simulated(job(tmp_path / "plain", method, 3, train=train))
     ours = simulated(averaged(tmp_path / "averaged", method, 3, train))
-    assert [ours[field] for field in BITS] == [plain[field] for field in BITS]
+    assert bits(ours) == bits(plain)
     assert ours["final"]["loss"] != plain["final"]["loss"]
     for with_average, without in zip(ours["per_stage"], plain["per_stage"], strict=True):
         assert with_average["average_bytes"] > 0
@@ -68,11 +61,10 @@ def test_averages_have_equal_bits_in_both_executors(tmp_path):
         "tied": ("gpipe", {**TIED, "train": {"microbatches": 2}}),
         "replicas": (method, changes),
     }
-    jobs = [averaged(tmp_path / f"{name}-d", case, stages, **values) for name, (case, values) in cases.items()]
-    for name, result in zip(cases, distributed(jobs), strict=True):
-        case, values = cases[name]
-        assert_equal_runs(result, simulated(averaged(tmp_path / f"{name}-s", case, stages, **values)))
-        assert_equal_averages(tmp_path / f"{name}-d", tmp_path / f"{name}-s")
+    jobs = [averaged(tmp_path / name, case, stages, **values) for name, (case, values) in cases.items()]
+    both_ways(jobs)
+    for each in jobs:
+        assert_equal_averages(each.run.path, each.run.path / "simulated")
 
 
 @pytest.mark.slow
@@ -90,11 +82,7 @@ def test_averages_under_a_schedule_of_torch_equal_those_of_gpipe(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "stages"), [("pipeoptim", 3), ("pipedream", 2), ("pipemare", 3)])
 def test_resumed_averages_have_the_bits_of_a_whole_run(tmp_path, method, stages):
-    changes = {"checkpoint": {"every_steps": 4}}
-    whole = simulated(averaged(tmp_path / "whole", method, stages, **changes))
-    half = store.checkpoints(tmp_path / "whole")[0]
-    again = simulated(averaged(tmp_path / "again", method, stages, resume=half, **changes))
-    assert_equal_runs(again, whole)
+    same_resumed(tmp_path, method, stages, checkpoint={"every_steps": 4}, train={"ema": EMA})
     assert_equal_averages(tmp_path / "again", tmp_path / "whole")
 
 
@@ -196,5 +184,5 @@ def test_other_methods_by_name_run_with_averages(tmp_path, replicated):
     assert done.returncode == 0, done.stdout + done.stderr
     for name in names:
         plain, ours = (summary(tmp_path / "runs" / f"{name}-{ema}") for ema in ("None", "0.5"))
-        assert [ours[field] for field in BITS] == [plain[field] for field in BITS], name
+        assert bits(ours) == bits(plain), name
         assert ours["final"]["loss"] != plain["final"]["loss"], name

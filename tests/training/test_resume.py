@@ -11,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from support import running_text, small_model
 from support.cli import TINY, records, run_here, summary
+from support.equal_bits import assert_same, same_resumed
 from support.methods import DISTINCT, fitting
 from support.one_run import CHOICES, carried_out
 from support.worker_pool import distributed, job, simulated
@@ -46,21 +47,14 @@ def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, metho
     momentum = {"momentum": 0.9} if optimizer == "SGD" else {}
     chosen = {"_target_": f"torch.optim.{optimizer}", "lr": 0.05, "weight_decay": 5e-4, **momentum}
     changes = {**EPOCHS, "optimizer": chosen, "train": train}
-    whole = simulated(job(tmp_path / "whole", method, 3, **changes))
-    half = store.checkpoints(tmp_path / "whole")[0]
-    again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
-    for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
-        assert again[field] == whole[field], field
+    same_resumed(tmp_path, method, 3, **changes)
 
 
 @pytest.mark.parametrize(("method", "N"), [("pipedream", 1), ("pipeoptim", 2)])
 def test_mid_epoch_resume_keeps_carried_state(tmp_path, method, N):
     changes = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, "train": {"microbatches": N}}
-    whole = simulated(job(tmp_path / "whole", method, 3, **changes))
+    same_resumed(tmp_path, method, 3, **changes)
     half = store.checkpoints(tmp_path / "whole")[0]
-    again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
-    for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
-        assert again[field] == whole[field], field
     carried = contents.load_tensors(half, Kind.CARRIED)
     assert {name: [*values] for name, values in carried.items()} == {f"layers.{i}": ["0", "1"] for i in range(1, 6)}
     assert {tuple(tensor.shape) for values in carried.values() for tensor in values.values()} == {
@@ -74,10 +68,7 @@ def test_mid_epoch_resume_keeps_carried_state(tmp_path, method, N):
 )
 def test_resumed_state_has_the_memory_format_of_the_weights(tmp_path, optimizer):
     changes = {**EPOCHS, "optimizer": optimizer, "train": {**EPOCHS["train"], "channels_last": True}}
-    whole = simulated(job(tmp_path / "whole", "gpipe", 2, **changes))
-    half = store.checkpoints(tmp_path / "whole")[0]
-    again = simulated(job(tmp_path / "again", "gpipe", 2, resume=half, **changes))
-    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+    same_resumed(tmp_path, "gpipe", 2, **changes)
 
 
 @pytest.mark.parametrize("section", ["statistic", "carried"])
@@ -119,21 +110,13 @@ def test_resumed_run_may_train_other_weights(tmp_path, monkeypatch, first):
 
 def test_hogwild_resumed_continues_its_delays(tmp_path):
     hogwild = {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}
-    changes = {**EPOCHS, "method": hogwild}
-    whole = simulated(job(tmp_path / "whole", "naive_async", 3, **changes))
-    half = store.checkpoints(tmp_path / "whole")[0]
-    again = simulated(job(tmp_path / "again", "naive_async", 3, resume=half, **changes))
-    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+    whole = same_resumed(tmp_path, "naive_async", 3, **EPOCHS, method=hogwild)
     plain = simulated(job(tmp_path / "plain", "naive_async", 3, **EPOCHS))
     assert plain["weights_sha256"] != whole["weights_sha256"]
 
 
 def test_plain_sgd_keeps_last_gradient_for_its_prediction(tmp_path):
-    changes = {"optimizer": {"momentum": 0.0}}
-    whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **EPOCHS, **changes))
-    half = store.checkpoints(tmp_path / "whole")[0]
-    again = simulated(job(tmp_path / "again", "pipeoptim", 3, resume=half, **EPOCHS, **changes))
-    assert again["weights_sha256"] == whole["weights_sha256"]
+    same_resumed(tmp_path, "pipeoptim", 3, **EPOCHS, optimizer={"momentum": 0.0})
 
 
 @pytest.mark.slow
@@ -142,11 +125,7 @@ def test_last_gradient_for_prediction_survives_resume(tmp_path, optimizer):
     chosen = {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}
     if optimizer != "nesterov":
         chosen = {"_target_": f"torch.optim.{optimizer}"}
-    changes = {**EPOCHS, "optimizer": {"lr": 0.01, **chosen}}
-    whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **changes))
-    half = store.checkpoints(tmp_path / "whole")[0]
-    again = simulated(job(tmp_path / "again", "pipeoptim", 3, resume=half, **changes))
-    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+    same_resumed(tmp_path, "pipeoptim", 3, **EPOCHS, optimizer={"lr": 0.01, **chosen})
 
 
 @pytest.mark.slow
@@ -154,8 +133,7 @@ def test_last_gradient_for_prediction_survives_resume(tmp_path, optimizer):
 def test_resumed_distributed_run_has_equal_bits(tmp_path, method):
     whole = simulated(job(tmp_path / "whole", method, 2, **EPOCHS))
     half = store.checkpoints(tmp_path / "whole")[0]
-    (again,) = distributed([job(tmp_path / "again", method, 2, resume=half, **EPOCHS)])
-    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+    assert_same(*distributed([job(tmp_path / "again", method, 2, resume=half, **EPOCHS)]), whole)
 
 
 def test_checkpoint_loads_into_another_partition(tmp_path):
@@ -241,7 +219,7 @@ def steps_recorded(folder):
     return [(record["kind"], record["step"]) for record in records(folder) if record["kind"] != "start"]
 
 
-def assert_same(folder, trained, fields=SAME):
+def assert_same_run(folder, trained, fields=SAME):
     one, other = summary(folder), summary(trained)
     for stage in (*one["per_stage"], *other["per_stage"]):
         del stage["peak_memory_bytes"]  # which evaluating and saving may raise
@@ -257,7 +235,7 @@ def test_auto_continues_unfinished_neighbor_with_its_metrics(stopped, trained, c
     new = stopped.with_name("new")
     resumed(new)
     assert f"continuing {stopped.resolve()}/checkpoints/step-00000006" in capsys.readouterr().out
-    assert_same(new, trained, BITS)
+    assert_same_run(new, trained, BITS)
 
 
 def test_auto_starts_afresh_beside_a_completed_run_and_says_so(completed, capsys):
@@ -288,14 +266,14 @@ def test_auto_reads_the_configuration_of_a_run_beside_it_once(stopped, monkeypat
 def test_auto_finishes_run_lacking_only_summary_in_place(unsummarized, trained):
     before = content(unsummarized / "checkpoints")
     resumed(unsummarized)
-    assert_same(unsummarized, trained)
+    assert_same_run(unsummarized, trained)
     assert content(unsummarized / "checkpoints") == before
 
 
 def test_auto_takes_over_end_of_run_lacking_only_summary(unsummarized, trained):
     new = unsummarized.with_name("new")
     resumed(new)
-    assert_same(new, trained)
+    assert_same_run(new, trained)
     assert store.problem(RunDirectory(new).checkpoint(12)) is None
 
 
@@ -437,7 +415,7 @@ def test_auto_takes_the_newest_whole_checkpoint_and_says_so(unsummarized, traine
     assert "continuing" in out
     assert "step-00000006\n" in out
     assert f"the checkpoints after step-00000006 are now in {unsummarized}/earlier-1\n" in out
-    assert_same(unsummarized, trained, BITS)
+    assert_same_run(unsummarized, trained, BITS)
 
 
 def test_auto_does_not_restart_if_all_checkpoints_are_damaged(stopped, capsys):
@@ -483,7 +461,7 @@ def test_pipe_in_place_of_lock_is_not_waited_for(stopped, trained, capsys):
     os.mkfifo(stopped / ".lock")
     new = stopped.with_name("new")
     resumed(new)
-    assert_same(new, trained, BITS)
+    assert_same_run(new, trained, BITS)
     resumed(stopped, code=2)
     said = f"{stopped}/.lock: is not a regular file, and cannot be a lock; remove it"
     assert capsys.readouterr().err == f"pipetrain: error: {said}\n"
@@ -527,7 +505,7 @@ def test_partial_checkpoint_that_lacks_only_its_name_is_resumed(stopped, trained
     whole = RunDirectory(trained).checkpoint(12)
     shutil.copytree(whole, RunDirectory(stopped).checkpoints / "step-00000012.partial")
     resumed(stopped)
-    assert_same(stopped, trained)
+    assert_same_run(stopped, trained)
 
 
 def test_checkpoint_holds_whole_model_state_by_its_names(tmp_path):
