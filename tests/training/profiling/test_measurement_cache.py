@@ -39,6 +39,11 @@ def test_a_damaged_entry_is_measured_again(folder, content):
     assert measured(2) == ([2], False)
 
 
+def test_ignored_cache_is_not_written(folder):
+    measured(1.5, cache="ignore")
+    assert not folder.exists()
+
+
 def test_nothing_is_kept_where_there_is_no_room(folder):
     folder.write_text("a file in the folder's place")
     measured(1)

@@ -118,22 +118,6 @@ def test_remembered_measurement_shows_its_age_and_load(monkeypatch):
 
 
 @pytest.mark.usefixtures("counter")
-def test_renewing_measures_again_and_keeps_that():
-    measured_profile()
-    renewed = measured_profile(cache="renew")
-    assert (renewed.layers[0].forward_s, renewed.bytes_per_s) == (2.0, 2e9)
-    assert measured_profile() == renewed
-
-
-def test_ignoring_neither_reads_nor_writes(counter, tmp_path):
-    measured_profile(cache="ignore")
-    assert not (tmp_path / "cache").exists()
-    measured_profile()
-    measured_profile(cache="ignore")
-    assert (counter.layers, counter.links) == (3, 3)
-
-
-@pytest.mark.usefixtures("counter")
 def test_a_damaged_entry_is_measured_anew(tmp_path):
     measured_profile()
     (entry,) = (tmp_path / "cache" / "pipetrain").glob("profile-*.json")
