@@ -52,9 +52,10 @@ def test_deterministic_stages_sharing_gpu_equal_simulation(tmp_path, stages):
 
 def test_memory_that_runs_out_on_a_shared_device_is_called_that(tmp_path):
     fails(
-        tmp_path / "run", "model=custom", "model._target_=support.gpu_layers.greedy", "partition=explicit",
-        "partition.boundaries=[4]", "device=cuda", "train.epochs=1", "dataset.limit=1280",
-        message=r"stage 1 failed: OutOfMemoryError: .*\(.*gpu_layers.py:\d+\); traceback in ",
+        tmp_path / "run", "model=custom", "model._target_=support.faults.failing_layer", "+model.how=memory",
+        "+model.nth=6", "partition=explicit", "partition.boundaries=[4]", "device=cuda", "train.epochs=1",
+        "dataset.limit=1280",
+        message=r"stage 1 failed: OutOfMemoryError: .*\(.*faults.py:\d+\); traceback in ",
     )  # fmt: skip
 
 

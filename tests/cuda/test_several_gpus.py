@@ -270,9 +270,10 @@ def test_killed_worker_ends_the_run_and_is_named(tmp_path, stage):
 def test_out_of_memory_in_forward_is_not_reported_as_lost_stage(tmp_path, boundary):
     stage = 1 if boundary == 4 else 0
     fails(
-        tmp_path / "run", "model=custom", "model._target_=support.gpu_layers.greedy", "partition=explicit",
-        f"partition.boundaries=[{boundary}]", "device=cuda", "train.epochs=1", "dataset.limit=1280",
-        message=rf"stage {stage} failed: OutOfMemoryError: .*\(.*gpu_layers.py:\d+\); traceback in ",
+        tmp_path / "run", "model=custom", "model._target_=support.faults.failing_layer", "+model.how=memory",
+        "+model.nth=6", "partition=explicit", f"partition.boundaries=[{boundary}]", "device=cuda", "train.epochs=1",
+        "dataset.limit=1280",
+        message=rf"stage {stage} failed: OutOfMemoryError: .*\(.*faults.py:\d+\); traceback in ",
     )  # fmt: skip
     assert summary(tmp_path / "run")["status"] == "failed"
 

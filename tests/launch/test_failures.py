@@ -178,7 +178,7 @@ def test_stopped_worker_is_noticed_and_named(started):
 
 
 MISBEHAVING = (
-    "model=custom", "model._target_=support.failing_model.build", "partition=explicit", "partition.boundaries=[4,5]",
+    "model=custom", "model._target_=support.faults.failing_layer", "partition=explicit", "partition.boundaries=[4,5]",
     "train.epochs=1", "launch.hang_timeout=4",
 )  # fmt: skip
 
@@ -186,9 +186,9 @@ MISBEHAVING = (
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("raise", r"stage 1 failed: ValueError: this layer gave up .*\(.*failing_model.py:\d+\); traceback in "),
+        ("raise", r"stage 1 failed: ValueError: this layer gave up .*\(.*faults.py:\d+\); traceback in "),
         ("sleep", r"stage 1 hung: \d+ s in F20.0"),
-        ("exit", "stage 1 failed: exit code 7"),
+        ("exit7", "stage 1 failed: exit code 7"),
     ],
 )
 def test_failed_stage_is_named_and_not_its_neighbor(tmp_path, how, message):

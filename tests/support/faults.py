@@ -1,6 +1,6 @@
-"""Faults of every kind at a chosen point of a run, for drills: a model and a data set as a user would bring them.
+"""Faults of every kind at a chosen point of a run: models and a data set as a user would bring them.
 
-A model built here replaces the function at a point, such as `pipetrain.training.checkpoint.tensor_file.write`, by one
+The model of `model` replaces the function at a point, such as `pipetrain.training.checkpoint.tensor_file.write`, by one
 that does something else first, in the worker of one rank. The launcher, which builds the model as well, has no rank.
 """
 
@@ -12,7 +12,8 @@ import threading
 import time
 from importlib import import_module
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from pipetrain.data.images.common import ImageDataset
 from pipetrain.data.images.mnist_cifar import fashion_mnist_mini
@@ -26,8 +27,12 @@ def act(how: str) -> None:
         ctypes.PyDLL(None).sleep(1000)  # with the interpreter's lock
     elif how == "thread":
         threading.Thread(target=time.sleep, args=(1000,)).start()
-    elif how == "exit0":
-        os._exit(0)
+    elif how.startswith("exit"):
+        os._exit(int(how.removeprefix("exit")))
+    elif how == "raise":
+        raise ValueError("this layer gave up\nand says so in two lines")
+    elif how == "memory":
+        torch.empty(2**46, dtype=torch.uint8, device="cuda")  # 64 TiB, which no GPU has
     elif how == "sys.exit":
         sys.exit(0)
     elif how == "usr1":
@@ -71,6 +76,28 @@ def model(point: str, how: str, rank: int = 1, nth: int = 1, width: int = 8) -> 
     return nn.Sequential(
         nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
     )
+
+
+class Failing(nn.Module):
+    """Passes its input on; from the nth forward on it acts first, if a worker trains it."""
+
+    def __init__(self, how: str, nth: int) -> None:
+        super().__init__()
+        self.how, self.left = how, nth
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= 1
+        if self.training and self.left <= 0 and "RANK" in os.environ:
+            act(self.how)
+        return x
+
+
+def failing_layer(how: str, nth: int = 21, width: int = 8) -> nn.Module:
+    """A small model of eight layers, of which the fifth acts in training."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), Failing(how, nth),
+        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10),
+    )  # fmt: skip
 
 
 def data(how: str, rank: int = 1) -> ImageDataset:

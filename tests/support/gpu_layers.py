@@ -31,29 +31,6 @@ def waiting(channels: int, classes: int) -> LayerChain:
     return LayerChain(module, list(module))
 
 
-class Greedy(nn.Module):
-    """Passes its input on; from the sixth training forward on it first asks for twice the memory of the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += self.training
-        if x.is_cuda and self.training and self.calls > 5:
-            memory = torch.cuda.get_device_properties(x.device).total_memory
-            torch.empty(2 * memory, dtype=torch.uint8, device=x.device)
-        return x
-
-
-def greedy(width: int = 8) -> nn.Module:
-    """Eight layers, of which the fifth is greedy."""
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), Greedy(),
-        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10),
-    )  # fmt: skip
-
-
 class Widen(nn.Module):
     """Makes many wide rows of each sample."""
 

@@ -20,6 +20,6 @@ def test_replicated_run_resumes_on_others_and_names_failed_one(tmp_path):
     assert summary(tmp_path / "b")["steps"] == 15
     fails(
         tmp_path / "c", "threads=1", "method=pipedream", "partition=explicit", "partition.boundaries=[4]",
-        "partition.replicas=[1,2]", "model=custom", "model._target_=support.failing_model.build", "+model.how=raise",
+        "partition.replicas=[1,2]", "model=custom", "model._target_=support.faults.failing_layer", "+model.how=raise",
         "dataset.limit=1600", "train.batch_size=16", message=r"stage 1, replica [01] failed: ValueError: this layer",
     )  # fmt: skip

@@ -189,7 +189,7 @@ def test_torchrun_must_start_one_process_per_stage_holder(tmp_path):
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 MISBEHAVING = (
-    "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=support.failing_model.build",
+    "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=support.faults.failing_layer",
     "partition=explicit", "partition.boundaries=[2,4,5]", "train.epochs=1", "train.microbatches=2",
     "launch.hang_timeout=4",
 )  # fmt: skip
@@ -201,7 +201,7 @@ MISBEHAVING = (
     [
         pytest.param("raise", "stages 1 and 2 failed: ValueError: this layer gave up", marks=pytest.mark.exhaustive),
         ("sleep", r"stages 1 and 2 hung: \d+ s in F9.1 of stage 2"),
-        pytest.param("exit", "stages 1 and 2 failed: exit code 7", marks=pytest.mark.exhaustive),
+        pytest.param("exit7", "stages 1 and 2 failed: exit code 7", marks=pytest.mark.exhaustive),
     ],
 )
 def test_failed_process_of_several_stages_is_named_by_its_stages(tmp_path, how, message):
