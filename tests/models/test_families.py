@@ -8,6 +8,7 @@ import pytest
 import torch
 from hydra.utils import get_object, instantiate
 from omegaconf import OmegaConf
+from support.pipelines import assert_cuts_keep_gradients
 from torch import nn
 
 from pipetrain.config.choices import names_of, section
@@ -93,22 +94,6 @@ def test_training_through_the_layers_equals_training_the_module(name):
     assert all(map(torch.equal, chain.module.buffers(), buffers))
 
 
-def cut_everywhere(chain, x):
-    """Run with every layer a stage of its own: gradients cross each cut as a message would carry them."""
-    received, sent = [], []
-    tensors = (x,)
-    for layer in chain.layers:
-        inputs = [tensor.detach().requires_grad_() for tensor in tensors]
-        outputs = layer(*inputs)
-        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
-        received.append(inputs)
-        sent.append(tensors)
-    gradients = [2 * tensors[0].detach()]
-    for inputs, outputs in zip(reversed(received), reversed(sent), strict=True):
-        torch.autograd.backward(outputs, gradients)
-        gradients = [tensor.grad for tensor in inputs]
-
-
 @pytest.mark.parametrize("width", [8, 16])
 def test_group_norm_makes_a_sample_independent_of_its_minibatch(width):
     torch.manual_seed(0)
@@ -129,14 +114,7 @@ def test_unknown_norm_is_refused():
 @pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50", "resnet18_cifar"])
 def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
     torch.manual_seed(0)
-    chain = build(name)
-    x = torch.randn(2, 3, 32, 32)
-    chain(x).square().sum().backward()
-    expected = [weight.grad.clone() for weight in chain.module.parameters()]
-    chain.module.zero_grad()
-    cut_everywhere(chain, x)
-    for weight, gradient in zip(chain.module.parameters(), expected, strict=True):
-        torch.testing.assert_close(weight.grad, gradient)
+    assert_cuts_keep_gradients(build(name), torch.randn(2, 3, 32, 32))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.equal_bits import both_ways
+from support.pipelines import assert_cuts_keep_gradients
 from support.worker_pool import job, plan_of
 
 from pipetrain.errors import ConfigError
@@ -41,28 +42,7 @@ def test_every_weight_is_in_one_layer_under_its_own_name(build):
 
 
 def test_cuts_between_all_layers_do_not_change_the_gradients(build):
-    chain = build()
-    chain(SOURCE, TARGET).square().sum().backward()
-    expected = [weight.grad.clone() for weight in chain.module.parameters()]
-    chain.module.zero_grad()
-    cut_everywhere(chain)
-    for weight, gradient in zip(chain.module.parameters(), expected, strict=True):
-        torch.testing.assert_close(weight.grad, gradient)
-
-
-def cut_everywhere(chain):
-    """Every layer a stage of its own: gradients cross each cut as a message would carry them."""
-    crossed, tensors = [], (SOURCE, TARGET)
-    for layer in chain.layers:
-        inputs = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
-        outputs = layer(*inputs)
-        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
-        crossed.append((inputs, tensors))
-    gradients = [2 * tensors[0].detach()]
-    for inputs, outputs in reversed(crossed):
-        floating = [output for output in outputs if output.is_floating_point()]
-        torch.autograd.backward(floating, gradients)
-        gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs if x.is_floating_point()]
+    assert_cuts_keep_gradients(build(), SOURCE, TARGET)
 
 
 def test_scores_are_independent_of_padding_and_other_samples(build):

@@ -198,3 +198,22 @@ def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     return max(
         ((ours[name] - theirs[name]).abs().max() / theirs[name].abs().max().clamp(min=1e-3)).item() for name in ours
     )
+
+
+def assert_cuts_keep_gradients(chain: LayerChain, *inputs: Tensor) -> None:
+    """With every layer a stage of its own, gradients cross each cut as a message would carry them."""
+    chain(*inputs).square().sum().backward()
+    expected = [weight.grad.clone() for weight in chain.module.parameters()]
+    chain.module.zero_grad()
+    crossed, tensors = [], inputs
+    for layer in chain.layers:
+        received = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
+        outputs = layer(*received)
+        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+        crossed.append((received, tensors))
+    gradients = [2 * tensors[0].detach()]
+    for received, outputs in reversed(crossed):
+        torch.autograd.backward([output for output in outputs if output.is_floating_point()], gradients)
+        gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in received if x.is_floating_point()]
+    for weight, gradient in zip(chain.module.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, gradient)
