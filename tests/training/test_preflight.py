@@ -4,18 +4,17 @@ import re
 
 import pytest
 import torch
-from support.worker_pool import settings, simulated
+from support.one_run import EVEN, prepared
+from support.worker_pool import simulated
 from torch import nn
 
 from pipetrain.data.images.common import ImageDataset
 from pipetrain.decoding import Generation, SpecialTokens
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.machine import device_of
-from pipetrain.training.preflight import prepare, stage_devices
+from pipetrain.training.preflight import stage_devices
 
-EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
 FINEGRAINED = {"_target_": "pipetrain.planner.partition.finegrained.FineGrained", "stages": 5}
 
 
@@ -61,11 +60,6 @@ class Growing(nn.Linear):
 
 def growing(channels, classes):
     return nn.Sequential(nn.Flatten(), Growing(64 * channels, 6), Growing(6, classes))
-
-
-def prepared(tmp_path, case="pipedream", **changes):
-    chosen = settings(case, **{"partition": EVEN, "device": "cpu", **changes})
-    return prepare(chosen, RunDirectory(tmp_path / "run"))
 
 
 def test_prepared_run_has_a_plan_and_no_files(tmp_path):
@@ -171,7 +165,7 @@ def test_warns_of_computed_weights_if_backward_reads_others(tmp_path):
     assert prepared(tmp_path, "pipedream", model=model).notes == []
 
 
-ONE_STAGE = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 1}
+ONE_STAGE = {**EVEN, "stages": 1}
 
 
 @pytest.mark.parametrize("case", ["gpipe", "pipedream_flush"])
@@ -272,13 +266,11 @@ def test_device_is_cuda_only_where_there_is_one(monkeypatch):
         ("pipedream", {"partition": FINEGRAINED, "executor": {"name": "simulated"}}),
     ],
 )
-@pytest.mark.usefixtures("models")
 def test_forward_may_overwrite_what_its_own_backward_needs_where_one_is_in_flight(tmp_path, case, changes):
     assert prepared(tmp_path, case, model={"_target_": f"{__name__}.growing"}, **changes)
 
 
 @pytest.mark.parametrize(("case", "microbatches"), [("gpipe", 2), ("pipedream", 1)])
-@pytest.mark.usefixtures("models")
 def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused(tmp_path, case, microbatches):
     model, train = {"_target_": f"{__name__}.growing"}, {"microbatches": microbatches}
     with pytest.raises(ConfigError, match="changes a buffer in place that the backward of an earlier microbatch"):

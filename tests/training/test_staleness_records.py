@@ -3,15 +3,14 @@
 import shutil
 
 import pytest
-from support.worker_pool import distributed, job, settings, simulated
+from support.one_run import EVEN, prepared
+from support.worker_pool import distributed, job, simulated
 
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.records import QUANTITIES, STALENESS, read_records
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.preflight import prepare
 
 MEASURED = {"log": {"staleness_every_steps": 2}}
-EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
 TORCH = {"_target_": "pipetrain.schedules.torch_library.Interleaved1F1B", "stages_per_rank": 2}
 
 
@@ -89,7 +88,6 @@ def test_diverged_simulation_records_the_steps_before(tmp_path):
     ],
 )
 def test_what_cannot_be_measured_is_refused_by_name(tmp_path, log, changes, named):
-    chosen = {"case": "pipedream", "partition": EVEN, "device": "cpu", **changes}
     with pytest.raises(ConfigError) as error:
-        prepare(settings(chosen.pop("case"), log=log, **chosen), RunDirectory(tmp_path / "run"))
+        prepared(tmp_path, log=log, **changes)
     assert named in str(error.value)

@@ -3,15 +3,13 @@
 import json
 
 import pytest
+from support.one_run import prepared
 from support.small_model import build as small_model
-from support.worker_pool import settings
 
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.pipeline import MOST_STAGES, composed_phases
-from pipetrain.training.preflight import prepare
 
 
 @pytest.fixture
@@ -24,20 +22,15 @@ def planned(tmp_path):
     return {"_target_": "pipetrain.planner.partition.from_file.PartitionFromPlan", "path": str(path)}
 
 
-def prepared(tmp_path, case, partition, **changes):
-    wanted = settings(case, partition=partition, device="cpu", **changes)
-    return prepare(wanted, RunDirectory(tmp_path / "run"))
-
-
 def test_a_plan_with_replicas_is_run_by_as_many_processes(tmp_path, planned):
-    run = prepared(tmp_path, "pipedream", planned)
+    run = prepared(tmp_path, partition=planned)
     assert (run.plan.replicas, run.placement.num_processes) == ((2, 1), 3)
     assert run.head()["replicas"] == run.plan.to_json()["replicas"] == [2, 1]
     assert "stage 0 has 2 replicas, and updates with the mean gradient of 2 minibatches" in run.notes
 
 
 def test_partition_replicas_has_the_last_word(tmp_path, planned):
-    run = prepared(tmp_path, "pipedream", {**planned, "replicas": [1, 1]})
+    run = prepared(tmp_path, partition={**planned, "replicas": [1, 1]})
     assert run.placement.num_processes == 2
 
 
@@ -55,12 +48,12 @@ def test_partition_replicas_has_the_last_word(tmp_path, planned):
 )
 def test_run_that_cannot_have_planned_replicas_is_refused(tmp_path, planned, case, changes, message):
     with pytest.raises(ConfigError, match=message):
-        prepared(tmp_path, case, planned, **changes)
+        prepared(tmp_path, case, partition=planned, **changes)
 
 
 def test_other_error_with_planned_replicas_is_reported_alone(tmp_path, planned):
     with pytest.raises(ConfigError, match=r"^train\.recompute_boundaries"):
-        prepared(tmp_path, "pipedream", planned, train={"recompute_boundaries": [99]})
+        prepared(tmp_path, partition=planned, train={"recompute_boundaries": [99]})
 
 
 def test_combinations_are_those_of_a_sweep():

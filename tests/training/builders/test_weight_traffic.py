@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from support.one_run import prepared
 from support.worker_pool import phase, settings
 from torch import nn
 
 from pipetrain.config.settings import ReplicaSettings
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.pipeline import build_pipeline_rules
 from pipetrain.training.builders.weight_traffic import (
     passes_of_run,
@@ -14,7 +14,6 @@ from pipetrain.training.builders.weight_traffic import (
     update_passes,
     weight_memory_traffic,
 )
-from pipetrain.training.preflight import prepare
 from pipetrain.training.timetable import timetable_of
 
 SGDM = 5  # weight, gradient and momentum read, weight and momentum written
@@ -87,11 +86,7 @@ def test_phases_count_by_their_steps():
 
 
 def test_plan_of_a_run_includes_what_its_method_costs(tmp_path):
-    even = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
-    plans = {}
-    for case in ("naive_async", "pipemare_t2"):
-        run = RunDirectory(tmp_path / case)
-        plans[case] = prepare(settings(case, partition=even, device="cpu"), run).plan.stages
+    plans = {case: prepared(tmp_path / case, case).plan.stages for case in ("naive_async", "pipemare_t2")}
     for light, more in zip(plans["naive_async"], plans["pipemare_t2"], strict=True):
         assert (light.first, light.last) == (more.first, more.last)
         assert more.estimated_seconds > light.estimated_seconds

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from PIL import Image
+from support.one_run import EVEN, prepared
 from support.worker_pool import settings
 
 from pipetrain.config.instantiate import Target
@@ -24,9 +25,8 @@ def pictures(tmp_path):
             for number in range(4):
                 Image.new("RGB", (16, 16)).save(tmp_path / part / label / f"{number}.png")
     images = {"_target_": "pipetrain.data.images.folder.image_folder", "root": str(tmp_path)}
-    cut = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
     model = {"_target_": "pipetrain.models.small_images.lenet5"}
-    return tmp_path, settings("gpipe", dataset=images, model=model, partition=cut, device="cpu")
+    return tmp_path, settings("gpipe", dataset=images, model=model, partition=EVEN, device="cpu")
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -93,7 +93,6 @@ def linear():
     ],
 )
 def test_unfit_evaluation_set_is_refused_before_start(tmp_path, options, message):
-    cut = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
     parts = {"dataset": {"_target_": f"{__name__}.vectors", **options}, "model": {"_target_": f"{__name__}.linear"}}
     with pytest.raises(ConfigError, match=message):
-        prepare(settings("gpipe", **parts, partition=cut, device="cpu"), RunDirectory(tmp_path / "run"))
+        prepared(tmp_path, "gpipe", **parts)

@@ -5,24 +5,21 @@ from functools import partial
 
 import pytest
 import torch
-from support.worker_pool import settings
+from support import one_run
+from support.one_run import EVEN
 from torch import nn
 
 from pipetrain.config.instantiate import Target
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.optimizer import try_step
-from pipetrain.training.preflight import prepare
 
-EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
 TIED = {"_target_": "support.tied_model.build"}
 
 
 def prepared(tmp_path, *groups, method="gpipe", optimizer=None, **changes):
     chosen = {**(optimizer or {}), "groups": list(groups)}
-    changes = {"device": "cpu", "partition": EVEN, "optimizer": chosen, **changes}
-    return prepare(settings(method, **changes), RunDirectory(tmp_path / "run"))
+    return one_run.prepared(tmp_path, method, **{"optimizer": chosen, **changes})
 
 
 def test_note_says_how_many_parameters_each_group_has(tmp_path):

@@ -3,19 +3,16 @@
 import re
 
 import pytest
-from support.worker_pool import settings
+from support import one_run
+from support.one_run import EVEN
 
 from pipetrain.errors import ConfigError
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.preflight import prepare
 
-EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
 ONE = {**EVEN, "stages": 1}
 
 
-def prepared(tmp_path, replicas, case="pipedream", partition=EVEN, **changes):
-    chosen = settings(case, **{"device": "cpu", "partition": {**partition, "replicas": replicas}, **changes})
-    return prepare(chosen, RunDirectory(tmp_path / "run"))
+def prepared(tmp_path, replicas, partition=EVEN, **changes):
+    return one_run.prepared(tmp_path, partition={**partition, "replicas": replicas}, **changes)
 
 
 def test_prepared_run_has_process_per_replica_and_minibatch_use(tmp_path):
