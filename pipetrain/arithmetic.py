@@ -166,3 +166,17 @@ def _with_tf32(kind: str, *, tf32: bool | None) -> Iterator[None]:
         yield
     finally:
         cudnn.allow_tf32, matmul.allow_tf32, matmul.fp32_precision = before
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """torch computes with `count` threads inside."""
+    before = torch.get_num_threads()
+    if before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from pipetrain.arithmetic import torch_threads
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.samples import has_method, naming_errors, sample_of, target_of
 from pipetrain.errors import ConfigError
@@ -50,7 +51,7 @@ class Fetch:
             ConfigError: they do not fit together, or a label or token id is out of range.
             DataError: the data set's code raised an exception.
         """
-        with _one_thread():
+        with torch_threads(1):  # as in a DataLoader's workers: sums would have other bits
             inputs, targets = self._read(epoch, indices)
         if any(each.requires_grad for each in (*inputs, *targets)):
             raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
@@ -103,20 +104,6 @@ def _generator_kept() -> Iterator[torch.Generator]:
         yield generator
     finally:
         generator.set_state(state)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """torch computes with one thread inside, as it does in a DataLoader's workers: sums would have other bits."""
-    threads = torch.get_num_threads()
-    if threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:

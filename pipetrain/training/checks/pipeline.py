@@ -204,9 +204,11 @@ def _replicas(settings: Settings, components: Components) -> list[str]:
         return []
     of_plan = "the plan's " if settings.replicas.counts is None else ""
     given = f"{of_plan}partition.replicas={list(replicas.counts)}"
-    _check_replicated_model(given, components)
     if components.plan.finegrained:
         raise ConfigError(f"{given}: partition=finegrained has no replicas; any other partition has")
+    if ties := ties_between(components.chain, components.plan.bounds):
+        raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
+    _refuse_carriers(given, components.chain)
     if settings.train.precision == "fp16":
         raise ConfigError(
             f"{given}: replicas cannot scale the loss of train.precision=fp16; train.precision=bf16 works"
@@ -223,15 +225,6 @@ def _replicas(settings: Settings, components: Components) -> list[str]:
         scales = ", ".join(f"{n / replicas.counts[0]:.4g}" for n in replicas.counts)
         notes.append(f"partition.scale_lr=true: learning rates of the stages times {scales}")
     return notes
-
-
-def _check_replicated_model(given: str, components: Components) -> None:
-    chain = components.chain
-    if components.plan.finegrained:
-        return
-    if ties := ties_between(chain, components.plan.bounds):
-        raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
-    _refuse_carriers(given, chain)
 
 
 def _refuse_carriers(given: str, chain: LayerChain) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipetrain.arithmetic import ComputeOptions, switched
+from pipetrain.arithmetic import ComputeOptions, switched, torch_threads
 from pipetrain.data.loader import split
 from pipetrain.device_queue import synchronize
 from pipetrain.errors import ConfigError
@@ -98,7 +98,7 @@ def measured_model(
     try:
         with (
             freed_memory_kept(),
-            _threads(how.threads),
+            torch_threads(how.threads),
             torch.random.fork_rng(devices=devices),
             torch.enable_grad(),
             switched(how.device.type, deterministic=how.deterministic, tf32=how.tf32),
@@ -109,16 +109,6 @@ def measured_model(
             f"train.batch_size={len(minibatch[0][0])}: the whole model does not fit on {how.device} to be measured; "
             "fewer samples do, or more train.microbatches"
         ) from error
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measured(chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Callable[[], object]) -> MeasuredModel:
