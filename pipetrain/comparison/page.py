@@ -99,7 +99,7 @@ def notes(found: Comparison) -> list[str]:
     if len(seeds) > 1 and found.common_seeds:
         some = counted(len(found.common_seeds), "seed", "seeds")
         lines.append(
-            f"ranked over the {some} that all have run, and the first against each other one over all that both have run"
+            f"ranked over the {some} that all have run, and the first against each other over all that both have run"
         )
     bounds = [each.contender.name for each in found.outcomes if found.at_first(each)]
     if bounds:

@@ -94,7 +94,7 @@ def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
     assert "pipedream takes 1.2" in found.head
     assert "over 2 seeds" in found.head
     assert (
-        "ranked over the 2 seeds that all have run, and the first against each other one over all that both have run"
+        "ranked over the 2 seeds that all have run, and the first against each other over all that both have run"
         in page.notes(found)
     )
 

@@ -77,7 +77,7 @@ class Optimizer:
 
 
 @dataclass
-class ComposedPhase:
+class Stage:
     """One stage: its weights [W, b, W, b, ...], optimizer states and PipeMare's δ by version.
 
     tanh follows all layers but the output.
@@ -248,7 +248,7 @@ class Run:
         """`parts` is a list of weight lists, one for each stage; `optimizer` may be a list, too."""
         rules = optimizer if isinstance(optimizer, list) else [optimizer] * len(parts)
         stages = [
-            ComposedPhase([w], [rules[r].start(w)], [[0 * each for each in w]], r == len(parts) - 1)
+            Stage([w], [rules[r].start(w)], [[0 * each for each in w]], r == len(parts) - 1)
             for r, w in enumerate(parts)
         ]
         return cls(stages, rules, rate, N, segments, tau)

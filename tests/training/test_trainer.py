@@ -24,7 +24,6 @@ class Counting:
     stages = ()
     unmeasured = ()
     has_last_stage = True
-    hooks = RunHooks()
     replicas = Replicas(())
 
     def __init__(self, metrics):
@@ -61,7 +60,7 @@ class Counting:
 
 
 class Noting:
-    """A recorder that notes the epochs and evaluations it is made.checkpoints.told of."""
+    """A recorder that notes the epochs and evaluations it is told of."""
 
     clock = SimpleNamespace(wall_s=1.5)
 
