@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from support import cli as command_line
-from support.cli import summary
+from support.cli import refused, summary
 
 from pipetrain import cli
 
@@ -67,15 +67,12 @@ def test_package_has_class_settings_test_and_readme(inside, capsys, kind):
         (("method", "mine", "-o", "full"), "-o full: exists; name a new folder"),
     ],
 )
-def test_unusable_name_or_folder_is_refused(inside, capsys, monkeypatch, words, reason):
+def test_unusable_name_or_folder_is_refused(inside, monkeypatch, words, reason):
     monkeypatch.syspath_prepend(str(inside))
     (inside / "pipetrain_taken.py").touch()
     (inside / "full").mkdir()
     before = files(inside)
-    assert cli.carry_out(["new", *words]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"pipetrain: error: {reason}")
-    assert err.count("\n") == 1
+    refused("new", *words, cwd=inside, message=f"pipetrain: error: {reason}")
     assert files(inside) == before
 
 

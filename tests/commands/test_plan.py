@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support.cli import TINY, environment, run_here, summary
+from support.cli import TINY, environment, refused, run_here, summary
 from support.plans import VGG16
 from support.worker_pool import settings
 
@@ -72,12 +72,8 @@ def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
         ([f"profile={VGG16}", GIGABYTE, "seed=0,1"], "a sweep; one value of each setting is needed"),
     ],
 )
-def test_plan_that_cannot_be_made_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, message):
-    monkeypatch.chdir(tmp_path)
-    assert cli.carry_out(["plan", *words]) == 2
-    shown = capsys.readouterr()
-    assert message in shown.err
-    assert (shown.err.count("\n"), shown.out) == (1, "")
+def test_plan_that_cannot_be_made_is_one_line_and_exit_code_2(tmp_path, words, message):
+    refused("plan", *words, cwd=tmp_path, message=message)
     assert not (tmp_path / "plan").exists()
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from support.cli import refused
 
 from pipetrain import cli
 from pipetrain.config.composition import composed
@@ -178,9 +179,6 @@ def test_largest_fitting_batch_counts_weight_versions_of_method(profile, capsys)
         ("topology.cores=0", "topology.cores=0: "),
     ],
 )
-def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, capsys, words, message):
-    assert cli.carry_out(["predict", profile, "-o", str(tmp_path / "out"), *words.split()]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, words, message):
+    refused("predict", profile, "-o", str(tmp_path / "out"), *words.split(), cwd=tmp_path, message=message)
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from support.cli import TINY, pipetrain_here
+from support.cli import TINY, pipetrain_here, refused
 
 from pipetrain import cli
 from pipetrain.commands import plan
@@ -55,13 +55,9 @@ def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch)
         (["-o", "new", "-cd", "none"], "--config-dir none: there is no such folder"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(words, message, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_work_is_refused_in_one_line(words, message, tmp_path):
     (tmp_path / "FILE").write_text("mine")
-    assert cli.carry_out(["profile", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    refused("profile", *words, cwd=tmp_path, message=message)
     assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
 
 

@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from support.cli import refused
 
-from pipetrain import cli
 from pipetrain.errors import ConfigError
 from pipetrain.program.custom_schedule import check_attributes, check_custom_schedule
 from pipetrain.schedules.base import Family, ListSchedule, Schedule
@@ -161,11 +161,9 @@ def test_schedule_without_name_or_family_is_refused(schedule, missing):
         check_attributes(schedule())
 
 
-def test_run_is_refused_by_schedule_name_and_leaves_nothing(tmp_path, capsys):
+def test_run_is_refused_by_schedule_name_and_leaves_nothing(tmp_path):
     folder = tmp_path / "run"
-    words = ["method=naive_async", "schedule=1f1b", f"schedule._target_={__name__}.Reversed", "model=lenet5"]
-    assert cli.carry_out(["run", *words, "partition.stages=2", f"hydra.run.dir={folder}"]) == 2
-    error = capsys.readouterr().err
-    assert f"schedule._target_={__name__}.Reversed: its lists" in error
-    assert error.count("\n") == 1
+    target = f"schedule._target_={__name__}.Reversed"
+    words = ["method=naive_async", "schedule=1f1b", target, "model=lenet5", "partition.stages=2"]
+    refused("run", *words, f"hydra.run.dir={folder}", cwd=tmp_path, message=f"{target}: its lists")
     assert not folder.exists()

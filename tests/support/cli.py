@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from pipetrain import cli
+from pipetrain.errors import ExitCode
 
 TINY = ("model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
 """Ten steps of a small model."""
@@ -72,6 +73,14 @@ def fails(folder: Path, *overrides: str, message: str) -> None:
     done = run_here(folder, *overrides, code=1)
     assert re.search(message, done.stderr), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def refused(*words: str, cwd: Path, message: str) -> None:
+    """The command, in this process, must end with exit code 2 and print nothing but one line, with `message` in it."""
+    done = pipetrain_here(*words, cwd=cwd)
+    assert done.stderr.startswith("pipetrain: error: ")
+    assert message in done.stderr
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (ExitCode.WRONG_USAGE, 1, "")
 
 
 def summary(folder: Path) -> dict[str, Any]:
