@@ -164,8 +164,8 @@ class ByDimensions(torch.optim.Optimizer):
             part.step()
 
 
-def test_optimizer_that_needs_weights_of_several_kinds_is_tried_with_all_of_them(tmp_path, here):
-    assert prepared(tmp_path, optimizer={"_target_": f"{here}.ByDimensions", "lr": 0.1})
+def test_optimizer_that_needs_weights_of_several_kinds_is_tried_with_all_of_them(tmp_path):
+    assert prepared(tmp_path, optimizer={"_target_": f"{__name__}.ByDimensions", "lr": 0.1})
 
 
 class OnDevicesAlone(torch.optim.SGD):
@@ -177,8 +177,8 @@ class OnDevicesAlone(torch.optim.SGD):
         return super().step(closure)
 
 
-def test_optimizer_that_refuses_the_cpu_is_tried_on_the_device_of_the_run(here):
-    target = Target("optimizer", f"{here}.OnDevicesAlone", {"lr": 0.1})
+def test_optimizer_that_refuses_the_cpu_is_tried_on_the_device_of_the_run():
+    target = Target("optimizer", f"{__name__}.OnDevicesAlone", {"lr": 0.1})
     tried = partial(try_step, OptimizerSettings(target, 0.1, None), {"w": torch.zeros(2)})
     assert tried(device="meta")["w"].is_meta
     with pytest.raises(RuntimeError, match="no kernel"):
