@@ -34,6 +34,8 @@ _COSTLY = ("dataset", "device", "executor", "partition", "phases", "schedule", "
 """Choices and sections on which the length and the predicted costs of a run depend."""
 _MAY_COST = ("method", "model", "optimizer")
 """Sections with some options on which these depend; the learning rate is none of them."""
+_AVERAGE = "train.ema"
+"""A setting of which only being there costs something."""
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
@@ -122,7 +124,7 @@ def contenders_of(
         if axis.name in given:
             raise ConfigError(f"--tune {axis.setting}: is also among the settings; leave one of them out")
         section = axis.name.partition(".")[0]
-        if axis.name in _CHOICES or (section in _COSTLY and axis.name != "train.ema"):
+        if axis.name in _CHOICES or (section in _COSTLY and axis.name != _AVERAGE):
             raise ConfigError(
                 f"--tune {axis.setting}: may change the length or the costs of a run; as a setting with these values, "
                 "it makes a configuration of each"
@@ -185,7 +187,7 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cu
         settings = composed(_with_cut(words, cut))
     costs, sizes = predicted_costs(settings, job)
     for axis in axes:
-        if axis.name.partition(".")[0] in _MAY_COST and axis.name != RATE:
+        if axis.name == _AVERAGE or (axis.name.partition(".")[0] in _MAY_COST and axis.name != RATE):
             check_costs(_with_cut(words, cut), axis, fixed_costs(job, sizes))
     return Contender(
         words=tuple(words),

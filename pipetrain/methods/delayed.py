@@ -39,7 +39,7 @@ class Delayed(ReadsOldVersion):
         return self._delay_of(at.context)
 
     def _delay_of(self, context: StageContext) -> int:
-        return self.delays[context.stage] if len(self.delays) > 1 else self.delays[0]
+        return self.delays[min(context.stage, len(self.delays) - 1)]  # a plan may be tried with more stages
 
     @override
     def weight_versions(self, context: StageContext) -> int:

@@ -49,6 +49,7 @@ SMALL = (
         (["train.patience=3"], [], "train.patience=3: it would end runs early; train.patience=null works"),
         (["topology.devices=1"], [], "topology.devices=1: 1 devices, and the pipeline needs 2"),
         (["profile=missing.json"], [], "missing.json"),
+        ([], ["train.ema=null,0.9"], "--tune train.ema: "),
         (
             ["method=lwp", "partition.stages=4"],
             ["method.stash=false,true"],

@@ -32,6 +32,10 @@ def test_delayed_run_resumed_has_the_bits_of_the_whole(tmp_path):
     same_resumed(tmp_path, case, 2, **epochs)
 
 
+def test_plan_may_have_other_stages_than_there_are_delays():
+    assert [Delayed([3, 1]).weight_versions(StageContext(r, 4, 1, 0, 0)) for r in range(4)] == [4, 2, 2, 2]
+
+
 @pytest.mark.parametrize("N", [1, 2])
 @pytest.mark.parametrize("delay", [0, 2])
 def test_delayed_holds_as_many_versions_as_it_declares(tmp_path, delay, N):

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from support.methods import DISTINCT, fitting
 from support.one_run import CHOICES, carried_out
 from support.worker_pool import distributed, job, simulated
 
+from pipetrain.api.one_run import newest_step
 from pipetrain.config.composition import settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import RunHooks
@@ -490,6 +492,12 @@ def test_checkpoint_elsewhere_in_a_run_directory_is_not_of_that_run(request, aro
     shutil.copytree(RunDirectory(run).checkpoint(step), moved)
     with locked(run):
         resumed(run.with_name("new"), resume=moved)
+
+
+def test_copy_of_a_checkpoint_may_have_another_name(stopped, tmp_path):
+    folder = shutil.copytree(RunDirectory(stopped).checkpoint(6), tmp_path / "best")
+    assert newest_step(SimpleNamespace(run=RunDirectory(tmp_path / "new"), resume=folder)) == 6
+    resumed(tmp_path / "new", resume=folder)
 
 
 def test_lone_checkpoint_is_compared_by_its_own_configuration(stopped, tmp_path, capsys):
