@@ -201,4 +201,4 @@ def newest_step(job: "Job") -> int | None:
 
     own = store.checkpoints(job.run.path)
     newest = own[-1] if own else job.resume
-    return int(store.load_progress(newest)["step"]) if newest else None  # a copy may have another name
+    return store.step_of(newest) if newest else None

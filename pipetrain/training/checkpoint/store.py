@@ -66,7 +66,9 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def step_of(folder: Path) -> int:
-    """The step in the name of a checkpoint."""
+    """The step of a checkpoint, which is in its name; that of a copy under another name is in its progress."""
+    if _STEP.fullmatch(folder.name) is None:
+        return int(load_progress(folder)["step"])
     return int(folder.name.removeprefix("step-"))
 
 
