@@ -175,7 +175,7 @@ def _composed(words: Sequence[str], objects: Mapping[str, Any], config_dir: str 
 
 
 def _rate_of(optimizer: Any) -> float:
-    """The learning rate with which a function makes an optimizer: its own default of `lr`, or that of the result."""
+    """The learning rate of a function's optimizer: the default of the function's `lr`, or else the optimizer's own."""
     try:
         common = common_rate(optimizer([nn.Parameter(torch.zeros(1, 1))]))
         taken = inspect.signature(optimizer).parameters.get("lr")

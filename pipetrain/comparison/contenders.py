@@ -35,7 +35,7 @@ _COSTLY = ("dataset", "device", "executor", "partition", "phases", "schedule", "
 _MAY_COST = ("method", "model", "optimizer")
 """Sections with some options on which these depend; the learning rate is none of them."""
 _AVERAGE = "train.ema"
-"""A setting of which only being there costs something."""
+"""Costs memory and time if it is set, whatever its value."""
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")

@@ -149,7 +149,7 @@ class Comparison:
         that do not fit into the memory of their devices come last.
         """
         found = sorted(self.outcomes, key=lambda each: (not each.contender.costs.fits, _rank(self._over_common(each))))
-        for _ in found:  # three that beat each other in turn have no end
+        for _ in self.outcomes:  # three that beat each other in turn have no end
             faster = next((each for each in found[1:] if self._is_faster(each, found[0])), None)
             if faster is None:
                 break
@@ -160,7 +160,7 @@ class Comparison:
     def _is_faster(self, one: Outcome, other: Outcome) -> bool:
         """True if it fits, and is faster over the seeds that both have."""
         ours, theirs = self._over_shared(one, other)
-        return one.contender.costs.fits and not self._are_equal(one, other) and _rank(ours) < _rank(theirs)
+        return one.contender.costs.fits and _rank(ours) < _rank(theirs)
 
     @cached_property
     def head(self) -> str:

@@ -19,11 +19,11 @@ from pipetrain.tensors import Tensors
 
 _FEW = 2
 _SHORT = 16
-_TOLERANCE = 1e-4
+TOLERANCE = 1e-4
 
 
 def matches_eager(
-    chain: LayerChain, example: Example, output: str | None, seed: int, tolerance: float = _TOLERANCE
+    chain: LayerChain, example: Example, output: str | None, seed: int, tolerance: float = TOLERANCE
 ) -> bool:
     """True if a chain and its module return the same for these inputs in evaluation; False if only the chain fails.
 
@@ -93,7 +93,7 @@ def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | No
     if _all_same(plain, ours, 0):
         return True
     again, _ = _trained(chain, inputs, output, seed, in_layers=False)
-    return not _all_same(plain, again, 0) and _all_same(plain, ours, _TOLERANCE)
+    return not _all_same(plain, again, 0) and _all_same(plain, ours, TOLERANCE)
 
 
 def _trained(

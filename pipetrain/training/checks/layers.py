@@ -179,7 +179,7 @@ def _refuse_replaced(label: str, moved: Sequence[str], new: Sequence[str]) -> No
 
 
 def _refuse_overwritten(label: str, outputs: Tensors) -> None:
-    """Refuses a layer through whose outputs no backward leads after another forward."""
+    """Goes back through the outputs of a layer, which it refuses if another forward has overwritten what that needs."""
     returned = [each for each in outputs if each.requires_grad]
     try:
         torch.autograd.backward(returned, [torch.ones_like(each) for each in returned])

@@ -45,7 +45,7 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)
-    if changing is not None or not all(phase.rules.schedule.synchronous for phase in components.phases):
+    if not _synchronous(components):
         _check_memory(chain)
     check_stateful_data(chain, {"train": data.train, "eval": data.evaluation})
     for name, value in chain.module.state_dict().items():
@@ -59,6 +59,10 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
         check_batch_norm(chain, data.example)
     if components.segments is not None:
         check_recomputation(chain, data.example)
+
+
+def _synchronous(components: Components) -> bool:
+    return all(phase.rules.schedule.synchronous for phase in components.phases)
 
 
 def _several_in_flight(rules: PipelineRules) -> bool:
@@ -99,7 +103,7 @@ def _check_memory(chain: LayerChain) -> None:
     """
     memory = storage_pointers(chain.module.parameters()) - {0}  # which tensors without entries have
     for name, tensor in {**plain_tensors(chain.module), **dict(chain.module.named_buffers())}.items():
-        if not isinstance(tensor, nn.Parameter) and storage_pointers([tensor]) & memory:
+        if storage_pointers([tensor]) & memory:
             raise ConfigError(
                 f"model: {name.lstrip('.')} shares the memory of a weight, and would not follow the weight versions of "
                 "an asynchronous pipeline; take it from the weight in the forward"
@@ -114,7 +118,7 @@ def _ties(settings: Settings, components: Components) -> list[str]:
                 f"{tie}, which sum its gradients before each update"
                 for tie in ties_between(chain, components.plan.bounds)
             ]
-        if not all(phase.rules.schedule.synchronous for phase in components.phases):
+        if not _synchronous(components):
             check_tied_units(chain, components.plan.bounds)
         return []
     own = [f"{name} is a weight of its own beside {was}" for name, was in chain.untied.items()]
@@ -139,8 +143,8 @@ def _arithmetic(settings: Settings, components: Components, changing: str | None
     if train.precision != "fp16":
         return []
     alone = "each stage by itself, since asynchronous stages cannot wait for each other's gradients"
-    together = all(schedule.synchronous for schedule in schedules)
-    skipped = f"an update whose gradients are not finite is skipped by {'all stages alike' if together else alone}"
+    stages = "all stages alike" if _synchronous(components) else alone
+    skipped = f"an update whose gradients are not finite is skipped by {stages}"
     return [f"train.precision=fp16: the loss is scaled; {skipped}"]
 
 

@@ -148,7 +148,7 @@ def check_step(settings: Settings, components: Components) -> Iterator[str]:
             together = try_step(optimizer, weights, device=components.device)
             drawn = not torch.equal(torch.get_rng_state(), before)
             torch.set_rng_state(before)
-            alone = _step_alone(settings, components, list(together)[:1])
+            alone = _step_alone(optimizer, {name: weights[name] for name in list(together)[:1]}, components.device)
         except ConfigError:
             raise
         except Exception as error:  # of the optimizer's own
@@ -164,11 +164,10 @@ def check_step(settings: Settings, components: Components) -> Iterator[str]:
             yield f"warning: {depends}, so results depend on the partition"
 
 
-def _step_alone(settings: Settings, components: Components, names: Collection[str]) -> dict[str, Tensor]:
+def _step_alone(optimizer: OptimizerSettings, weights: Mapping[str, Tensor], device: str) -> dict[str, Tensor]:
     """These weights after a step without the others; none if it fails, as in optimizers that need several kinds."""
-    weights = trainable_weights(components.chain.module)
     try:
-        return try_step(settings.optimizer, {name: weights[name] for name in names}, device=components.device)
+        return try_step(optimizer, weights, device=device)
     except Exception:  # of the optimizer's own
         return {}
 

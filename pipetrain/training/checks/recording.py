@@ -14,7 +14,7 @@ _OTHER_IN_EVALUATION = (
     "of the layers"
 )
 _TOLERANCE = 0.05
-"""Relative: where a cast is left out, the numbers are only more precise."""
+"""Relative, in lower precision: where a cast is left out, the numbers are only more precise."""
 
 
 def check_cut(
@@ -36,7 +36,7 @@ def check_cut(
         ConfigError: they differ.
     """
     # as with the recording itself, modules of torch that nothing else needs
-    from pipetrain.models.graph.equivalence import matches_eager, trains_like_eager
+    from pipetrain.models.graph.equivalence import TOLERANCE, matches_eager, trains_like_eager
     from pipetrain.models.graph.example import Example
 
     example, name = Example.of(inputs), type(chain.module).__name__
@@ -46,10 +46,10 @@ def check_cut(
             "than its own forward, for example because its first call differs; return an nn.Sequential whose children "
             "are the layers, or a pipetrain.LayerChain(module, layers)"
         )
-    tolerance = {"tolerance": _TOLERANCE} if arithmetic.mixed else {}
+    tolerance = _TOLERANCE if arithmetic.mixed else TOLERANCE
     with arithmetic.computing(torch.device("cpu")):
         try:
-            same = matches_eager(chain, example, output, seed, **tolerance)
+            same = matches_eager(chain, example, output, seed, tolerance)
         except Exception:  # the forward itself cannot evaluate these inputs, which a cut does not change
             return []
     if same:
