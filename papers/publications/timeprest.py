@@ -145,7 +145,7 @@ PAPER = Paper(
     tried={
         "v_more_epochs": "lower rates, with `timeprest/fig3`'s other settings at the small scale and seeds 0 to 3. At "
         "0.03 V-TiMePReSt takes 5.25 ± 0.50 epochs and TiMePReSt 5.50 ± 0.58. At 0.01 neither reaches 75 % top-1 in "
-        "ten epochs; they end at 74.0 ± 0.5 and 73.9 ± 0.3. With those of `timeprest/fig4`, a rate of 0.01 and seeds 0 "
-        "and 1, TiMePReSt reaches 80 % after 7 and 5 epochs, and V-TiMePReSt after 5 and 6",
+        "ten epochs; they end at 74.0 ± 0.5 and 73.9 ± 0.3. With the settings of `timeprest/fig4` at 0.01, "
+        "under seeds 0 and 1, TiMePReSt reaches 80 % after 7 and 5 epochs, and V-TiMePReSt after 5 and 6",
     },
 )

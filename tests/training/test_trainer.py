@@ -60,7 +60,7 @@ class Counting:
 
 
 class Noting:
-    """A recorder that notes the epochs and evaluations it is told of."""
+    """A recorder that keeps the epochs and evaluations of a run."""
 
     clock = SimpleNamespace(wall_s=1.5)
 
