@@ -39,7 +39,7 @@ def largest_batch(fits: Callable[[int], bool], step: int = 1, most: int = MOST_S
     """
     low, high = 0, 1
     while high * step <= most and fits(high * step):
-        low, high = high, 2 * high
+        low, high = high, 4 * high
     high = min(high, most // step + 1)
     while high - low > max(1, share * low):
         middle = (low + high) // 2

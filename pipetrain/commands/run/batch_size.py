@@ -65,7 +65,9 @@ def _largest_fitting(words: Sequence[str], step: int, most: int) -> int:
         if code != ExitCode.COMPLETED and samples == step and "out of memory" not in output.lower():
             reason = (output.strip() or f"exit code {code}").splitlines()[-1]
             raise ConfigError(f"{AUTO}: a trial with {samples} fails: {reason}")
-        return code == ExitCode.COMPLETED
+        fitting = code == ExitCode.COMPLETED
+        print(f"{AUTO}: {samples} {'fits' if fitting else 'is too large'}", flush=True)
+        return fitting
 
     found = largest_batch(fits, step, most, share=1 / 16)
     if not found:

@@ -31,6 +31,15 @@ def test_largest_fitting_batch_is_found_to_a_sixteenth(found, limit, step):
     assert limit * 15 / 16 - step < samples <= limit
 
 
+def test_each_trial_is_told(capsys, found):
+    found(1, limited(5))
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "train.batch_size=auto: 1 fits",
+        "train.batch_size=auto: 4 fits",
+        "train.batch_size=auto: 16 is too large",
+    ]
+
+
 def test_batch_that_is_larger_than_an_epoch_is_none(found):
     too_many = (2, "more than the 50 samples of an epoch")
     assert 46 <= found(1, lambda samples: (0, "") if samples <= 50 else too_many) <= 50
