@@ -1,5 +1,6 @@
 """The plans that settings ask for: the best one, those that it is compared with, and advice if none fits."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -14,7 +15,7 @@ from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.antichains import AntichainStates
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.search.bottleneck import StageCandidate
-from pipetrain.planner.search.flat import FlatSearch
+from pipetrain.planner.search.flat import FlatSearch, even_rows
 from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 _GIGA = 1e9
@@ -131,11 +132,16 @@ class Planner:
 
     def _searched(self, topology: Topology, replicas: tuple[int, ...] | None) -> PipelinePlan | None:
         memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
-        search: FlatSearch | HierarchicalSearch
+        searches: list[FlatSearch | HierarchicalSearch]
         if replicas is not None or len(topology.workers) == 1:
-            search = FlatSearch(self._states, topology, memory, self.costs, replicas)
+            searches = [FlatSearch(self._states, topology, memory, self.costs, replicas)]
         else:
-            search = HierarchicalSearch(self._states, topology, self.costs, memory)
+            searches = [HierarchicalSearch(self._states, topology, self.costs, memory)]
+            if memory is not None:
+                # with equal numbers of replicas less may be in flight, which the search on levels does not know
+                rows = even_rows(topology.num_devices, len(self._states) - 1)
+                searches += [FlatSearch(self._states, topology, memory, self.costs, row) for row in rows]
+        search = min(searches, key=lambda each: each.least())
         time = search.least()
         return None if time == inf else self._plan(search.stages(), time)
 
@@ -199,30 +205,39 @@ def _memory_advice(
     if min(changes.values()) > 1:
         changes = {f"{recompute} with {one_version}": share(memory=recomputing.of_one_version())}
     if min(changes.values()) > 1:
-        changes = {}
-        for parts in _FRACTIONS:
-            if (found := share(states=_of_smaller_minibatch(states, parts))) <= 1:
-                changes[f"a minibatch of 1/{parts} the size"] = found
-                break
-        variable = replicas is None and topology.uniform
-        for n in (topology.num_devices * times for times in _FRACTIONS if variable):
-            more = Topology((n,), topology.bytes_per_s[:1], (topology.device(0),) * n)
-            if n <= len(layers) and (found := share(topology=more)) <= 1:
-                changes[f"{n} devices"] = found
-                break
+        changes = dict(_first_fitting(share, states, topology, more_devices=replicas is None and topology.uniform))
     limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
+    setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
 
     def text(share: float) -> str:
         return f"{share:.3g} times what a device has" if len(limits) > 1 else f"{share * limits[0] / _GIGA:.4g} GB"
 
     least = share()
+    if least <= 1:
+        return (
+            f"{setting}: the search on several levels takes each other device for a stage, and finds no plan that "
+            f"fits; topology.devices={topology.num_devices}, on one level, has one that takes {text(least)}"
+        )
     excess = f", {text(least - 1)} more than there is" if len(limits) == 1 else ""
     works = "; ".join(f"{change} ({text(other)})" for change, other in changes.items() if other <= 1)
-    return (
-        f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}: no plan fits; the one "
-        f"that needs least takes {text(least)}{excess}; "
-        + (f"these would fit: {works}" if works else f"neither {_TRIED} would fit")
+    return f"{setting}: no plan fits; the one that needs least takes {text(least)}{excess}; " + (
+        f"these would fit: {works}" if works else f"neither {_TRIED} would fit"
     )
+
+
+def _first_fitting(
+    share: Callable[..., float], states: AntichainStates, topology: Topology, *, more_devices: bool
+) -> Iterator[tuple[str, float]]:
+    """The least division of the minibatch, and the least number of more devices, with which a plan fits."""
+    for parts in _FRACTIONS:
+        if (found := share(states=_of_smaller_minibatch(states, parts))) <= 1:
+            yield f"a minibatch of 1/{parts} the size", found
+            break
+    for n in (topology.num_devices * times for times in _FRACTIONS if more_devices):
+        more = Topology((n,), topology.bytes_per_s[:1], (topology.device(0),) * n)
+        if n <= len(states.profile.layers) and (found := share(topology=more)) <= 1:
+            yield f"{n} devices", found
+            break
 
 
 def _of_smaller_minibatch(states: AntichainStates, parts: int) -> AntichainStates:

@@ -1,6 +1,7 @@
 """The plans that settings ask for, and what is wrong with settings that no plan fits."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 
@@ -160,6 +161,44 @@ def test_devices_unlike_on_several_levels_need_straight_plan():
     with pytest.raises(ConfigError, match=re.escape(message)):
         planner(HEAVY_END, 6, **differ)
     assert planner(HEAVY_END, 6, planner={"straight": True}, **differ).best().time_per_minibatch_s == 1.0
+
+
+def on_levels(profile, workers, kilobytes, method, microbatches=1):
+    topology = {"workers": workers, "gigabytes_per_s": [10, 1][: len(workers)], "memory_gigabytes": kilobytes * 1e-6}
+    asked = settings(method, optimizer=SGD, topology=topology, train={"microbatches": microbatches})
+    return Planner.of(profile, asked)
+
+
+@pytest.mark.parametrize("method", ["timeprest", "spectrain", "vertical_sync", "pipedream"])
+def test_plans_on_several_levels_fit(method):
+    profile = chain(*[layer(1.0, output_bytes=1000, activation_bytes=1000, weight_bytes=10_000)] * 8)
+    found = []
+    for kilobytes in range(60, 200, 10):
+        planner = on_levels(profile, [2, 2], kilobytes, method, microbatches=4)
+        with suppress(ConfigError):
+            found.append((planner, planner.best()))
+    assert found
+    assert all(planner.fits(plan) for planner, plan in found)
+
+
+def test_even_plan_on_several_levels_is_found_where_it_alone_fits():
+    """With equal numbers of replicas four microbatches of a stage are in flight at most, with others more."""
+    profile = chain(*[layer(1.0, output_bytes=1000, activation_bytes=1000, weight_bytes=10_000)] * 8)
+    assert on_levels(profile, [2, 2], 64, "pipedream", microbatches=4).best().replicas == "1-1-1-1"
+
+
+def test_search_on_several_levels_that_finds_none_names_one_level_where_a_plan_fits():
+    profile = chain(
+        layer(1.0, output_bytes=10, activation_bytes=10_000, weight_bytes=50_000),
+        layer(1.0, output_bytes=10, activation_bytes=50_000, weight_bytes=50_000),
+        layer(1.0, output_bytes=1000, activation_bytes=50_000),
+        layer(1.0, output_bytes=10, weight_bytes=50_000),
+        layer(1.0, output_bytes=1000, activation_bytes=50_000, weight_bytes=10_000),
+        layer(1.0, output_bytes=10, activation_bytes=10_000),
+    )
+    with pytest.raises(ConfigError, match=r"topology\.devices=6, on one level, has one that takes 0\.00025 GB"):
+        on_levels(profile, [3, 2], 260, "spectrain").best()
+    assert on_levels(profile, [6], 260, "spectrain").best()
 
 
 def test_shortage_of_memory_is_told_with_what_is_missing():

@@ -181,6 +181,14 @@ class MemoryModel:
         """True if some phase does not drain after each minibatch."""
         return not all(rules.schedule.synchronous for rules in self.phases)
 
+    def depends_on_stages_before(self, count: int) -> bool:
+        """True if what a stage keeps while minibatches overlap changes with so many stages before it."""
+        sizes = StageSizes(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+        return self.flows and any(
+            self.stage_bytes(StagePlace(count, behind), sizes) != self.stage_bytes(StagePlace(0, behind), sizes)
+            for behind in (0, count)
+        )
+
     def recomputing(self) -> "MemoryModel":
         """Memory of the same run with recomputation."""
         return MemoryModel(tuple(replace(rules, recompute=_each_alone) for rules in self.phases))

@@ -1,5 +1,6 @@
 """The search for the fastest pipeline, or the one that needs least memory, on devices in a row."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -21,6 +22,11 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
     activations = states.between(states.activation_bytes) + entering
     weights = states.stage_weight_bytes, states.stage_trainable_bytes, states.stage_state_bytes
     return memory.stage_bytes(place, StageSizes(*weights, activations, entering, inputs))
+
+
+def even_rows(devices: int, most: int) -> Iterator[tuple[int, ...]]:
+    """The replicas of each pipeline of at most so many stages that has as many for each stage, on all devices."""
+    return ((devices // count,) * count for count in range(1, min(devices, most) + 1) if devices % count == 0)
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,7 @@ class FlatSearch:
         if memory is None:
             return [(BottleneckDP(self._on, links), None)]
         free = BottleneckDP(self._on, links, by_depth=memory.drains)
-        even = (count for count in range(1, min(devices, self._last) + 1) if devices % count == 0)
-        rows = (DeviceRow(topology, (devices // count,) * count) for count in even)
+        rows = (DeviceRow(topology, counts) for counts in even_rows(devices, self._last))
         return [(free, None), *map(self._fixed, rows)]
 
     def _fixed(self, row: DeviceRow) -> tuple[BottleneckDP, DeviceRow]:

@@ -24,7 +24,7 @@ class HierarchicalSearch:
 
     A level's members are the workers of a dynamic program (`BottleneckDP`); the level below gives the costs of its
     stages (PipeDream § 3.1). Under a memory limit a stage counts as in the deepest pipeline on its devices: as many
-    stages are behind its place as there can be.
+    stages are before its place, and behind it, as there can be.
 
     Attributes:
         states: possible cuts of the model.
@@ -45,6 +45,10 @@ class HierarchicalSearch:
     def stages(self) -> list[StageCandidate]:
         """The stages of the best pipeline."""
         return list(self._expand(len(self.topology.workers), 0, len(self.states) - 1, _WHOLE))
+
+    @cached_property
+    def _counts_before(self) -> bool:
+        return self.memory is not None and self.memory.depends_on_stages_before(self.topology.num_devices)
 
     @cached_property
     def _top(self) -> BottleneckDP:
@@ -96,7 +100,8 @@ class HierarchicalSearch:
         size = prod(self.topology.workers[: level - 1])
         behind = (self.topology.workers[level - 1] - worker - count) * size
         workers_behind = place.workers_behind + place.replicas * behind
-        return StagePlace(0, place.behind + behind, place.replicas * count, workers_behind)
+        before = place.r + worker * size if self._counts_before else 0
+        return StagePlace(before, place.behind + behind, place.replicas * count, workers_behind)
 
     def _on_one(self, level: int, place: StagePlace) -> Table:
         """Cost of the layers between two states on one member of a level."""
@@ -108,11 +113,11 @@ class HierarchicalSearch:
         return self._tables[key]
 
     def _alike(self, place: StagePlace) -> StagePlace:
-        """Common key of all places whose stages keep as much in flight; large counts of later devices are rounded."""
+        """Common key of all places whose stages keep as much in flight; large counts of other devices are rounded."""
         if self.memory is None:
             return _WHOLE
         return StagePlace(
-            0,
+            _rounded_up(place.r),
             behind=_rounded_up(place.behind) if self.memory.drains else 0,
             workers_behind=_rounded_up((place.workers_behind - 1) // place.replicas + 1) if self.memory.flows else 0,
         )
