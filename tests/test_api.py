@@ -33,6 +33,7 @@ from pipetrain.optim.lr_schedules import Polynomial
 from pipetrain.optim.matrices import Muon
 from pipetrain.planner.partition.rules import Even
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.training.checkpoint.contents import named_state
 
 SIMULATED = ("executor=simulated", "threads=1", "device=cpu", "train.batch_size=4", "train.epochs=2")
 SIZES = {"channels": 1, "classes": 4, "size": 8, "train": 22, "eval": 10}
@@ -149,6 +150,30 @@ def test_model_of_a_run_that_untied_has_both_values(run):
     assert not torch.equal(model.first.weight, model.last.weight)
     weights = dict(model.named_parameters(remove_duplicate=False))
     assert set(weights) == {"first.weight", "first.bias", "last.weight", "last.bias"}
+
+
+class Twice(nn.Module):
+    """A layer that holds a weight under two names."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.one, self.other = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.one.weight = self.other.weight = weight
+
+    def forward(self, inputs):
+        return self.other(torch.relu(self.one(inputs)))
+
+
+def test_model_of_a_run_that_untied_keeps_the_ties_within_a_layer(run):
+    first = nn.Sequential(nn.Flatten(), nn.Linear(64, 64))
+    done = run([*SIMULATED, "model.untie=true", "method=pipedream"],
+               **objects(model=nn.Sequential(first, Twice(first[1].weight))))  # fmt: skip
+    model = done.model()
+    assert model[1].one.weight is model[1].other.weight
+    assert not torch.equal(model[0][1].weight, model[1].one.weight)
+    saved = done.checkpoint()
+    named = named_state(saved, averaged=True)
+    assert all(torch.equal(value, named[name]) for name, value in model.state_dict().items())
 
 
 def test_default_directory_and_output_are_the_commands(tmp_path, run, capsys):
@@ -510,6 +535,17 @@ def test_model_draws_the_numbers_of_the_run(run, monkeypatch):
     pipetrain.load(done.path, trust=True).model()
     assert len(drawn) > 1
     assert set(drawn) == {drawn[0]}
+
+
+def test_model_is_built_with_the_weights_that_its_constructor_takes(run, monkeypatch):
+    def model(channels, classes, weights=None):
+        assert channels == 1
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, bias=weights == "BIASED"))
+
+    monkeypatch.setitem(sys.modules, "weighted_targets", types.SimpleNamespace(model=model))
+    words = [word.replace("support.small_model.build", "weighted_targets.model") for word in TARGETS]
+    done = run([*words, "model.weights=BIASED", *SIMULATED, "partition.stages=1", "train.max_steps=1"])
+    assert set(pipetrain.load(done.path, trust=True).model().state_dict()) == {"1.weight", "1.bias"}
 
 
 @pytest.mark.slow

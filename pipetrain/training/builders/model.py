@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.config.instantiate import Target
 from pipetrain.config.schema import TrainConfig
-from pipetrain.config.settings import Settings
+from pipetrain.config.settings import ModelSettings, Settings
 from pipetrain.data.fetch import Fetch, form_of
 from pipetrain.data.images.common import image_size
 from pipetrain.data.order import own_minibatches
@@ -33,9 +33,7 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
         ConfigError: the target does not return a model, or refuses an option.
     """
     model = settings.model.target
-    options = from_data(model, dataset)
-    if settings.model.constructor_takes_weights:
-        options["weights"] = settings.model.weights
+    options = model_options(settings.model, dataset)
     torch.manual_seed(settings.seed)
     with python_draws(settings.seed):
         module = model.build(**options)
@@ -47,6 +45,14 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
         untie(chain)
     chain.train()
     return chain
+
+
+def model_options(model: ModelSettings, dataset: Any) -> dict[str, Any]:
+    """What a model's target is called with beside its own options: what the data set fills in, and weights by name."""
+    options = from_data(model.target, dataset)
+    if model.constructor_takes_weights:
+        options["weights"] = model.weights
+    return options
 
 
 def first_inputs(dataset: Any) -> Inputs:

@@ -13,7 +13,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.seeding import python_draws, python_generators_kept
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.training.builders.data import build_dataset
-from pipetrain.training.builders.model import from_data
+from pipetrain.training.builders.model import model_options
 from pipetrain.training.checkpoint import contents, store
 
 
@@ -36,12 +36,13 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
     target = settings.model.target
     target.check()
     with torch.random.fork_rng([]), python_generators_kept():
-        options = {} if "model" in objects else from_data(target, build_dataset(settings.dataset))
+        options = {} if "model" in objects else model_options(settings.model, build_dataset(settings.dataset))
         torch.manual_seed(settings.seed)  # what the run drew is not all in its weights
         with python_draws(settings.seed):
             built = target.build(**options)
     module: nn.Module = built.module if isinstance(built, LayerChain) else built
-    _untie(module, store.load_progress(folder).get("untied", {}))
+    progress = store.load_progress(folder)
+    _untie(module, progress.get("untied", {}), progress.get("aliases", {}))
     try:
         module.load_state_dict(contents.named_state(folder, averaged=True))
     except RuntimeError as error:
@@ -49,18 +50,20 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
     return module
 
 
-def _untie(module: nn.Module, names: Iterable[str]) -> None:
-    """Gives the weights of these names memory of their own, as `model.untie` has in the run.
+def _untie(module: nn.Module, names: Iterable[str], aliases: Mapping[str, str]) -> None:
+    """Gives the weights of these names, and of their aliases, memory of their own, as `model.untie` has in the run.
 
     Raises:
         ConfigError: the module has no such weight.
     """
     for name in names:
-        owner, _, last = name.rpartition(".")
         try:
             weight = module.get_parameter(name)
         except AttributeError as error:
             raise ConfigError(
                 f"model.untie: the module has no weight {name} that could have values of its own"
             ) from error
-        setattr(module.get_submodule(owner), last, nn.Parameter(weight.detach().clone(), weight.requires_grad))
+        own = nn.Parameter(weight.detach().clone(), weight.requires_grad)
+        for each in (name, *(alias for alias, first in aliases.items() if first == name)):
+            owner, _, last = each.rpartition(".")
+            setattr(module.get_submodule(owner), last, own)
