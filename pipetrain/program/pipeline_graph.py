@@ -1,9 +1,9 @@
 """The operations and messages of a pipeline in its steady state, as events that repeat every turn."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, pairwise, product
+from itertools import chain, count, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ class SteadyPipeline:
             (`ListSchedule.steady_cycle`).
         replicas: m of each stage.
         averaging: seconds in which the replicas of each stage average their gradients before an update.
+        tied: seconds in which each stage exchanges the gradients of weights that other stages hold, too, before an
+            update; empty if there are none.
         overlapped: True if averaging begins with the backwards that the update waits for, and not after them.
         segments: the stages that recompute together; None if none recomputes.
     """
@@ -35,6 +37,7 @@ class SteadyPipeline:
     times: StageTimes
     replicas: Sequence[int]
     averaging: Sequence[float]
+    tied: Sequence[float] = ()
     overlapped: bool = False
     segments: RecomputeSegments | None = None
 
@@ -81,6 +84,11 @@ _Name = tuple[Kind, int, int | None]
 """(kind, minibatch modulo the minibatches of a turn, microbatch) of an operation."""
 
 
+def _ends(lane: Mapping[_Name, _Span]) -> list[tuple[_Span, _Span]]:
+    """The last backward before each update, and the update."""
+    return [(before, span) for (_, before), (name, span) in pairwise(lane.items()) if name[0] is Kind.UPDATE]
+
+
 class _GraphBuilder:
     """The edges of a pipeline's event graph.
 
@@ -104,6 +112,8 @@ class _GraphBuilder:
                 self._in_order([(operation, 0) for operation in lane.values()])
             if len(lanes) > 1:
                 self._average(r, lanes)
+            if pipeline.tied and pipeline.tied[r]:
+                self._exchange(r, lanes)
         for r in stages:
             for sender in (each for each in (r - 1, r + 1) if each in stages):
                 self._pass_messages(sender, r)
@@ -121,16 +131,17 @@ class _GraphBuilder:
 
     def _average(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
         """The updates of a round wait for the last backwards of all replicas, and for their average."""
-        ends = (
-            [(before, span) for (_, before), (name, span) in pairwise(lane.items()) if name[0] is Kind.UPDATE]
-            for lane in lanes
-        )
-        for of_round in zip(*ends, strict=True):
+        for of_round in zip(*map(_ends, lanes), strict=True):
             average = next(self._events)
             for backward, update in of_round:
                 ready = 0.0 if self._pipeline.overlapped else backward.duration
                 self.inputs.append(_Edge(average, backward.event, ready, 0))
                 self.inputs.append(_Edge(update.event, average, self._pipeline.averaging[r], 0))
+
+    def _exchange(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
+        """Updates wait until the gradients of tied weights, complete after the last backward, are exchanged."""
+        for backward, update in chain.from_iterable(map(_ends, lanes)):
+            self.inputs.append(_Edge(update.event, backward.event, backward.duration + self._pipeline.tied[r], 0))
 
     def _pass_messages(self, sender: int, r: int) -> None:
         """Adds the messages from one stage to another, and the order of those of one kind at each end of the link."""

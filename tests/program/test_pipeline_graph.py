@@ -137,6 +137,12 @@ def test_replicas_divide_stage_time_and_wait_for_average():
     )
 
 
+def test_updates_wait_for_gradients_of_tied_weights():
+    took = times(2, 2)
+    assert period(GPipe(), took, 2, 2, tied=[5.0, 5.0]) == pytest.approx(period(GPipe(), took, 2, 2) + 5)
+    assert period(GPipe(), took, 2, 2, tied=[0.0, 0.0]) == period(GPipe(), took, 2, 2)
+
+
 def test_nondividing_replicas_take_minibatches_in_turn():
     """Three and two devices, each twice and three times as fast together: 1 s a minibatch."""
     took = StageTimes([1.0, 0.5], [0, 0], [2.0, 1.5], [0, 0], 1, [0.0], [0.0])

@@ -105,13 +105,33 @@ class CutProfile:
         return seconds
 
     @property
+    def tied_s(self) -> list[float]:
+        """Seconds in which each stage sends the gradients of weights that other stages hold, too, to these."""
+        seconds = [0.0] * len(self.stages)
+        for stages, size in self._ties:
+            first, last = self.row.bounds[stages[0]][0], self.row.bounds[stages[-1]][0]
+            for r in stages:
+                seconds[r] += (len(stages) - 1) * size / self.topology.bandwidth_between(first, last)
+        return seconds
+
+    @property
+    def _ties(self) -> list[tuple[list[int], int]]:
+        """The stages that share trainable weights, ascending, and the bytes of these."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        shared = self.profile.trainable.shared_weights
+        tied = [(sorted({stage_of[layer] for layer in each.layers}), each.weight_bytes) for each in shared]
+        return [(stages, size) for stages, size in tied if len(stages) > 1 and size]
+
+    @property
     def total_sent_bytes(self) -> float:
         """Bytes that all devices send per minibatch: activations, their gradients, and the gradients of weights.
 
         m replicas of a stage exchange 2(m - 1)/m of its gradients' bytes for each minibatch, each of them once for m.
+        Of k stages with the same weight, each sends its gradient to the k - 1 others.
         """
         exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
-        return 2 * sum(self.sent_bytes) + sum(2 * (m - 1) / m * size for m, size in exchanged)
+        averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
+        return 2 * sum(self.sent_bytes) + averaged + sum(len(k) * (len(k) - 1) * size for k, size in self._ties)
 
     @property
     def shared_cores(self) -> SharedCores | None:

@@ -143,7 +143,8 @@ class ProfiledRun:
         update_s = [passes * size * pass_s for passes, size in moved]
         times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)
         cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
-        return SteadyPipeline(cycles, times, self.cut.replicas, self.cut.averaging_s, overlap, self.segments)
+        between = self.cut.averaging_s, self.cut.tied_s
+        return SteadyPipeline(cycles, times, self.cut.replicas, *between, overlap, self.segments)
 
 
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

@@ -6,7 +6,7 @@ import pytest
 
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.topology import Device, Topology
-from pipetrain.planner.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
+from pipetrain.planner.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight, SharedWeight
 
 
 def layer(label, forward_s=1.0, backward_s=2.0, output_bytes=10, weight_bytes=100):
@@ -61,6 +61,17 @@ def test_frozen_weights_are_not_averaged():
     assert (cut.weight_bytes, cut.trainable_bytes) == ([1000], [400])
     assert cut.averaging_s == pytest.approx([400 / 1e9])
     assert cut.total_sent_bytes == 400
+
+
+def test_stages_exchange_gradients_of_the_weights_they_share():
+    embedding = SharedWeight((0, 2), 60)
+    parts = replace(profile(*map(layer, "abc")), shared_weights=(embedding,))
+    apart, together = (
+        CutProfile(parts, stages, (1,) * len(stages), topology(2, 2)) for stages in (((0,), (1,), (2,)), ((0, 1, 2),))
+    )
+    assert apart.tied_s == pytest.approx([60 / 1e6, 0.0, 60 / 1e6])
+    assert apart.total_sent_bytes == 2 * (10 + 10) + 2 * 60
+    assert (together.tied_s, together.total_sent_bytes) == ([0.0], 0)
 
 
 def test_replicas_across_machines_average_at_the_speed_between_them():
