@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pipetrain.comparison.runs import PlannedRun
 from pipetrain.errors import ConfigError
 from pipetrain.report.seed_statistics import Interval, Values, difference, ratio, verdict
 from pipetrain.report.steps_to_loss import SHARE
-from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, is_seed
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.slowdown import AT_FIRST, STEPS, Slowdown, ratio_cell, slowdowns
 from pipetrain.report.text_table import counted
@@ -39,8 +39,12 @@ class Outcome:
 
     @property
     def group(self) -> SweepGroup:
-        """The reported runs."""
-        return SweepGroup(self.contender.name, [run for _, run in self.reported])
+        """The reported runs, by the seeds of the comparison alone: a method's own seed may be fixed."""
+        runs = []
+        for planned, run in self.reported:
+            others = {name: value for name, value in run.settings.items() if not is_seed(name)}
+            runs.append(replace(run, settings={**others, "seed": planned.seed}))
+        return SweepGroup(self.contender.name, runs)
 
 
 @dataclass(frozen=True)

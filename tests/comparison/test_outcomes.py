@@ -99,6 +99,16 @@ def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
     )
 
 
+def test_runs_are_paired_by_the_seeds_of_the_comparison_if_the_method_has_its_own():
+    found = compared(gpipe=steady(0.0065, 0.0066, 0.0067), hogwild=steady(0.0081, 0.0083, 0.0085))
+    own = found.outcomes[1]
+    seeded = [(planned, replace(run, settings={**run.settings, "method.seed": 1})) for planned, run in own.reported]
+    fixed = replace(found, outcomes=[found.outcomes[0], replace(own, reported=seeded)])
+    assert len(fixed.common_seeds) == 3
+    assert fixed.head == found.head
+    assert fixed.over_baseline(fixed.outcomes[1]) == found.over_baseline(own)
+
+
 def test_two_that_lead_are_compared_by_all_seeds_that_both_have():
     slow, fast = steady(0.0065, 0.0066, 0.0067, 0.0066), steady(0.0081, 0.0083, 0.0082, 0.0084)
     found = compared(gpipe=slow, pipedream=fast, stale=steady(0.005))
@@ -148,7 +158,7 @@ def test_training_loss_that_all_have_at_once_is_undecided():
 def test_ranking_waits_for_a_seed_that_all_have_run():
     found = compared(gpipe=steady(0.0081, 0.0083), pipedream=steady(0.0065))
     (planned, run), _ = found.outcomes[0].reported
-    planned, run = replace(planned, seed=7), replace(run, settings={"seed": 7})
+    planned = replace(planned, seed=7)
     apart = replace(found, outcomes=[replace(found.outcomes[0], reported=[(planned, run)]), found.outcomes[1]])
     assert apart.head == "No seed has run with all configurations, so they cannot be ranked yet."
 
