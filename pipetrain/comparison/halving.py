@@ -73,7 +73,7 @@ class Search:
 
     @property
     def without_effect(self) -> bool:
-        """True if what is tuned changes nothing: candidates that were trained for as long have the same loss."""
+        """True if the losses tell no candidate from another: those trained for as long have the same finite loss."""
         by_length: dict[int, list[float]] = {}
         for (_, steps), loss in self.losses.items():
             by_length.setdefault(steps, []).append(loss)

@@ -46,6 +46,17 @@ class Outcome:
             runs.append(replace(run, settings={**others, "seed": planned.seed}))
         return SweepGroup(self.contender.name, runs)
 
+    @property
+    def without_effect(self) -> bool:
+        """True if what is tuned changes nothing: not even the training losses of trials of one seed and length.
+
+        The metric alone may also be the same because no candidate has learned anything yet.
+        """
+        by_trial: dict[tuple[int, int], set[tuple[float, ...]]] = {}
+        for planned, run in self.trials:
+            by_trial.setdefault((planned.seed, planned.steps), set()).add(tuple(run.losses.losses))
+        return self.tuning.without_effect and all(len(losses) == 1 for losses in by_trial.values())
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -107,6 +107,13 @@ def notes(found: Comparison) -> list[str]:
     for each in found.outcomes:
         if not each.contender.costs.fits:
             lines.append(f"{each.contender.name}: does not fit into the memory of the devices, so it is ranked last")
+    costs = dict.fromkeys(note for each in found.outcomes for note in each.contender.costs.notes)
+    missing = [f"missing: {line}" for line in found.missing]
+    return [*lines, *_notes_on_tuning(found), *(f"prediction: {note}" for note in costs), *missing, *found.lost]
+
+
+def _notes_on_tuning(found: Comparison) -> list[str]:
+    lines = []
     tuned = [each for each in found.outcomes if not each.tuning.without_effect]
     ends = [f"{' '.join(each.tuning.at_end)} of {each.contender.name}" for each in tuned if each.tuning.at_end]
     if ends:
@@ -114,11 +121,13 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"the best value is {where}: {'; '.join(ends)}")
     for each in found.outcomes:
         if each.tuning.without_effect:
-            settings = ", ".join(axis.setting for axis in each.contender.axes)
-            lines.append(f"{settings} has no effect on {each.contender.name}: all candidates ended with the same loss")
-    costs = dict.fromkeys(note for each in found.outcomes for note in each.contender.costs.notes)
-    missing = [f"missing: {line}" for line in found.missing]
-    return [*lines, *(f"prediction: {note}" for note in costs), *missing, *found.lost]
+            name, settings = each.contender.name, ", ".join(axis.setting for axis in each.contender.axes)
+            same = f"all candidates ended with the same {each.contender.metric}"
+            if each.without_effect:
+                lines.append(f"{settings} has no effect on {name}: {same}")
+            else:
+                lines.append(f"{settings} of {name} is not tuned: {same}, so the first one was chosen")
+    return lines
 
 
 def _table(found: Comparison) -> tuple[list[str], list[list[str]]]:

@@ -265,3 +265,16 @@ def test_contenders_with_equal_results_are_the_fastest_together():
     assert found.head.startswith(
         "pipedream and stale are the fastest: 0.622 s, predicted, to training loss 0.5; gpipe takes"
     )
+
+
+@pytest.mark.parametrize(("slopes", "effect"), [((0.002, 0.002), "has no effect"), ((0.002, 0.003), "is not tuned")])
+def test_setting_has_no_effect_only_if_training_losses_are_the_same(slopes, effect):
+    (only,) = contenders("gpipe")
+    candidates = [(f"optimizer.lr={rate}",) for rate in (0.1, 0.2)]
+    runs = [ComparedRun(Path(), **{**falling(slope), "final": {"loss": 0.0}}) for slope in slopes]
+    planned = [PlannedRun(only, each, 1000, 100, tunes=True) for each in candidates]
+    trials = list(zip(planned, runs, strict=True))
+    tuning = Search(best=candidates[0], losses={(each, 100): 0.0 for each in candidates})
+    found = Comparison(Path(), [Outcome(only, tuning, trials, [])], "gpipe", None, 1)
+    (line,) = [note for note in page.notes(found) if "all candidates ended with the same loss" in note]
+    assert effect in line
