@@ -64,7 +64,7 @@ class Comparison:
 
     Attributes:
         folder: of its runs and files.
-        baseline: the method that others are compared with.
+        baseline: the method that others are compared with, in its first configuration.
         target: metric and value that were asked for, if any.
         seeds: number of seeds that were asked for.
     """
@@ -80,12 +80,17 @@ class Comparison:
         """The metric of evaluations that is shown, and by which settings were chosen."""
         return self.outcomes[0].contender.metric
 
+    @property
+    def baseline_outcome(self) -> Outcome:
+        """The configuration that others are compared with."""
+        return next(each for each in self.outcomes if each.contender.method == self.baseline)
+
     @cached_property
     def slowdown(self) -> Slowdown | None:
         """Steps to the target, and their ratios to the baseline's; None until a run can say what the target is."""
         groups = [each.group for each in self.outcomes]
         completed = [number for number, group in enumerate(groups) if group.completed]
-        first = next(n for n, each in enumerate(self.outcomes) if each.contender.method == self.baseline)
+        first = self.outcomes.index(self.baseline_outcome)
         own = [first] if first in completed else []
         if not (own or (self.target and completed)):
             return None
@@ -113,9 +118,8 @@ class Comparison:
 
     def over_baseline(self, outcome: Outcome) -> Interval | None:
         """The ratio of steps to the baseline's; None of the baseline itself, or if it has no completed run."""
-        found = self.slowdown
-        own = next((each for each in self.outcomes if found and each.contender.name == found.baseline), None)
-        if found is None or own is None or own is outcome or own.contender.method != self.baseline:
+        found, own = self.slowdown, self.baseline_outcome
+        if found is None or own is outcome or own.contender.name != found.baseline:
             return None
         row = found.rows[self.outcomes.index(outcome)]
         return row.over_baseline.get(STEPS) if row else None
@@ -216,15 +220,15 @@ class Comparison:
     @property
     def _without_target(self) -> str:
         """Why there is no target yet."""
-        own = next(each for each in self.outcomes if each.contender.method == self.baseline)
+        own, name = self.baseline_outcome, self.baseline_outcome.contender.name
         if own.group.completed and not any(run.losses.steps for run in own.group.completed):
-            return f"{self.baseline} has recorded no training loss; log.every_steps says when runs do."
+            return f"{name} has recorded no training loss; log.every_steps says when runs do."
         if own.group.completed and self.target is None:
             return (
-                f"The training loss of {self.baseline} has not fallen after {SHARE:.0%} of its steps, so it sets no "
+                f"The training loss of {name} has not fallen after {SHARE:.0%} of its steps, so it sets no "
                 "target; --target or another --baseline does."
             )
-        return f"No run of {self.baseline}, which the others are compared with, has completed."
+        return f"No run of {name}, which the others are compared with, has completed."
 
     @property
     def missing(self) -> list[str]:

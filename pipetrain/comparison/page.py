@@ -132,7 +132,8 @@ def _notes_on_tuning(found: Comparison) -> list[str]:
 
 def _table(found: Comparison) -> tuple[list[str], list[list[str]]]:
     """The heads of the columns, and a row for each contender, the fastest first."""
-    heads = ["", "tuned", f"steps to {found.goal}", f"over {found.baseline}", f"final {found.metric}", "seeds"]
+    baseline = found.baseline_outcome.contender.name
+    heads = ["", "tuned", f"steps to {found.goal}", f"over {baseline}", f"final {found.metric}", "seeds"]
     heads += [f"time to {found.goal}", "ms/step", "largest stage"]
     return heads, [_cells(found, outcome) for outcome in found.ranked]
 
@@ -159,7 +160,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
     return {
         "head": found.head,
         "target": {found.slowdown.name: found.slowdown.target} if found.slowdown else None,
-        "baseline": found.baseline,
+        "baseline": found.baseline_outcome.contender.name,
         "configurations": list(_rows(found)),
         "missing": found.missing,
         "lost": found.lost,

@@ -99,6 +99,17 @@ def test_ranking_is_by_the_seeds_that_all_have_run(tmp_path):
     )
 
 
+def test_baseline_with_several_numbers_of_stages_is_named_whole():
+    words = [("gpipe", "partition.stages=2"), ("gpipe", "partition.stages=4"), ("pipedream", "partition.stages=2")]
+    first, *others = distinguished([contender(*each) for each in words])
+    apart = [outcome(first, DIVERGED), *(outcome(each, *steady(0.0065)) for each in others)]
+    found = Comparison(Path(), apart, "gpipe", None, 1)
+    assert found.head == "No run of gpipe stages=2, which the others are compared with, has completed."
+    found = replace(found, outcomes=[outcome(first, *steady(0.0065)), *apart[1:]])
+    assert "  over gpipe stages=2  " in page.text(found)
+    assert page.as_json(found)["baseline"] == "gpipe stages=2"
+
+
 def test_runs_are_paired_by_the_seeds_of_the_comparison_if_the_method_has_its_own():
     found = compared(gpipe=steady(0.0065, 0.0066, 0.0067), hogwild=steady(0.0081, 0.0083, 0.0085))
     own = found.outcomes[1]
