@@ -139,9 +139,27 @@ class Comparison:
         return self.seconds(outcome) if self.timed else self.steps(outcome)
 
     @cached_property
+    def comparable(self) -> Sequence[Outcome]:
+        """The configurations with results for one seed, that of which most have some; those that fit count first."""
+        by_seed: dict[Any, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            for seed in self.efforts(outcome):
+                by_seed.setdefault(seed, []).append(outcome)
+
+        def counts(having: Sequence[Outcome]) -> tuple[int, int]:
+            return sum(each.contender.costs.fits for each in having), len(having)
+
+        return max(by_seed.values(), key=counts, default=[])
+
+    @property
+    def unranked(self) -> list[Outcome]:
+        """The configurations with results that are not comparable with the others."""
+        return [each for each in self.outcomes if self.efforts(each) and each not in self.comparable]
+
+    @cached_property
     def common_seeds(self) -> set[Any]:
-        """The seeds that all configurations with results have; empty if there are none."""
-        every = [set(values) for outcome in self.outcomes if (values := self.efforts(outcome))]
+        """The seeds that all comparable configurations have; empty if there are none."""
+        every = [set(self.efforts(outcome)) for outcome in self.comparable]
         return set.intersection(*every) if every else set()
 
     def _over_common(self, outcome: Outcome) -> Values:
@@ -163,11 +181,16 @@ class Comparison:
     def ranked(self) -> list[Outcome]:
         """The fastest first; configurations that reach the target with more of their seeds precede the others.
 
-        All are ranked over the seeds that they have in common. As those may be few, the first is then compared with
-        each other one over all seeds that both have, and gives way to one that is faster over these. Configurations
-        that do not fit into the memory of their devices come last.
+        All that are comparable are ranked over the seeds that they have in common. As those may be few, the first is
+        then compared with each other one over all seeds that both have, and gives way to one that is faster over these.
+        The others follow; configurations that do not fit into the memory of their devices come last.
         """
-        found = sorted(self.outcomes, key=lambda each: (not each.contender.costs.fits, _rank(self._over_common(each))))
+
+        def place(outcome: Outcome) -> tuple[bool, bool, tuple[float, float]]:
+            fits = outcome.contender.costs.fits
+            return not fits, outcome not in self.comparable, _rank(self._over_common(outcome))
+
+        found = sorted(self.outcomes, key=place)
         for _ in self.outcomes:  # three that beat each other in turn have no end
             faster = next((each for each in found[1:] if self._is_faster(each, found[0])), None)
             if faster is None:
@@ -177,9 +200,9 @@ class Comparison:
         return found
 
     def _is_faster(self, one: Outcome, other: Outcome) -> bool:
-        """True if it fits, and is faster over the seeds that both have."""
+        """True if it fits, is comparable, and is faster over the seeds that both have."""
         ours, theirs = self._over_shared(one, other)
-        return one.contender.costs.fits and _rank(ours) < _rank(theirs)
+        return one.contender.costs.fits and one in self.comparable and _rank(ours) < _rank(theirs)
 
     @cached_property
     def head(self) -> str:
@@ -189,20 +212,32 @@ class Comparison:
         ranked = [each for each in self.ranked if each.contender.costs.fits]
         if not ranked:
             return "No configuration fits into the memory of its devices."
-        if not self.common_seeds:
-            return "No seed has run with all configurations, so they cannot be ranked yet."
+        if not self.comparable or (self.unranked and len(self.comparable) == 1):
+            return "No seed has run with two configurations, so they cannot be ranked yet."
+        ranked = [each for each in ranked if each not in self.unranked]
         best = [each for each in ranked if each is ranked[0] or self._are_equal(ranked[0], each)]
         other = next((each for each in ranked if each not in best), None)
         efforts, theirs = (self.efforts(best[0]), {}) if other is None else self._over_shared(best[0], other)
         efforts = efforts or self.efforts(best[0])
         known = [value for value in efforts.values() if math.isfinite(value)]
         if not known:
-            return f"No configuration has reached {self.goal}."
+            return f"No {self._configuration} has reached {self.goal}.{self._left_unranked}"
         mean = statistics.geometric_mean(known)
         amount = f"{duration(mean)}, predicted," if self.timed else f"{mean:,.0f} steps"
         names = " and ".join(each.contender.name for each in best)
         first = f"{names} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}{_of_all(efforts)}"
-        return f"{first}." if other is None else f"{first}; {self._over_next(other, efforts, theirs)}."
+        margin = "" if other is None else f"; {self._over_next(other, efforts, theirs)}"
+        return f"{first}{margin}.{self._left_unranked}"
+
+    @property
+    def _configuration(self) -> str:
+        return "ranked configuration" if self.unranked else "configuration"
+
+    @property
+    def _left_unranked(self) -> str:
+        """A sentence on the configurations that are not comparable; empty if there are none."""
+        names = ", ".join(each.contender.name for each in self.unranked)
+        return f" Not ranked, as they share no seed with all of these: {names}." if names else ""
 
     def _over_next(self, other: Outcome, efforts: Values, theirs: Values) -> str:
         """How much longer the next one takes, and whether the runs support it."""
@@ -210,7 +245,7 @@ class Comparison:
             return "the others have no result"
         margin = ratio(theirs, efforts)
         if margin.infinite[0] == margin.seeds:
-            return "no other configuration has reached it"
+            return f"no other {self._configuration} has reached it"
         longer = f"takes {ratio_cell(margin)} times as long"
         if margin.infinite[0]:
             longer = f"has reached it{_of_all(theirs)}"

@@ -95,12 +95,10 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"the target is {found.goal}, {whose}; --target sets another")
     if found.slowdown is not None and found.slowdown.width:
         lines.append(f"training losses are means over {found.slowdown.width:.3g} steps")
-    seeds = {len(efforts) for each in found.outcomes if (efforts := found.efforts(each))}
-    if len(seeds) > 1 and found.common_seeds:
-        some = counted(len(found.common_seeds), "seed", "seeds")
-        lines.append(
-            f"ranked over the {some} that all have run, and the first against each other over all that both have run"
-        )
+    if len({len(found.efforts(each)) for each in found.comparable}) > 1:
+        whose = "all ranked ones" if found.unranked else "all"
+        some = f"{counted(len(found.common_seeds), 'seed', 'seeds')} that {whose} have run"
+        lines.append(f"ranked over the {some}, and the first against each other over all that both have run")
     bounds = [each.contender.name for each in found.outcomes if found.at_first(each)]
     if bounds:
         lines.append(f"{AT_FIRST}: {', '.join(bounds)}; a harder target or more evaluations tell more")

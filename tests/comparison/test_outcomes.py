@@ -166,12 +166,28 @@ def test_training_loss_that_all_have_at_once_is_undecided():
     assert found.head.endswith(f": undecided, as {AT_FIRST}.")
 
 
-def test_ranking_waits_for_a_seed_that_all_have_run():
-    found = compared(gpipe=steady(0.0081, 0.0083), pipedream=steady(0.0065))
-    (planned, run), _ = found.outcomes[0].reported
-    planned = replace(planned, seed=7)
-    apart = replace(found, outcomes=[replace(found.outcomes[0], reported=[(planned, run)]), found.outcomes[1]])
-    assert apart.head == "No seed has run with all configurations, so they cannot be ranked yet."
+def reseeded(outcome, *seeds):
+    reported = [(replace(each, seed=seed), run) for (each, run), seed in zip(outcome.reported, seeds, strict=True)]
+    return replace(outcome, reported=reported)
+
+
+def test_ranking_waits_for_a_seed_that_two_have_run():
+    found = compared(gpipe=steady(0.0083), pipedream=steady(0.0065))
+    apart = replace(found, outcomes=[reseeded(found.outcomes[0], 7), found.outcomes[1]])
+    assert apart.head == "No seed has run with two configurations, so they cannot be ranked yet."
+
+
+def test_configurations_with_a_common_seed_are_ranked_without_the_others():
+    found = compared(stale=steady(0.009), gpipe=steady(0.0065, 0.0066), pipedream=steady(0.0081))
+    apart = replace(found, outcomes=[reseeded(found.outcomes[0], 7), *found.outcomes[1:]])
+    assert [each.contender.method for each in apart.ranked] == ["pipedream", "gpipe", "stale"]
+    assert apart.head.startswith("pipedream is the fastest: 0.6")
+    assert "; gpipe takes 1.2" in apart.head
+    assert apart.head.endswith(". Not ranked, as they share no seed with all of these: stale.")
+    assert any(note.startswith("ranked over the 1 seed that all ranked ones have run") for note in page.notes(apart))
+    slow = compared(stale=steady(0.009), gpipe=steady(0.001), pipedream=steady(0.001))
+    apart = replace(slow, outcomes=[reseeded(slow.outcomes[0], 7), *slow.outcomes[1:]])
+    assert apart.head.startswith("No ranked configuration has reached training loss 0.5. Not ranked, ")
 
 
 def test_single_configuration_is_not_compared_with_others():
