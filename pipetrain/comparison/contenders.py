@@ -12,6 +12,7 @@ from pathlib import Path
 from pipetrain.comparison.costs import PREFLIGHT, Costs, check_costs, fixed_costs, predicted_costs
 from pipetrain.comparison.halving import Axis, rungs_of
 from pipetrain.config.composition import Composition, combinations, composed, overrides_of, with_choices_of
+from pipetrain.config.schema import LogConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.libraries.processes import usable_cores
@@ -39,7 +40,7 @@ _AVERAGE = "train.ema"
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
-"""Settings that leave results as they are."""
+"""Settings that leave results as they are, but for `checkpoint.every_steps` and `log.every_steps`."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,8 @@ def _key(settings: Settings, job: Job) -> str:
     """Hash of the settings that change results, and of what is in the files that they name."""
     content = {name: value for name, value in settings.stored.items() if name not in _NO_RESULTS}
     content["drains"] = settings.checkpoint.every_steps
+    if settings.log.every_steps != LogConfig().every_steps:  # else the key is that of comparisons without this entry
+        content["losses"] = settings.log.every_steps
     if settings.choices.get("partition") == "file":
         content["cut"] = [job.plan.bounds, job.plan.replicas]
     if job.initial_weights is not None:

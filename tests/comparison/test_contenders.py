@@ -1,11 +1,12 @@
 """The configurations of a comparison, checked before any of them runs."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from support.made_up_runs import contender
 
-from pipetrain.comparison.contenders import _varied, contenders_of, cut_key, distinguished
+from pipetrain.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
@@ -155,6 +156,15 @@ def test_another_plan_in_the_same_file_makes_other_runs(tmp_path):
         (only,) = contenders_of([*words, "method=pipedream", "partition=file", f"partition.path={file}"])
         keys.add(only.key)
     assert len(keys) == 2
+
+
+def test_losses_that_are_recorded_at_other_steps_are_those_of_other_runs():
+    job = SimpleNamespace(initial_weights=None)
+    default, same, other = (
+        _key(composed([*SMALL, *words]), job)
+        for words in ((), ("log.every_steps=1", "log.progress_seconds=1"), ("log.every_steps=2",))
+    )
+    assert default == same != other
 
 
 def test_names_have_the_settings_that_differ_the_method_first():
