@@ -10,7 +10,7 @@ from typing import Never
 from tqdm import tqdm
 
 from pipetrain.api.surroundings import kept
-from pipetrain.comparison.contenders import Contender, contenders_of, cut_key, distinguished
+from pipetrain.comparison.contenders import Contender, contenders_of, cut_key, distinguished, not_replaced
 from pipetrain.comparison.halving import Search, Trial, search
 from pipetrain.comparison.outcomes import Comparison, Outcome
 from pipetrain.comparison.page import stored, write
@@ -74,10 +74,7 @@ def compare(
     with kept():
         cuts = {cut_key(each.words): each.cut for each in earlier}
         named = contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
-        # the same words with another key: a file that they name has changed since
-        known = {new.key for new in named} | {new.words for new in named}
-        earlier = [each for each in earlier if not {each.key, each.words} & known]
-        every = distinguished([*named, *earlier])
+        every = distinguished([*named, *not_replaced(earlier, named)])
         baseline = request.baseline or named[0].method
         if baseline not in (methods := list(dict.fromkeys(each.method for each in every))):
             raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}")

@@ -155,6 +155,21 @@ def _varied(words: Sequence[str], tuned: Collection[str]) -> Iterator[tuple[str,
     return map(tuple, combinations([*words, *varied]))
 
 
+def not_replaced(earlier: Sequence[Contender], named: Sequence[Contender]) -> list[Contender]:
+    """The contenders of earlier calls that the named ones do not replace.
+
+    One is replaced by another with the same results on the same topology, whose prediction is newer. The same words
+    with another key replace it, too: a file that they name has changed since.
+    """
+    replacing = {_on_topology(each) for each in named} | {each.words for each in named}
+    return [each for each in earlier if not {_on_topology(each), each.words} & replacing]
+
+
+def _on_topology(contender: Contender) -> tuple[str, frozenset[str]]:
+    words = (word.lstrip("+") for word in contender.words)
+    return contender.key, frozenset(word for word in words if word.startswith("topology."))
+
+
 def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     """The contenders with the settings that distinguish them."""
     members = [{name.lstrip("+"): value for name, _, value in (w.partition("=") for w in c.words)} for c in contenders]

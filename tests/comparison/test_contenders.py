@@ -1,12 +1,13 @@
 """The configurations of a comparison, checked before any of them runs."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from support.made_up_runs import contender
 
-from pipetrain.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished
+from pipetrain.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished, not_replaced
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
@@ -165,6 +166,17 @@ def test_losses_that_are_recorded_at_other_steps_are_those_of_other_runs():
         for words in ((), ("log.every_steps=1", "log.progress_seconds=1"), ("log.every_steps=2",))
     )
     assert default == same != other
+
+
+def test_earlier_configuration_is_replaced_on_its_own_topology_alone():
+    slow, fast, measured = (
+        contender("gpipe", "model=lenet5", *words, key="1")
+        for words in (["topology.devices=2"], ["topology.devices=4"], ["topology.devices=4", "planner.cache=renew"])
+    )
+    assert not_replaced([slow, fast], [measured]) == [slow]
+    assert not_replaced([slow], [replace(fast, key="2")]) == [slow]
+    assert not_replaced([slow], [replace(slow, key="2")]) == []  # a file has changed
+    assert [each.name for each in distinguished([fast, slow])] == ["devices=4", "devices=2"]
 
 
 def test_names_have_the_settings_that_differ_the_method_first():
