@@ -73,16 +73,18 @@ def compare(
         words = [*words, f"checkpoint.metric={request.target[0]}"]
     with kept():
         cuts = {cut_key(each.words): each.cut for each in earlier}
-        named = contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
+        named, left_out = contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
         every = distinguished([*named, *not_replaced(earlier, named)])
         baseline = request.baseline or named[0].method
         if baseline not in (methods := list(dict.fromkeys(each.method for each in every))):
-            raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}")
+            why = "".join(f"; {line}" for line in left_out)
+            raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}{why}")
         jobs = request.jobs or max(1, usable_cores() // max(each.cores for each in named))
     end_s = math.inf if request.minutes is None else began + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
     with locked(folder):
-        work = _Work(every, every[: len(named)], Runs(folder / "runs", jobs, end_s), request, baseline, failed)
+        runs = Runs(folder / "runs", jobs, end_s)
+        work = _Work(every, every[: len(named)], runs, request, baseline, failed, left_out)
         try:
             work.carry_out(folder)
         except KeyboardInterrupt:
@@ -98,7 +100,8 @@ def compare(
 class _Work:
     """The runs of a comparison that is going on, of which only the `named` contenders are run.
 
-    `failed` are runs of earlier calls by their names; those of the other contenders remain failed.
+    `failed` are runs of earlier calls by their names; those of the other contenders remain failed. `left_out` are lines
+    on configurations that are none of the contenders.
     """
 
     contenders: Sequence[Contender]
@@ -107,6 +110,7 @@ class _Work:
     request: Request
     baseline: str
     failed: Mapping[str, ComparedRun] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
 
     def carry_out(self, output: Path) -> None:
         """Tunes, then runs one seed of every contender after the other, and writes the results after each."""
@@ -190,4 +194,4 @@ class _Work:
             trials = [run for trial in tuning.losses for run in self._of_trial(contender, trial)]
             reported = self._reported(contender, tuning, range(self.request.seeds))
             outcomes.append(Outcome(contender, tuning, self._ended_of(trials), self._ended_of(reported)))
-        return Comparison(folder, outcomes, self.baseline, self.request.target, self.request.seeds)
+        return Comparison(folder, outcomes, self.baseline, self.request.target, self.request.seeds, self.left_out)

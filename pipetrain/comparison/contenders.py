@@ -14,7 +14,7 @@ from pipetrain.comparison.halving import Axis, rungs_of
 from pipetrain.config.composition import Composition, combinations, composed, overrides_of, with_choices_of
 from pipetrain.config.schema import LogConfig
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError, as_configured
+from pipetrain.errors import ConfigError, NoRoomError, as_configured
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.tracking.evaluations import lower_is_better
@@ -102,8 +102,11 @@ def contenders_of(
     tuning_seeds: int = 1,
     config_dir: Path | None = None,
     cuts: Mapping[frozenset[str], tuple[str, ...]] = {},
-) -> list[Contender]:
+) -> tuple[list[Contender], list[str]]:
     """The configurations that the words make, checked as runs are before they begin. Their pipelines are measured.
+
+    Those of which no plan of `partition=auto` fits into the devices' memory are left out, each with a line that says
+    why, unless there are no others.
 
     Args:
         words: settings and choices, some with several values.
@@ -135,13 +138,18 @@ def contenders_of(
     more = [word for word in (*_DEFAULTS, *(["threads=1"] if simulated else [])) if word.partition("=")[0] not in given]
     tuned = {axis.name for axis in axes}
     every = list(dict.fromkeys(each for chosen in combinations([*words, *more]) for each in _varied(chosen, tuned)))
-    contenders = []
+    contenders, left_out = [], {}
     for number, chosen in enumerate(every, 1):
         with announce(f"checking and predicting configuration {number} of {len(every)}"):
             for word in [f"{axis.setting}={value}" for axis in axes for value in axis.values] if number == 1 else ():
                 composed([*chosen, word])  # a setting may not exist, or not have such a value
-            contenders.append(_contender(chosen, axes, tuning_seeds, cuts.get(cut_key(chosen), ())))
-    return contenders
+            try:
+                contenders.append(_contender(chosen, axes, tuning_seeds, cuts.get(cut_key(chosen), ())))
+            except NoRoomError as error:
+                left_out[" ".join(word for word in chosen if not all(word in other for other in every))] = error
+    if not contenders:
+        raise next(iter(left_out.values()))
+    return contenders, [f"{name}: not compared: {error}" for name, error in left_out.items()]
 
 
 def cut_key(words: Sequence[str]) -> frozenset[str]:

@@ -67,6 +67,7 @@ class Comparison:
         baseline: the method that others are compared with, in its first configuration.
         target: metric and value that were asked for, if any.
         seeds: number of seeds that were asked for.
+        left_out: lines on configurations that were asked for and cannot run.
     """
 
     folder: Path
@@ -74,6 +75,7 @@ class Comparison:
     baseline: str
     target: tuple[str, float] | None
     seeds: int
+    left_out: Sequence[str] = ()
 
     @property
     def metric(self) -> str:
@@ -268,7 +270,7 @@ class Comparison:
     @property
     def missing(self) -> list[str]:
         """Lines on what has not run, or came to nothing."""
-        lines = []
+        lines = list(self.left_out)
         for outcome in self.outcomes:
             name, runs = outcome.contender.name, len(outcome.reported)
             if not outcome.tuning.ended:

@@ -6,7 +6,7 @@ from functools import cached_property
 from math import inf
 
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, NoRoomError
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel, with_states
 from pipetrain.planner.costs.stage_costs import CostModel
@@ -73,12 +73,12 @@ class Planner:
         """The plan that was asked for.
 
         Raises:
-            ConfigError: no plan fits into the devices' memory.
+            NoRoomError: no plan fits into the devices' memory.
         """
         plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
             given = self.replicas if self.replicas and max(self.replicas) > 1 else None
-            raise ConfigError(_memory_advice(self._states, self.topology, self.memory, given))
+            raise NoRoomError(_memory_advice(self._states, self.topology, self.memory, given))
         return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:

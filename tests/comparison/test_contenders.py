@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 from support.made_up_runs import contender
 
+from pipetrain.comparison import contenders
 from pipetrain.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished, not_replaced
 from pipetrain.config.composition import composed
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, NoRoomError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.training import components
 from pipetrain.training.profiling.profile import profile_of
@@ -66,7 +67,7 @@ def test_words_that_cannot_be_compared_are_refused(words, tune, message):
 
 
 def test_contenders_have_their_length_grid_and_costs():
-    first, second = contenders_of([*SMALL, "method=gpipe,hogwild", "train.microbatches=2"])
+    (first, second), _ = contenders_of([*SMALL, "method=gpipe,hogwild", "train.microbatches=2"])
     assert (first.method, second.method) == ("gpipe", "hogwild")
     assert [axis.values for axis in first.axes] == [("0.0167", "0.05", "0.15")]
     assert (first.steps, first.rungs, first.metric) == (4, (2, 4), "loss")
@@ -80,7 +81,7 @@ def test_trials_are_not_shorter_than_the_warm_up():
     rungs = {}
     for warmup in (0, 3, 5):
         tune = ["optimizer.lr=0.01,0.02,0.03,0.04,0.05"]
-        (only,) = contenders_of([*SMALL, *words, f"lr_schedule.warmup={warmup}"], tune)
+        (only,), _ = contenders_of([*SMALL, *words, f"lr_schedule.warmup={warmup}"], tune)
         rungs[warmup] = only.rungs
     assert rungs == {0: (4, 8, 16), 3: (8, 16), 5: (16,)}
 
@@ -98,25 +99,39 @@ def test_profile_must_be_of_the_model_and_the_batch_size(tmp_path):
 
 def test_memory_of_the_devices_is_compared_with_that_of_the_stages():
     words = [*SMALL, "method=gpipe", "topology.devices=2"]
-    small, large = contenders_of([*words, "topology.memory_gigabytes=1e-6,16"])
+    (small, large), _ = contenders_of([*words, "topology.memory_gigabytes=1e-6,16"])
     assert (small.costs.fits, large.costs.fits) == (False, True)
     assert small.key == large.key
 
 
 def test_planned_cuts_are_those_of_every_seed():
     words = [word for word in SMALL if not word.startswith("partition")]
-    (only,) = contenders_of([*words, "method=pipedream", "partition=auto", "partition.stages=2"])
+    (only,), _ = contenders_of([*words, "method=pipedream", "partition=auto", "partition.stages=2"])
     assert "partition=auto" in only.words
     assert only.run_words[-3:-1] == only.cut[:2]
     settings = composed(only.run_words)
     assert settings.choices["partition"] == "explicit"
     assert len(components.build(settings).plan.stages) == 2
     cut = ("partition=explicit", "partition.boundaries=[4]")
-    (again,) = contenders_of(
+    (again,), _ = contenders_of(
         [*words, "method=pipedream", "partition=auto", "partition.stages=2"],
         cuts={cut_key([*reversed(only.words), "checkpoint.metric=top1"]): cut},
     )
     assert again.cut == cut
+
+
+def test_configurations_of_which_no_plan_fits_are_left_out(monkeypatch):
+    def planned(words, *_):
+        if "method=gpipe" not in words:
+            raise NoRoomError("topology.memory_gigabytes=1: no plan fits")
+        return contender("gpipe")
+
+    monkeypatch.setattr(contenders, "_contender", planned)
+    (only,), left_out = contenders_of(["model=lenet5", "method=gpipe,pipedream", "partition.stages=2"])
+    assert only.method == "gpipe"
+    assert left_out == ["method=pipedream: not compared: topology.memory_gigabytes=1: no plan fits"]
+    with pytest.raises(NoRoomError, match="no plan fits"):
+        contenders_of(["model=lenet5", "method=stale,pipedream"])
 
 
 def test_what_a_preset_varies_is_compared():
@@ -129,19 +144,19 @@ def test_what_a_preset_varies_is_compared():
 
 def test_warm_ups_that_are_tuned_fit_into_trials():
     words = ["method=gpipe", "train.epochs=8", "lr_schedule=cosine", "optimizer.lr=0.1", "lr_schedule.unit=step"]
-    (only,) = contenders_of([*SMALL, *words], ["lr_schedule.warmup=0,1,2,6,7"])
+    (only,), _ = contenders_of([*SMALL, *words], ["lr_schedule.warmup=0,1,2,6,7"])
     assert only.rungs == (8, 16)
 
 
 def test_pipeline_that_cannot_be_predicted_says_why():
-    (only,) = contenders_of([*SMALL, "method=pipedream", "partition=finegrained"], ["optimizer.lr=0.1"])
+    (only,), _ = contenders_of([*SMALL, "method=pipedream", "partition=finegrained"], ["optimizer.lr=0.1"])
     assert only.costs.step_s == ()
     assert only.costs.notes[0].startswith("not predicted: partition=finegrained")
 
 
 def test_settings_without_effect_on_results_share_their_runs():
     words = [*SMALL[:-2], "method=pipedream", "topology.devices=2", "topology.gigabytes_per_s=[1e-4],[10]"]
-    slow, fast = contenders_of(words, ["optimizer.lr=0.1"])
+    (slow, fast), _ = contenders_of(words, ["optimizer.lr=0.1"])
     assert slow.key == fast.key
     assert slow.costs.step_s[0][1] > fast.costs.step_s[0][1]
 
@@ -154,7 +169,7 @@ def test_another_plan_in_the_same_file_makes_other_runs(tmp_path):
         layers = [tuple(range(cut)), tuple(range(cut, len(labels)))]
         plan = PipelinePlan(tuple(PlannedStage(each, 1, 0.1, 1000) for each in layers), 0.1, 0.2, 0.1, tuple(labels))
         file.write_text(json.dumps(plan.to_json()))
-        (only,) = contenders_of([*words, "method=pipedream", "partition=file", f"partition.path={file}"])
+        (only,), _ = contenders_of([*words, "method=pipedream", "partition=file", f"partition.path={file}"])
         keys.add(only.key)
     assert len(keys) == 2
 

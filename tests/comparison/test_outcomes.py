@@ -110,6 +110,11 @@ def test_baseline_with_several_numbers_of_stages_is_named_whole():
     assert page.as_json(found)["baseline"] == "gpipe stages=2"
 
 
+def test_configurations_that_were_left_out_are_missing():
+    found = replace(compared(gpipe=steady(0.0065, 0.0066, 0.0067)), left_out=["method=pipedream: not compared: why"])
+    assert "missing: method=pipedream: not compared: why" in page.notes(found)
+
+
 def test_runs_are_paired_by_the_seeds_of_the_comparison_if_the_method_has_its_own():
     found = compared(gpipe=steady(0.0065, 0.0066, 0.0067), hogwild=steady(0.0081, 0.0083, 0.0085))
     own = found.outcomes[1]

@@ -82,7 +82,7 @@ def test_run_that_would_end_too_late_is_not_started(tmp_path, started):
 
 @pytest.mark.slow
 def test_runs_end_with_results_which_are_found_again(tmp_path):
-    (small,) = contenders_of(SMALL)
+    (small,), _ = contenders_of(SMALL)
     runs, ended = Runs(tmp_path, 2, time.monotonic() + 200), []
     every = [planned(rate, of=small, steps=4) for rate in ("0.1", "1e30", "none")]
     assert runs.carry_out(every, ended.append)
@@ -101,7 +101,7 @@ def test_runs_end_with_results_which_are_found_again(tmp_path):
 
 @pytest.mark.slow
 def test_interrupted_runs_leave_nothing_behind(tmp_path):
-    (long,) = contenders_of([*SMALL, "train.epochs=100000"])
+    (long,), _ = contenders_of([*SMALL, "train.epochs=100000"])
 
     def interrupt(_):
         raise KeyboardInterrupt

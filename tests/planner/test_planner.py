@@ -9,7 +9,7 @@ import pytest
 from support.plans import cells, chain, layer
 from support.worker_pool import settings
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, NoRoomError
 from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
 from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
@@ -262,7 +262,7 @@ def test_replicas_that_are_given_are_planned_for():
     assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
     short = settings("pipedream", topology={"gigabytes_per_s": [1.0], "memory_gigabytes": 1e-6}, **asked)
     heavy = chain(*[layer(1.0, weight_bytes=1000)] * 8)
-    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits"):
+    with pytest.raises(NoRoomError, match=r"topology\.memory_gigabytes=1e-06: no plan fits"):
         Planner.of(heavy, short).best()
 
 
