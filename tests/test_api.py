@@ -376,6 +376,16 @@ def test_interrupted_run_resumes_to_the_bits_of_a_whole_one(tmp_path, run, given
     assert hashes(resumed) == hashes(given)
 
 
+def test_run_interrupted_before_its_first_checkpoint_names_the_one_it_resumed(tmp_path, run, given, monkeypatch):
+    def simulate(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    words = [*SIMULATED, f"resume={given.path}", "train.epochs=3"]
+    with pytest.raises(KeyboardInterrupt, match=rf"resume={given.path}/checkpoints/step-\d+ continues"):
+        run(words, path=tmp_path / "run", **objects())
+
+
 def state_of_process():
     return {
         "torch": torch.get_rng_state().tolist(),

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,7 @@ def _with_restart(settings: "Settings", run: RunDirectory) -> "Settings":
 
 
 def carried_out(
-    job: "Job", composition: Composition, interruption: Interruption, way_on: str, *, quiet: bool = False
+    job: "Job", composition: Composition, interruption: Interruption, way_on: Callable[[], str], *, quiet: bool = False
 ) -> dict[str, Any]:
     """Runs the stages from this process, which starts the workers or simulates them; returns the summary.
 
@@ -97,7 +97,7 @@ def carried_out(
         job: what to run.
         composition: of its configuration.
         interruption: of the run.
-        way_on: how a user continues the run after an error of its disk.
+        way_on: returns how a user continues the run after an error of its disk.
         quiet: True to print nothing.
 
     Returns:
@@ -138,7 +138,7 @@ def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[
 
 
 def _left_by(
-    job: "Job", error: BaseException, way_on: str, earlier: dict[str, Any] | None, *, quiet: bool
+    job: "Job", error: BaseException, way_on: Callable[[], str], earlier: dict[str, Any] | None, *, quiet: bool
 ) -> dict[str, Any]:
     """The summary of a run that an exception ended; raises the exception, or a clearer one, if the run failed.
 
@@ -179,7 +179,7 @@ def _end_in_mlflow(run_id: str, status: str) -> None:
             print(f"pipetrain: warning: the run {run_id} of MLflow: {described(error)}", file=sys.stderr)
 
 
-def _disk_error(job: "Job", error: BaseException, way_on: str) -> BaseException:
+def _disk_error(job: "Job", error: BaseException, way_on: Callable[[], str]) -> BaseException:
     """The error, or one that names what is wrong with the run directory or its disk."""
     if run_disk.is_removed(job.run):
         return RunError(f"{job.run}: the run directory was removed or renamed while the run was writing to it")
@@ -192,7 +192,7 @@ def _disk_error(job: "Job", error: BaseException, way_on: str) -> BaseException:
     full, safe = f"{job.run}: {shortage}", newest_step(job)
     if safe is None:
         return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
-    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {way_on}")
+    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {way_on()}")
 
 
 def newest_step(job: "Job") -> int | None:
@@ -202,3 +202,10 @@ def newest_step(job: "Job") -> int | None:
     own = store.checkpoints(job.run.path)
     newest = own[-1] if own else job.resume
     return store.step_of(newest) if newest else None
+
+
+def way_on_from(job: "Job") -> Path:
+    """What `resume` must name to go on: the run directory, or before its first checkpoint the one that it resumed."""
+    from pipetrain.training.checkpoint import store
+
+    return job.resume if job.resume and not store.checkpoints(job.run.path) else job.run.path

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from pipetrain.api.finished_run import Run
-from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared
+from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared, way_on_from
 from pipetrain.api.surroundings import kept, logged
 from pipetrain.config.composition import (
     Composition,
@@ -204,10 +204,14 @@ def _carried_out(
         left: Mapping[str, Any] = {}
         if not job.finished:
             with logged(run):
-                left = carried_out(job, composition, interruption, f"resume={run}", quiet=not progress)
+                left = carried_out(
+                    job, composition, interruption, lambda: f"resume={way_on_from(job)}", quiet=not progress
+                )
         if left.get("status") == "interrupted":
             step = newest_step(job)
-            saved = "before there was a checkpoint" if step is None else f"step {step} is saved; resume={run} continues"
+            saved = "before there was a checkpoint"
+            if step is not None:
+                saved = f"step {step} is saved; resume={way_on_from(job)} continues"
             raise InterruptedRunError(f"{left['reason']}; {saved}")
         if sweep is not None:
             interruption.check()  # however this run has ended, no other begins

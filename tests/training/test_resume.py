@@ -494,6 +494,25 @@ def test_checkpoint_elsewhere_in_a_run_directory_is_not_of_that_run(request, aro
         resumed(run.with_name("new"), resume=moved)
 
 
+@pytest.mark.parametrize("end", ["disk", "signal"])
+def test_run_without_own_checkpoint_names_the_one_that_it_resumed(stopped, monkeypatch, capsys, end):
+    def simulate(_job, _show, _interruption):
+        if end == "signal":
+            raise KeyboardInterrupt
+        raise RuntimeError("write failed") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    new, source = stopped.with_name("new"), RunDirectory(stopped).checkpoint(6)
+    monkeypatch.chdir(stopped.parent)
+    if end == "disk":
+        resumed(new, resume=stopped, code=1)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            resumed(new, resume=stopped)
+    command = "".join(capsys.readouterr()).rpartition("go on ")[2]
+    assert f"hydra.run.dir=new resume={source.relative_to(stopped.parent)}\n" in command
+
+
 def test_copy_of_a_checkpoint_may_have_another_name(stopped, tmp_path):
     folder = shutil.copytree(RunDirectory(stopped).checkpoint(6), tmp_path / "best")
     assert newest_step(SimpleNamespace(run=RunDirectory(tmp_path / "new"), resume=folder)) == 6

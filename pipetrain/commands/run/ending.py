@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from pipetrain.api.one_run import newest_step
+from pipetrain.api.one_run import newest_step, way_on_from
 from pipetrain.config.composition import quoted
 from pipetrain.errors import ExitCode, InterruptedRunError, RunError
 from pipetrain.failure import Failure, relative_to_cwd
@@ -76,21 +76,26 @@ def how_to_continue(job: "Job", hydra: DictConfig) -> str:
     step = newest_step(job)
     if step is None:
         return f"interrupted before there was a checkpoint; partial results are in {job.run}"
-    return f"interrupted; step {step} is saved; go on from there with: {command_to_continue(job.run, hydra)}"
+    return f"interrupted; step {step} is saved; go on from there with: {command_to_continue(job, hydra)}"
 
 
 _PLAIN = re.compile(r"[\w/.:@%~+-]+")
 """Values that Hydra accepts without quotes."""
 
 
-def command_to_continue(run: RunDirectory, hydra: DictConfig) -> str:
-    """Command that continues a run: its overrides, its directory, and `resume=auto`."""
+def command_to_continue(job: "Job", hydra: DictConfig) -> str:
+    """Command that continues a run: its overrides, its directory, and what it resumes."""
     overrides = [word for word in hydra.overrides.task if not word.startswith(("resume=", "+resume="))]
     sources = hydra.runtime.get("config_sources", [])
     flags = [f"--config-dir={each.path}" for each in sources if each.provider == "command-line"]
-    folder = relative_to_cwd(run.path)
-    if not _PLAIN.fullmatch(folder):
-        folder = quoted(folder)
-    words = [*flags, *overrides, f"hydra.run.dir={folder}", "resume=auto"]
+    source = way_on_from(job)
+    resume = "auto" if source == job.run.path else _value(source)
+    words = [*flags, *overrides, f"hydra.run.dir={_value(job.run.path)}", f"resume={resume}"]
     program = "torchrun ... -m pipetrain" if "RANK" in os.environ else "pipetrain"
     return f"{program} run {shlex.join(words)}"
+
+
+def _value(path: Path) -> str:
+    """A path as the value of an override."""
+    shown = relative_to_cwd(path)
+    return shown if _PLAIN.fullmatch(shown) else quoted(shown)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ def _run_as_launcher(job: "Job", composition: Composition, interruption: Interru
         return ExitCode.COMPLETED
     hydra = composition.hydra
     try:
-        summary = carried_out(job, composition, interruption, command_to_continue(job.run, hydra))
+        summary = carried_out(job, composition, interruption, partial(command_to_continue, job, hydra))
     except ConfigError as error:
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     except (SystemExit, Exception) as error:
