@@ -9,6 +9,7 @@ from typing import Any
 
 from pipetrain.errors import RunError
 from pipetrain.executors.base import Executor
+from pipetrain.planner.partition.automatic import AUTO
 from pipetrain.tracking.run_recorder import Recorder
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.progress import TrainingState
@@ -66,6 +67,11 @@ class CheckpointSaver:
             "initial_weights": job.provenance.get("initial_weights"),
             **job.head(),
         }
+        if job.plan.rule == AUTO:  # measurements vary, so a run that continues could not find these cuts again
+            stages = job.plan.stages
+            self._constant["planned_stages"] = [
+                {"first": each.first, "estimated_seconds": each.estimated_seconds} for each in stages
+            ]
         exchange = partial(executor.exchange, background=True)
         writer = Writer(executor.rank, exchange, coordinates=recorder is not None)
         published = partial(store.remove_expired, job.run, job.settings.checkpoint) if recorder is not None else None

@@ -94,6 +94,8 @@ _OPTIONAL = {
     "target": ("{any}?", "a mapping"),
     "target_wanted": ("{number}?", "a mapping of metrics"),
     "per_stage": ("[{any}]", "a list of stages"),
+    "planned_stages": ("[stage]", "a list of stages, each with its first layer and its seconds"),
+    "replicas": ("[positive]", "a list of numbers of replicas"),
     "extra_drains": ("[count]", "a list of steps"),
     **dict.fromkeys(("metrics", "final", "best"), ("{number?}", "a mapping of metrics")),  # null: it was not finite
     **dict.fromkeys(("best_step", "best_epoch"), ("{count}", "a mapping of numbers")),
@@ -104,6 +106,7 @@ _OPTIONAL = {
     **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
 }
 """Fields that a checkpoint of an older version may lack."""
+_STAGE = {"first": "count", "estimated_seconds": "number"}
 _STOPPING = {"metric": "text", "best": "number?", "epoch": "count", "evaluations": "count"}
 _SCALARS: dict[str, Callable[[Any], bool]] = {
     "any": lambda _value: True,
@@ -112,8 +115,13 @@ _SCALARS: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
     "flag": lambda value: isinstance(value, bool),
-    "stopping": lambda value: isinstance(value, dict) and all(_is_a(k, value.get(n)) for n, k in _STOPPING.items()),
+    "stage": lambda value: _has(_STAGE, value),
+    "stopping": lambda value: _has(_STOPPING, value),
 }
+
+
+def _has(fields: Mapping[str, str], value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_a(kind, value.get(name)) for name, kind in fields.items())
 
 
 def _is_a(kind: str, value: Any) -> bool:

@@ -1,7 +1,7 @@
 """`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept whenever it resumes."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pipetrain.tracking import strict_json
 from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.pipeline import build_pipeline_rules
 from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
-from pipetrain.training.checkpoint.store import home_of
+from pipetrain.training.checkpoint.store import home_of, load_progress
 from pipetrain.training.profiling.profile import profile_of_chain
 from pipetrain.training.settings_diff import changes_since
 
@@ -55,7 +55,7 @@ def plan_cuts(
             has started the processes, each of which would measure other times.
     """
     if resume is not None and (stored := stored_cuts(settings, resume)) is not None:
-        return stored, [f"partition=auto: cut as {home_of(resume)} is"]
+        return stored, [f"partition=auto: cut as {resume} is"]
     if "RANK" in os.environ:
         raise ConfigError(
             "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
@@ -116,13 +116,18 @@ def with_updates(profile: Profile, settings: Settings, devices: int, *, straight
 
 
 def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
-    """The cuts of the run whose checkpoint this run resumes; None if it asks for other cuts, or the run is not there.
+    """The cuts that the resumed checkpoint was trained with; None if the run asks for other cuts.
+
+    A checkpoint of an earlier version has no cuts. They are in the plan of its run then; None if the run is not there.
 
     Raises:
         ConfigError: the plan of that run cannot be read.
     """
     if any(each.setting.partition(".")[0] in _DECIDING for each in changes_since(resume, settings)):
         return None
+    progress = load_progress(resume)
+    if stages := progress.get("planned_stages"):
+        return _planned(stages, progress.get("replicas"))
     if (run := home_of(resume)) is None:
         return None
     path = run.plan
@@ -130,15 +135,17 @@ def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
         plan: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
         if plan["rule"] != AUTO:
             return None
-        stages = plan["stages"]
-        seconds = [stage["estimated_seconds"] for stage in stages]
-        replicas = tuple(plan.get("replicas") or (1 for _ in stages))
-        return PlannedPartition([stage["first"] for stage in stages[1:]], seconds, replicas)
+        return _planned(plan["stages"], plan.get("replicas"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"resume={settings.resume}: the cuts of partition=auto are in {path}, which cannot be read; "
             "partition=explicit takes them from you"
         ) from error
+
+
+def _planned(stages: Sequence[Mapping[str, Any]], replicas: Sequence[int] | None) -> PlannedPartition:
+    seconds = [stage["estimated_seconds"] for stage in stages]
+    return PlannedPartition([stage["first"] for stage in stages[1:]], seconds, tuple(replicas or (1 for _ in stages)))
 
 
 def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) -> list[int]:

@@ -199,6 +199,7 @@ def test_newest_whole_checkpoint_lists_faults_of_newer_ones(tmp_path, folder):
 
 
 COUNT = "a metric with its best value and a number of evaluations"
+STAGES = "a list of stages, each with its first layer and its seconds"
 WRONG = [
     ({}, "it has no step"),
     ([], "it holds no fields"),
@@ -210,6 +211,11 @@ WRONG = [
     *[({"step": 6, **NAMES, "metrics": each}, "its metrics is not a mapping of metrics") for each in ([], {"a": ""})],
     ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is not a list of steps"),
     ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is not a list of stages"),
+    *[
+        ({"step": 6, **NAMES, "planned_stages": [each]}, f"its planned_stages is not {STAGES}")
+        for each in (4, {"first": 0}, {"first": -1, "estimated_seconds": 1.0})
+    ],
+    ({"step": 6, **NAMES, "replicas": [0]}, "its replicas is not a list of numbers of replicas"),
     ({"step": 6, **NAMES, "steps_per_epoch": 0}, "its steps_per_epoch is not a number of steps"),
     *[
         ({"step": 6, **NAMES, "early_stopping": each}, f"its early_stopping is not {COUNT}")

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from support.small_model import build as small_model
-from support.worker_pool import settings
+from support.worker_pool import settings, simulated
 
 from pipetrain.errors import ConfigError
 from pipetrain.planner.partition.automatic import AutoPartition
@@ -11,6 +11,7 @@ from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.data import build_data
 from pipetrain.training.builders.model import build_model
+from pipetrain.training.checkpoint import store
 from pipetrain.training.preflight import prepare
 from pipetrain.training.profiling import auto_partition
 from pipetrain.training.profiling.predict import ProfiledRun
@@ -218,10 +219,16 @@ def changed(monkeypatch):
 
 
 def planned(tmp_path, **plan):
-    """A checkpoint of a run with this plan."""
+    """A checkpoint of a run with this plan, which does not hold it."""
     run = RunDirectory(tmp_path)
     run.plan.write_text(json.dumps(plan))
-    return run.checkpoint(6)
+    return with_progress(run.checkpoint(6))
+
+
+def with_progress(folder, **progress):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "progress.json").write_text(json.dumps({"step": 6, **progress}))
+    return folder
 
 
 def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, changed):
@@ -255,13 +262,36 @@ def test_cuts_of_other_rule_stay_and_lost_plan_is_reported(tmp_path, stored):
 def test_cuts_are_planned_again_for_a_checkpoint_that_has_left_its_run(tmp_path, stored):
     stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
     resume = planned(tmp_path, rule="auto", stages=stages)
-    moved = tmp_path / "saved" / resume.name
+    moved = with_progress(tmp_path / "saved" / resume.name)
     run = replace(chosen(stored, 2), resume=str(moved))
     data = build_data(run)
     chain = build_model(run, data.dataset)
-    for folder, note in ((resume, f"partition=auto: cut as {tmp_path} is"), (moved, f"resume={moved}: in no run")):
+    for folder, note in ((resume, f"partition=auto: cut as {resume} is"), (moved, f"resume={moved}: in no run")):
         _, notes = auto_partition.plan_cuts(run, AutoPartition(2), folder, data, chain, shares_weights=True)
         assert notes[-1].startswith(note)
+
+
+@pytest.mark.usefixtures("changed")
+def test_cuts_of_the_checkpoint_count_whatever_the_plan_of_its_run_says(tmp_path, stored):
+    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 3, 5)]
+    resume = planned(tmp_path, rule="auto", stages=stages)  # of a run that ended before its first checkpoint
+    with_progress(resume, planned_stages=[stages[0], stages[2]], replicas=[2, 1])
+    moved = with_progress(tmp_path / "saved" / resume.name, planned_stages=[stages[0], stages[2]], replicas=[2, 1])
+    for folder in (resume, moved):
+        kept = auto_partition.stored_cuts(chosen(stored), folder)
+        assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 1.0], (2, 1))
+
+
+def test_checkpoint_holds_planned_cuts(tmp_path, stored):
+    run = chosen(stored, 2, executor={"name": "simulated"}, train={"epochs": 1})
+    (tmp_path / "run").mkdir()
+    made = prepare(run, RunDirectory(tmp_path / "run"))
+    simulated(made)
+    folder = store.checkpoints(made.run.path)[-1]
+    made.run.plan.unlink(missing_ok=True)
+    kept = auto_partition.stored_cuts(run, folder)
+    assert kept.boundaries == [made.plan.stages[1].first]
+    assert kept.seconds == [stage.estimated_seconds for stage in made.plan.stages]
 
 
 def test_a_prediction_by_a_stored_profile_is_of_the_same_cut(tmp_path, stored):
