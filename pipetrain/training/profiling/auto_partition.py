@@ -28,7 +28,7 @@ from pipetrain.training.profiling.profile import profile_of_chain
 from pipetrain.training.settings_diff import changes_since
 
 _DECIDING = ("partition", "planner", "topology", "profile")
-"""Sections and settings whose change makes a resumed run plan its cuts again."""
+"""Sections and settings whose change makes a resumed run plan again, except those in them that change no weight."""
 
 
 def plan_cuts(
@@ -123,7 +123,8 @@ def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
     Raises:
         ConfigError: the plan of that run cannot be read.
     """
-    if any(each.setting.partition(".")[0] in _DECIDING for each in changes_since(resume, settings)):
+    changes = changes_since(resume, settings)
+    if any(each.changes_weights and each.setting.partition(".")[0] in _DECIDING for each in changes):
         return None
     progress = load_progress(resume)
     if stages := progress.get("planned_stages"):
