@@ -3,6 +3,7 @@
 import os
 
 from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
@@ -41,6 +42,11 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         origin = store.load_progress(resume).get("initial_weights")
     elif os.environ.get("RANK", "0") == "0":  # other processes of an outer launcher learn from this one what is loaded
         initial = initial_weights(settings.model, components.chain)
+        if initial is not None and initial.path.is_relative_to(run.checkpoints.resolve()):
+            raise ConfigError(
+                f"model.weights={settings.model.weights}: is the run in hydra.run.dir={run}, whose files a new run "
+                "moves to another folder; take another hydra.run.dir, or continue that run with resume"
+            )
         origin = initial and {"path": str(initial.path), "sha256": initial.sha256}
         notes += initial.notes if initial else []
     processes = 1 if components.plan.finegrained else placement.num_processes

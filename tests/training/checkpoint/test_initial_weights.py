@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from support import small_model, tied_model
 from support.cli import TINY, pipetrain_here, run_here, summary
 from support.equal_bits import assert_same
+from support.one_run import prepared
 from support.worker_pool import distributed, job, settings, simulated
 from torch import nn
 
@@ -211,6 +212,15 @@ def test_exports_and_runs_are_what_another_run_starts_from(tmp_path):
         origins.append(made["initial_weights"]["path"])
     assert len(hashes) == 1
     assert origins == [str(tmp_path / "w.safetensors"), str(tmp_path / "w.pt"), str(store.checkpoints(tmp_path / "first")[-1])]  # fmt: skip  # noqa: E501
+
+
+def test_run_does_not_start_from_checkpoints_that_it_would_move_away(tmp_path):
+    made = prepared(tmp_path)
+    simulated(made)
+    weights = {"weights": str(made.run.path)}
+    with pytest.raises(ConfigError, match=r"model\.weights=.*/run: is the run in hydra\.run\.dir=.*/run, .* another"):
+        prepared(tmp_path, model=weights)
+    assert prepared(tmp_path / "new", model=weights).initial_weights is not None
 
 
 @pytest.mark.slow
