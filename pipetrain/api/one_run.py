@@ -77,15 +77,20 @@ def prepared(
 
 
 def _with_restart(settings: "Settings", run: RunDirectory) -> "Settings":
-    """The settings; a run that torchrun has restarted resumes from its own checkpoints."""
+    """The settings; a run that torchrun has restarted resumes from what it has saved, not from any earlier run."""
     if not is_torchruns():
         return settings
-    from pipetrain.launch.rendezvous import restarted
+    from pipetrain.launch.rendezvous import last_begun
+    from pipetrain.training.checkpoint import store
 
-    # a folder named by the time is new at each start, so the run's earlier one is looked for beside it
-    new = not run.config.is_file()
-    again = restarted() and (any(run.checkpoints.glob("*")) or (new and settings.resume is None))
-    return replace(settings, resume="auto") if again else settings
+    begun = last_begun()
+    if begun is None:
+        return settings
+    before, resumed = begun
+    if before == run.path.absolute() and store.checkpoints(before):
+        return replace(settings, resume="auto")
+    source = store.newest_whole(before)[0] or resumed  # a folder named by the time is new at each start
+    return settings if source is None else replace(settings, resume=str(source))
 
 
 def carried_out(

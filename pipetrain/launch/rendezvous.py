@@ -1,5 +1,6 @@
 """Rendezvous of the processes of a run: the store, the name of their start, and the process group."""
 
+import json
 import os
 import socket
 import time
@@ -28,6 +29,7 @@ from pipetrain.training.job import Job
 
 START = "PIPETRAIN_START"
 """Environment variable with the name that our launcher gives a start of the workers."""
+_BEGUN = "pipetrain/begun"
 _PAUSE_SECONDS = 0.01
 
 
@@ -117,9 +119,18 @@ def loopback_store() -> dist.TCPStore:
     return dist.TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
-def restarted() -> bool:
-    """True if torchrun, whose store outlives a worker, has started rank 0, which is this process, before."""
-    return _connect().add("pipetrain/starts", 1) > 1
+def note_begun(job: Job) -> None:
+    """Tells later starts by the same torchrun, whose store outlives this process, where this one writes."""
+    if master.is_torchruns():
+        _connect().set(_BEGUN, json.dumps([str(job.run.path.absolute()), job.resume and str(job.resume)]))
+
+
+def last_begun() -> tuple[Path, Path | None] | None:
+    """Run directory of the last start by the same torchrun, and the checkpoint it resumed; None if none has begun."""
+    if not (noted := _value(_connect(), _BEGUN)):
+        return None
+    run, resume = json.loads(noted)
+    return Path(run), resume and Path(resume)
 
 
 def _connect(*, hosts: bool = False) -> Store:

@@ -20,7 +20,7 @@ from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
-from pipetrain.launch.rendezvous import START, join, monitoring_store
+from pipetrain.launch.rendezvous import START, join, monitoring_store, note_begun
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.stage.measurements import reset_peak_memory
@@ -111,6 +111,8 @@ def run_under_torchrun(
             on_end(replace(job, run=run), peers.failure(name) if peers else named_failure(run, name))
 
     rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
+    if rank == 0:
+        note_begun(job)
     watchdog = Watchdog(rank, size, None if rank else job.run, limits, on_signal=on_signal)
     watchdog.interruption = interruption
     watchdog.start()

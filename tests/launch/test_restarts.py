@@ -4,10 +4,13 @@ import errno
 from dataclasses import replace
 
 import pytest
-from support.worker_pool import job
+from support.worker_pool import job, settings
 
+from pipetrain.api.one_run import _with_restart
 from pipetrain.launch.launcher import WorkerError, with_restarts
+from pipetrain.launch.rendezvous import loopback_store, note_begun
 from pipetrain.launch.signals import Interruption
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 
 
@@ -107,3 +110,36 @@ def test_run_that_was_told_to_end_is_not_started_again(made):
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         carried_out(made, workers := Workers(1, left=lambda _run: interruption.note(15)), interruption)
     assert len(workers.resumed) == 1
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """As in rank 0 of what torchrun starts, with its store."""
+    store = loopback_store()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    monkeypatch.setattr("pipetrain.training.checkpoint.store.problem", lambda _folder: None)
+    return store
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_start_by_torchrun_continues_only_what_this_launch_has_saved(tmp_path):
+    run, chosen = RunDirectory(tmp_path / "run"), settings("gpipe")
+    run.checkpoint(4).mkdir(parents=True)  # of a run before this launch
+    for _ in range(2):  # the first start may end before it begins
+        assert _with_restart(chosen, run).resume is None
+    note_begun(job(run.path, "gpipe", 2))
+    assert _with_restart(chosen, run).resume == "auto"
+    named_by_time = [RunDirectory(tmp_path / name) for name in ("second", "third")]
+    for new in named_by_time:
+        assert _with_restart(chosen, new).resume == str(run.checkpoint(4).resolve())
+        note_begun(job(new.path, "gpipe", 2, resume=run.checkpoint(4).resolve()))
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_start_by_torchrun_without_checkpoint_starts_as_the_first_did(tmp_path):
+    chosen = replace(settings("gpipe"), resume="auto")
+    note_begun(job(tmp_path / "run", "gpipe", 2))
+    for name in ("run", "new"):
+        assert _with_restart(chosen, RunDirectory(tmp_path / name)) == chosen
