@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -87,6 +88,7 @@ def sample(
     if not begun:
         raise ConfigError(f"--prompt {prompt!r}: holds no token")
     generated = generate(model, begun, sampling, dataset.max_length, vocabulary.size)
+    generated = chain([next(generated)], generated)  # checks the model before a piece is shown
     return contents.averages_note(folder, raw=selection.raw), _pieces(vocabulary, begun, generated)
 
 
@@ -115,11 +117,25 @@ def generate(model: LayerChain, begun: list[int], sampling: Sampling, positions:
         sampling: how tokens are chosen.
         positions: number of tokens that the model takes.
         tokens: number of tokens that have a meaning.
+
+    Raises:
+        ConfigError: the model gives other scores.
     """
     device = next(model.module.parameters()).device
     generator = torch.Generator().manual_seed(sampling.seed)
     ids = list(begun)
     for _ in range(sampling.length):
-        scores = model(torch.tensor([ids[-positions:]], device=device))
+        read = ids[-positions:]
+        scores = model(torch.tensor([read], device=device))
+        _check_scores(scores, len(read), tokens)
         ids.append(sampling.choose(scores[0, -1, :tokens].cpu(), generator))
         yield ids[-1]
+
+
+def _check_scores(scores: Any, positions: int, tokens: int) -> None:
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else None
+    if shape is None or len(shape) != 3 or shape[:2] != (1, positions) or shape[2] < tokens:
+        raise ConfigError(
+            f"model: for {positions} tokens its output is {shape or type(scores).__name__} instead of scores "
+            f"(1, {positions}, {tokens} or more); sample takes runs of language models, such as model=gpt"
+        )

@@ -1,5 +1,6 @@
 """Text that a language model makes up."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -53,6 +54,15 @@ def test_model_continues_from_its_last_known_tokens():
             scores = model.module(torch.tensor([ids[max(0, end - 8) : end]]))[0, -1]
             assert ids[end] == scores[:15].argmax()
     assert len(found) == 12
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (1, 3, 14), (1, 1, 20)])
+def test_model_that_scores_no_tokens_is_refused(shape):
+    model = gpt.build(20, 8, layers=1, width=8, heads=1)
+    model.layers[:] = [lambda _ids: torch.zeros(shape)]
+    expected = f"output is {shape} instead of scores (1, 3, 15 or more); sample takes runs of language models"
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        next(generate(model, [1, 2, 3], Sampling(), 8, 15))
 
 
 def test_text_comes_in_pieces_of_whole_characters():
