@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import directory_error
-from pipetrain.commands.run.batch_size import with_batch_size
+from pipetrain.commands.run.batch_size import AUTO, with_batch_size
 from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
 from pipetrain.failure import described
 from pipetrain.launch.process_exit import exit_with_parent
@@ -68,7 +68,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if "RANK" in os.environ:
         exit_with_parent()
     _check(options)
-    words = options.words if options.cfg or options.info else with_batch_size(options.words, options.config_dir)
+    words = _with_batch_size(options)
     if os.environ.get("RANK", "0") != "0":  # rank 0 alone has the run directory and its logs
         words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]
     import hydra
@@ -140,6 +140,15 @@ def _check(options: argparse.Namespace) -> None:
         if name in given and not word.startswith("~") and os.environ.get("RANK", "0") == "0":
             print(f"pipetrain: warning: {given[name]} {word}: given twice; the last counts", file=sys.stderr)
         given[name] = word
+
+
+def _with_batch_size(options: argparse.Namespace) -> list[str]:
+    if not (options.cfg or options.info):
+        return with_batch_size(options.words, options.config_dir)
+    if AUTO in options.words:
+        flag = f"--cfg {options.cfg}" if options.cfg else f"--info {options.info}"
+        raise ConfigError(f"{AUTO}: is found by trial runs, and {flag} starts no run; give a number, or leave it out")
+    return list(options.words)
 
 
 def _failed(error: Exception) -> ExitCode:

@@ -74,3 +74,10 @@ def test_trials_evaluate_nothing_that_the_run_needs():
 def test_automatic_batch_is_refused_where_nothing_can_be_tried(capsys, words, message):
     assert cli.carry_out(["run", "train.batch_size=auto", words]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", [("--cfg", "job"), ("--info", "config")])
+def test_automatic_batch_is_refused_where_the_configuration_is_only_shown(capsys, flag):
+    assert cli.carry_out(["run", "train.batch_size=auto", *flag]) == 2
+    told = f"train.batch_size=auto: is found by trial runs, and {' '.join(flag)} starts no run; give a number"
+    assert told in capsys.readouterr().err
