@@ -55,7 +55,7 @@ class Outcome:
         by_trial: dict[tuple[int, int], set[tuple[float, ...]]] = {}
         for planned, run in self.trials:
             by_trial.setdefault((planned.seed, planned.steps), set()).add(tuple(run.losses.losses))
-        return self.tuning.without_effect and all(len(losses) == 1 for losses in by_trial.values())
+        return self.tuning.without_effect and all(len(losses) == 1 and any(losses) for losses in by_trial.values())
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,8 @@ class Comparison:
         ranked = [each for each in self.ranked if each.contender.costs.fits]
         if not ranked:
             return "No configuration fits into the memory of its devices."
-        if not self.comparable or (self.unranked and len(self.comparable) == 1):
+        fitting = [each for each in self.comparable if each.contender.costs.fits]
+        if not self.comparable or (self.unranked and len(fitting) == 1):
             return "No seed has run with two configurations, so they cannot be ranked yet."
         ranked = [each for each in ranked if each not in self.unranked]
         best = [each for each in ranked if each is ranked[0] or self._are_equal(ranked[0], each)]
@@ -239,7 +240,7 @@ class Comparison:
     def _left_unranked(self) -> str:
         """A sentence on the configurations that are not comparable; empty if there are none."""
         names = ", ".join(each.contender.name for each in self.unranked)
-        return f" Not ranked, as they share no seed with all of these: {names}." if names else ""
+        return f" Not ranked, because no seed has results for all of them: {names}." if names else ""
 
     def _over_next(self, other: Outcome, efforts: Values, theirs: Values) -> str:
         """How much longer the next one takes, and whether the runs support it."""

@@ -118,7 +118,7 @@ def _notes_on_tuning(found: Comparison) -> list[str]:
         where = "at the edge of the range that was tried, so a better one may lie beyond it"
         lines.append(f"the best value is {where}: {'; '.join(ends)}")
     for each in found.outcomes:
-        if each.tuning.without_effect:
+        if each.tuning.ended and each.tuning.without_effect:
             name, settings = each.contender.name, ", ".join(axis.setting for axis in each.contender.axes)
             same = f"all candidates ended with the same {each.contender.metric}"
             if each.without_effect:

@@ -77,8 +77,7 @@ class Planner:
         """
         plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
-            given = self.replicas if self.replicas and max(self.replicas) > 1 else None
-            raise NoRoomError(_memory_advice(self._states, self.topology, self.memory, given))
+            raise NoRoomError(_memory_advice(self._states, self.topology, self.memory, self.replicas))
         return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:
@@ -139,7 +138,9 @@ class Planner:
             searches = [HierarchicalSearch(self._states, topology, self.costs, memory)]
             if memory is not None:
                 # with equal numbers of replicas less may be in flight, which the search on levels does not know
-                rows = even_rows(topology.num_devices, len(self._states) - 1)
+                rows = list(even_rows(topology.num_devices, len(self._states) - 1))
+                if searches[0].least() < inf:  # replicas cost less by one ring on all levels than by one on each
+                    rows = [counts for counts in rows if max(counts) == 1]
                 searches += [FlatSearch(self._states, topology, memory, self.costs, row) for row in rows]
         search = min(searches, key=lambda each: each.least())
         time = search.least()
@@ -191,10 +192,12 @@ def _memory_advice(
 ) -> str:
     """Message with the amount by which the plan exceeds the devices, and the changes with which some plan fits."""
     layers = states.profile.layers
+    straight = replicas is not None and max(replicas) == 1
 
     def share(states: AntichainStates = states, topology: Topology = topology, memory: MemoryModel = memory) -> float:
         """Share of its device that the fullest stage keeps in the plan that needs least memory."""
-        counts, devices = replicas, topology.num_devices
+        devices = topology.num_devices
+        counts = (1,) * devices if straight else replicas
         if counts is None and devices * len(states) > _QUICK and devices <= len(layers):
             counts = (1,) * devices
         return FlatSearch(states, topology, memory, replicas=counts).least()
@@ -205,7 +208,9 @@ def _memory_advice(
     if min(changes.values()) > 1:
         changes = {f"{recompute} with {one_version}": share(memory=recomputing.of_one_version())}
     if min(changes.values()) > 1:
-        changes = dict(_first_fitting(share, states, topology, more_devices=replicas is None and topology.uniform))
+        changes = dict(
+            _first_fitting(share, states, topology, more_devices=(straight or replicas is None) and topology.uniform)
+        )
     limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
     setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
 
@@ -215,8 +220,9 @@ def _memory_advice(
     least = share()
     if least <= 1:
         return (
-            f"{setting}: the search on several levels takes each other device for a stage, and finds no plan that "
-            f"fits; topology.devices={topology.num_devices}, on one level, has one that takes {text(least)}"
+            f"{setting}: on several levels, the search assumes that every other device holds a stage of its own, and "
+            f"finds no plan that fits; topology.devices={topology.num_devices} without topology.workers finds one that "
+            f"takes {text(least)}"
         )
     excess = f", {text(least - 1)} more than there is" if len(limits) == 1 else ""
     works = "; ".join(f"{change} ({text(other)})" for change, other in changes.items() if other <= 1)

@@ -44,8 +44,8 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         initial = initial_weights(settings.model, components.chain)
         if initial is not None and initial.path.is_relative_to(run.checkpoints.resolve()):
             raise ConfigError(
-                f"model.weights={settings.model.weights}: is the run in hydra.run.dir={run}, whose files a new run "
-                "moves to another folder; take another hydra.run.dir, or continue that run with resume"
+                f"model.weights={settings.model.weights}: these weights are in hydra.run.dir={run}, whose files a "
+                "new run would move to another folder; take another hydra.run.dir, or continue that run with resume"
             )
         origin = initial and {"path": str(initial.path), "sha256": initial.sha256}
         notes += initial.notes if initial else []

@@ -188,7 +188,7 @@ def test_configurations_with_a_common_seed_are_ranked_without_the_others():
     assert [each.contender.method for each in apart.ranked] == ["pipedream", "gpipe", "stale"]
     assert apart.head.startswith("pipedream is the fastest: 0.6")
     assert "; gpipe takes 1.2" in apart.head
-    assert apart.head.endswith(". Not ranked, as they share no seed with all of these: stale.")
+    assert apart.head.endswith(". Not ranked, because no seed has results for all of them: stale.")
     assert any(note.startswith("ranked over the 1 seed that all ranked ones have run") for note in page.notes(apart))
     slow = compared(stale=steady(0.009), gpipe=steady(0.001), pipedream=steady(0.001))
     apart = replace(slow, outcomes=[reseeded(slow.outcomes[0], 7), *slow.outcomes[1:]])

@@ -187,6 +187,24 @@ def test_even_plan_on_several_levels_is_found_where_it_alone_fits():
     assert on_levels(profile, [2, 2], 64, "pipedream", microbatches=4).best().replicas == "1-1-1-1"
 
 
+@pytest.mark.parametrize("method", ["pipedream", "gpipe", "spectrain"])
+@pytest.mark.parametrize("workers", [[2, 2], [4, 2], [2, 3]], ids=str)
+def test_memory_that_is_ample_changes_no_plan(method, workers):
+    heavy = [layer(1.0, output_bytes=10**9, weight_bytes=2 * 10**9) for _ in range(4)]
+    for profile in (chain(*heavy), chain(*heavy, *[layer(0.3, output_bytes=10**7, weight_bytes=10**6)] * 4)):
+        free = settings(method, optimizer=SGD, topology={"workers": workers, "gigabytes_per_s": [10, 1]})
+        expected, found = Planner.of(profile, free).best(), on_levels(profile, workers, 1e12, method).best()
+        assert found.time_per_minibatch_s == pytest.approx(expected.time_per_minibatch_s)
+        assert found.replicas == expected.replicas
+
+
+def test_shortage_for_straight_plans_is_told_of_them():
+    profile = chain(layer(1.0, activation_bytes=500_000), *[layer(1.0, activation_bytes=10)] * 5)
+    straight = planner(profile, 4, planner={"straight": True}, memory_gigabytes=0.0015)
+    with pytest.raises(ConfigError, match=r"no plan fits; the one that needs least takes 0\.002 GB, .*recompute"):
+        straight.best()
+
+
 def test_search_on_several_levels_that_finds_none_names_one_level_where_a_plan_fits():
     profile = chain(
         layer(1.0, output_bytes=10, activation_bytes=10_000, weight_bytes=50_000),
@@ -196,7 +214,7 @@ def test_search_on_several_levels_that_finds_none_names_one_level_where_a_plan_f
         layer(1.0, output_bytes=1000, activation_bytes=50_000, weight_bytes=10_000),
         layer(1.0, output_bytes=10, activation_bytes=10_000),
     )
-    with pytest.raises(ConfigError, match=r"topology\.devices=6, on one level, has one that takes 0\.00025 GB"):
+    with pytest.raises(ConfigError, match=r"devices=6 without topology\.workers finds one that takes 0\.00025 GB"):
         on_levels(profile, [3, 2], 260, "spectrain").best()
     assert on_levels(profile, [6], 260, "spectrain").best()
 

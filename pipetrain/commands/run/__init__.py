@@ -147,7 +147,7 @@ def _with_batch_size(options: argparse.Namespace) -> list[str]:
         return with_batch_size(options.words, options.config_dir)
     if AUTO in options.words:
         flag = f"--cfg {options.cfg}" if options.cfg else f"--info {options.info}"
-        raise ConfigError(f"{AUTO}: is found by trial runs, and {flag} starts no run; give a number, or leave it out")
+        raise ConfigError(f"{AUTO}: trial runs find the number, and {flag} starts none; give a number, or leave it out")
     return list(options.words)
 
 

@@ -25,7 +25,7 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
 
 
 def even_rows(devices: int, most: int) -> Iterator[tuple[int, ...]]:
-    """The replicas of each pipeline of at most so many stages that has as many for each stage, on all devices."""
+    """The replicas of every pipeline on all devices that has at most `most` stages and as many replicas for each."""
     return ((devices // count,) * count for count in range(1, min(devices, most) + 1) if devices % count == 0)
 
 

@@ -136,6 +136,6 @@ def _check_scores(scores: Any, positions: int, tokens: int) -> None:
     shape = tuple(scores.shape) if isinstance(scores, Tensor) else None
     if shape is None or len(shape) != 3 or shape[:2] != (1, positions) or shape[2] < tokens:
         raise ConfigError(
-            f"model: for {positions} tokens its output is {shape or type(scores).__name__} instead of scores "
-            f"(1, {positions}, {tokens} or more); sample takes runs of language models, such as model=gpt"
+            f"model: for {positions} tokens it returns {shape or type(scores).__name__}, not scores of shape "
+            f"(1, {positions}, at least {tokens}); sample takes runs of language models, such as model=gpt"
         )

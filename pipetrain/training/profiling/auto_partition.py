@@ -28,7 +28,7 @@ from pipetrain.training.profiling.profile import profile_of_chain
 from pipetrain.training.settings_diff import changes_since
 
 _DECIDING = ("partition", "planner", "topology", "profile")
-"""Sections and settings whose change makes a resumed run plan again, except those in them that change no weight."""
+"""Sections and settings whose change makes a resumed run plan again, unless what changed affects no weights."""
 
 
 def plan_cuts(
@@ -55,7 +55,7 @@ def plan_cuts(
             has started the processes, each of which would measure other times.
     """
     if resume is not None and (stored := stored_cuts(settings, resume)) is not None:
-        return stored, [f"partition=auto: cut as {resume} is"]
+        return stored, [f"partition=auto: keeps the cuts of {resume}"]
     if "RANK" in os.environ:
         raise ConfigError(
             "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
@@ -71,7 +71,7 @@ def plan_cuts(
     seconds = [sum(timed.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
     notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
-    if resume is not None and home_of(resume) is None:
+    if resume is not None and home_of(resume) is None and not load_progress(resume).get("planned_stages"):
         notes.append(f"resume={settings.resume}: in no run directory; partition=auto plans its cuts again")
     return PlannedPartition(cuts, seconds, replicas), notes
 

@@ -79,5 +79,5 @@ def test_automatic_batch_is_refused_where_nothing_can_be_tried(capsys, words, me
 @pytest.mark.parametrize("flag", [("--cfg", "job"), ("--info", "config")])
 def test_automatic_batch_is_refused_where_the_configuration_is_only_shown(capsys, flag):
     assert cli.carry_out(["run", "train.batch_size=auto", *flag]) == 2
-    told = f"train.batch_size=auto: is found by trial runs, and {' '.join(flag)} starts no run; give a number"
+    told = f"train.batch_size=auto: trial runs find the number, and {' '.join(flag)} starts none; give a number"
     assert told in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_run_that_plans_for_itself_goes_on_with_its_cuts(tmp_path):
     assert "partition=auto: 3 stages, cut before layers 4, 5" in done.stdout
     (tmp_path / "profile.json").unlink()
     again = run_here(tmp_path / "run", *words, "partition.stages=3", "train.epochs=2", "resume=auto")
-    assert "partition=auto: cut as" in again.stdout
+    assert "partition=auto: keeps the cuts of" in again.stdout
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert (plan["rule"], [stage["first"] for stage in plan["stages"]]) == ("auto", [0, 4, 5])
 

@@ -218,7 +218,9 @@ def test_run_does_not_start_from_checkpoints_that_it_would_move_away(tmp_path):
     made = prepared(tmp_path)
     simulated(made)
     weights = {"weights": str(made.run.path)}
-    with pytest.raises(ConfigError, match=r"model\.weights=.*/run: is the run in hydra\.run\.dir=.*/run, .* another"):
+    with pytest.raises(
+        ConfigError, match=r"model\.weights=.*/run: these weights are in hydra\.run\.dir=.*/run, .* another"
+    ):
         prepared(tmp_path, model=weights)
     assert prepared(tmp_path / "new", model=weights).initial_weights is not None
 

@@ -60,7 +60,7 @@ def test_model_continues_from_its_last_known_tokens():
 def test_model_that_scores_no_tokens_is_refused(shape):
     model = gpt.build(20, 8, layers=1, width=8, heads=1)
     model.layers[:] = [lambda _ids: torch.zeros(shape)]
-    expected = f"output is {shape} instead of scores (1, 3, 15 or more); sample takes runs of language models"
+    expected = f"returns {shape}, not scores of shape (1, 3, at least 15); sample takes runs of language models"
     with pytest.raises(ConfigError, match=re.escape(expected)):
         next(generate(model, [1, 2, 3], Sampling(), 8, 15))
 

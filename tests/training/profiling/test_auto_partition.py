@@ -266,7 +266,10 @@ def test_cuts_are_planned_again_for_a_checkpoint_that_has_left_its_run(tmp_path,
     run = replace(chosen(stored, 2), resume=str(moved))
     data = build_data(run)
     chain = build_model(run, data.dataset)
-    for folder, note in ((resume, f"partition=auto: cut as {resume} is"), (moved, f"resume={moved}: in no run")):
+    for folder, note in (
+        (resume, f"partition=auto: keeps the cuts of {resume}"),
+        (moved, f"resume={moved}: in no run"),
+    ):
         _, notes = auto_partition.plan_cuts(run, AutoPartition(2), folder, data, chain, shares_weights=True)
         assert notes[-1].startswith(note)
 
