@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, pairwise, product
+from itertools import count, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +27,8 @@ class SteadyPipeline:
             (`ListSchedule.steady_cycle`).
         replicas: m of each stage.
         averaging: seconds in which the replicas of each stage average their gradients before an update.
-        tied: seconds in which each stage exchanges the gradients of weights that other stages hold, too, before an
-            update; empty if there are none.
+        ties: the stages that hold a weight together, and the seconds in which each of them sends its gradient to the
+            others before an update.
         overlapped: True if averaging begins with the backwards that the update waits for, and not after them.
         segments: the stages that recompute together; None if none recomputes.
     """
@@ -37,7 +37,7 @@ class SteadyPipeline:
     times: StageTimes
     replicas: Sequence[int]
     averaging: Sequence[float]
-    tied: Sequence[float] = ()
+    ties: Sequence[tuple[Sequence[int], float]] = ()
     overlapped: bool = False
     segments: RecomputeSegments | None = None
 
@@ -84,9 +84,9 @@ _Name = tuple[Kind, int, int | None]
 """(kind, minibatch modulo the minibatches of a turn, microbatch) of an operation."""
 
 
-def _ends(lane: Mapping[_Name, _Span]) -> list[tuple[_Span, _Span]]:
+def _ends(lane: Mapping[_Name, _Span]) -> dict[_Name, tuple[_Span, _Span]]:
     """The last backward before each update, and the update."""
-    return [(before, span) for (_, before), (name, span) in pairwise(lane.items()) if name[0] is Kind.UPDATE]
+    return {name: (before, span) for (_, before), (name, span) in pairwise(lane.items()) if name[0] is Kind.UPDATE}
 
 
 class _GraphBuilder:
@@ -112,8 +112,8 @@ class _GraphBuilder:
                 self._in_order([(operation, 0) for operation in lane.values()])
             if len(lanes) > 1:
                 self._average(r, lanes)
-            if pipeline.tied and pipeline.tied[r]:
-                self._exchange(r, lanes)
+        for sharing, _ in pipeline.ties:
+            self._exchange(sharing)
         for r in stages:
             for sender in (each for each in (r - 1, r + 1) if each in stages):
                 self._pass_messages(sender, r)
@@ -131,17 +131,23 @@ class _GraphBuilder:
 
     def _average(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
         """The updates of a round wait for the last backwards of all replicas, and for their average."""
-        for of_round in zip(*map(_ends, lanes), strict=True):
+        for of_round in zip(*(_ends(lane).values() for lane in lanes), strict=True):
             average = next(self._events)
             for backward, update in of_round:
                 ready = 0.0 if self._pipeline.overlapped else backward.duration
                 self.inputs.append(_Edge(average, backward.event, ready, 0))
                 self.inputs.append(_Edge(update.event, average, self._pipeline.averaging[r], 0))
 
-    def _exchange(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
-        """Updates wait until the gradients of tied weights, complete after the last backward, are exchanged."""
-        for backward, update in chain.from_iterable(map(_ends, lanes)):
-            self.inputs.append(_Edge(update.event, backward.event, backward.duration + self._pipeline.tied[r], 0))
+    def _exchange(self, sharing: Sequence[int]) -> None:
+        """Updates wait for the last backwards of all stages that share a weight, and until its gradients are there."""
+        ends = {r: {name: pair for lane in self._lanes[r] for name, pair in _ends(lane).items()} for r in sharing}
+        for name in ends[sharing[0]]:
+            complete = next(self._events)
+            for r in sharing:
+                backward, update = ends[r][name]
+                sending = sum(seconds for stages, seconds in self._pipeline.ties if r in stages)
+                self.inputs.append(_Edge(complete, backward.event, backward.duration, 0))
+                self.inputs.append(_Edge(update.event, complete, sending, 0))
 
     def _pass_messages(self, sender: int, r: int) -> None:
         """Adds the messages from one stage to another, and the order of those of one kind at each end of the link."""

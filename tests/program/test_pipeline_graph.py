@@ -139,8 +139,16 @@ def test_replicas_divide_stage_time_and_wait_for_average():
 
 def test_updates_wait_for_gradients_of_tied_weights():
     took = times(2, 2)
-    assert period(GPipe(), took, 2, 2, tied=[5.0, 5.0]) == pytest.approx(period(GPipe(), took, 2, 2) + 5)
-    assert period(GPipe(), took, 2, 2, tied=[0.0, 0.0]) == period(GPipe(), took, 2, 2)
+    assert period(GPipe(), took, 2, 2, ties=[((0, 1), 5.0)]) == pytest.approx(period(GPipe(), took, 2, 2) + 5)
+    assert period(GPipe(), took, 2, 2, ties=[((0, 1), 3.0), ((0, 1), 2.0)]) == pytest.approx(
+        period(GPipe(), took, 2, 2) + 5
+    )
+
+
+def test_updates_wait_for_the_backwards_of_all_stages_that_share_a_weight():
+    """Stage 1 updates 5 s after the backward of stage 0, and not 5 s after its own, 2 s earlier."""
+    took = StageTimes([1.0, 1.0], [0.0, 0.0], [2.0, 2.0], [0.0, 4.0], 1, [0.0], [0.0])
+    assert period(GPipe(), took, 2, 1, ties=[((0, 1), 5.0)]) == pytest.approx(1 + 2 + 2 + 5 + 4)
 
 
 def test_nondividing_replicas_take_minibatches_in_turn():

@@ -1,7 +1,7 @@
 """A profile cut into stages, and the stages laid out on devices."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipetrain.errors import ConfigError
@@ -105,17 +105,17 @@ class CutProfile:
         return seconds
 
     @property
-    def tied_s(self) -> list[float]:
-        """Seconds in which each stage sends the gradients of weights that other stages hold, too, to these."""
-        seconds = [0.0] * len(self.stages)
-        for stages, size in self._ties:
-            first, last = self.row.bounds[stages[0]][0], self.row.bounds[stages[-1]][0]
-            for r in stages:
-                seconds[r] += (len(stages) - 1) * size / self.topology.bandwidth_between(first, last)
-        return seconds
+    def ties(self) -> list[tuple[list[int], float]]:
+        """The stages that share trainable weights, and the seconds in which each sends their gradient to the others."""
+
+        def seconds(stages: Sequence[int], size: int) -> float:
+            ends = self.row.bounds[stages[0]][0], self.row.bounds[stages[-1]][0]
+            return (len(stages) - 1) * size / self.topology.bandwidth_between(*ends)
+
+        return [(stages, seconds(stages, size)) for stages, size in self._tied_bytes]
 
     @property
-    def _ties(self) -> list[tuple[list[int], int]]:
+    def _tied_bytes(self) -> list[tuple[list[int], int]]:
         """The stages that share trainable weights, ascending, and the bytes of these."""
         stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
         shared = self.profile.trainable.shared_weights
@@ -131,7 +131,7 @@ class CutProfile:
         """
         exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
         averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
-        return 2 * sum(self.sent_bytes) + averaged + sum(len(k) * (len(k) - 1) * size for k, size in self._ties)
+        return 2 * sum(self.sent_bytes) + averaged + sum(len(k) * (len(k) - 1) * size for k, size in self._tied_bytes)
 
     @property
     def shared_cores(self) -> SharedCores | None:

@@ -143,7 +143,7 @@ class ProfiledRun:
         update_s = [passes * size * pass_s for passes, size in moved]
         times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)
         cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
-        between = self.cut.averaging_s, self.cut.tied_s
+        between = self.cut.averaging_s, self.cut.ties
         return SteadyPipeline(cycles, times, self.cut.replicas, *between, overlap, self.segments)
 
 
