@@ -119,7 +119,7 @@ class Environment:
     ("kind", "editable"),
     [
         ("method", True),
-        ("model", False),
+        pytest.param("model", False, marks=pytest.mark.exhaustive),
         pytest.param("schedule", False, marks=pytest.mark.exhaustive),
         pytest.param("dataset", True, marks=pytest.mark.exhaustive),
     ],

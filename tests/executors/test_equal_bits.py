@@ -2,7 +2,7 @@
 
 import pytest
 from support import running_text
-from support.equal_bits import HALVES, REPLICATED, TIED, both_ways, on_diagonal, replicated, schedules_of
+from support.equal_bits import PARTS, REPLICATED, TIED, both_ways, on_diagonal, replicated, schedules_of
 from support.methods import DISTINCT, MethodCase, fitting
 from support.worker_pool import job, simulated
 
@@ -37,9 +37,9 @@ def test_tied_weights_and_precision_have_equal_bits(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("rest", PARTS)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
-def test_every_method_and_schedule_has_equal_bits(tmp_path, stages, half):
+def test_every_method_and_schedule_has_equal_bits(tmp_path, stages, rest):
     """Each pair of a method and a schedule on a diagonal of (D, N), so both halves have every D and every N."""
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
     cases = {
@@ -49,7 +49,7 @@ def test_every_method_and_schedule_has_equal_bits(tmp_path, stages, half):
         )
         for k, (method, schedule) in enumerate(pairs)
         for microbatches in (1, 2, 3, 4)
-        if on_diagonal(k, stages, microbatches, half) and fitting(method, stages, microbatches)
+        if on_diagonal(k, stages, microbatches, rest) and fitting(method, stages, microbatches)
     }
     check(tmp_path, stages, cases)
 
@@ -135,9 +135,9 @@ TOLERANT = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("rest", PARTS)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5, 6])
-def test_delay_tolerant_optimizers_have_equal_bits(tmp_path, stages, half):
+def test_delay_tolerant_optimizers_have_equal_bits(tmp_path, stages, rest):
     """Every optimizer and method on a diagonal of (D, N), so both halves have every D and every N."""
     pairs = [(optimizer, method) for optimizer in OPTIMIZERS for method in TOLERANT]
     cases = {
@@ -147,7 +147,7 @@ def test_delay_tolerant_optimizers_have_equal_bits(tmp_path, stages, half):
         )
         for k, (optimizer, method) in enumerate(pairs)
         for microbatches in (1, 2, 3, 4)
-        if on_diagonal(k, stages, microbatches, half) and fitting(TOLERANT[method], stages, microbatches)
+        if on_diagonal(k, stages, microbatches, rest) and fitting(TOLERANT[method], stages, microbatches)
     }
     check(tmp_path, stages, cases)
 

@@ -86,9 +86,10 @@ def test_lwp_has_equal_bits_in_both_executors(tmp_path):
 # -- stashed predictions -----------------------------------------------------------------------------------------------
 
 GRID = [
-    pytest.param(D, N, marks=[] if (D, N) in ((1, 1), (4, 1), (6, 3)) else pytest.mark.slow)
+    pytest.param(D, N, marks=[] if (D, N) in ((1, 1), (4, 1), (5, 3)) else pytest.mark.slow)
     for D in range(1, 7)
     for N in range(1, 5)
+    if (D, N) == (4, 1) or (D + N) % 2 == 0
 ]
 
 

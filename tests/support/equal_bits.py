@@ -14,13 +14,15 @@ from pipetrain.training.checkpoint import store
 TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
 """Two stages hold a copy of one weight."""
 SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
-HALVES = [pytest.param(0, id="half"), pytest.param(1, id="rest", marks=pytest.mark.exhaustive)]
-"""`make test-slow` takes every second combination, `make test-exhaustive` the others."""
+PARTS = [pytest.param(False, id="some"), pytest.param(True, id="rest", marks=pytest.mark.exhaustive)]
+"""`make test-slow` takes some of the combinations, `make test-exhaustive` the others."""
+REST = (pytest.mark.slow, pytest.mark.exhaustive)
+"""The marks of those others."""
 
 
-def on_diagonal(k, stages, microbatches, half):
-    """True for one of four N for each D, where every second D is in each half; k numbers the pairs of a matrix."""
-    return (k + stages + microbatches) % 4 == 0 and (k // 4 + stages) % 2 == half
+def on_diagonal(k, stages, microbatches, rest):
+    """True for one of four N for each D, where every third D is not in the rest; k numbers the pairs of a matrix."""
+    return (k + stages + microbatches) % 4 == 0 and ((k + stages) % 3 != 0) == rest
 
 
 def schedules_of(method):

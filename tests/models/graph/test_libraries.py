@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from support import library_models
-from support.equal_bits import HALVES
+from support.equal_bits import PARTS
 from support.methods import DISTINCT
 from support.worker_pool import distributed, job, plan_of, settings, simulated
 
@@ -21,11 +21,11 @@ NAMES = [name for name in library_models.MODELS if find_spec(name.split("/")[0])
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("half", HALVES)
-def test_library_models_have_equal_bits_on_two_stages(tmp_path, capsys, half):
+@pytest.mark.parametrize("rest", PARTS)
+def test_library_models_have_equal_bits_on_two_stages(tmp_path, capsys, rest):
     """Each under another method, so that every method has one."""
     jobs, rows = [], []
-    for k, name in list(enumerate(NAMES))[half::2]:
+    for k, name in [(k, name) for k, name in enumerate(NAMES) if (k % 3 != 0) == rest]:
         method = DISTINCT[k % len(DISTINCT)]
         made, layers, difference = prepared(tmp_path / name, name, method)
         jobs.append(made)
