@@ -28,7 +28,7 @@ setup: $(VENV)/.installed  ## Create a virtual environment with pipetrain and th
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
 demo: setup  ## Train ResNet-20 in two processes under PipeOptim on a bundled subset of Fashion-MNIST (about a minute)
@@ -48,7 +48,7 @@ test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowe
 
 $(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
 	$(PYTHON) -m venv $(VENV_LOWER)
-	$(VENV_LOWER)/bin/pip install --quiet --constraint constraints-lower.txt --editable ".[dev]"
+	$(VENV_LOWER)/bin/pip install --quiet --no-compile --constraint constraints-lower.txt --editable ".[dev]"
 	@touch $@
 
 test-cuda: setup  ## Run the tests that need CUDA devices, one to four of them; the end lists what was skipped and why
