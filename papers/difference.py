@@ -129,7 +129,7 @@ class Difference:
             return self.untested
         gain = self.interval
         if gain is None:
-            return ""
+            return "" if self.shows(relation) is not None else "neither completed, or reached the target, in every run"
         held = f"margin {self._digits(self.margin)}" if relation is Relation.LIKE or not self.of_learning else ""
         if not gain.how:
             return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", held)))
@@ -144,10 +144,13 @@ class Difference:
         return None if no.holds is None else not no.holds
 
     def _by_completion(self, relation: Relation) -> bool | None:
-        """Verdict by completion: a group that did not complete, or reach the target, is worse than any that did."""
+        """Verdict if no run of a group completed, or reached the target, while all runs of the other did."""
         if not self._missing(self.first) and not self._missing(self.other):
             return None
         ahead = self._missing(self.other)
+        better = self.first if ahead else self.other
+        if self._survived(better) or (self.metric in TO_TARGET and _some_missed(better)):
+            return None
         return (not ahead) if relation is Relation.WORSE else ahead
 
     def _by_survivors(self, relation: Relation, gain: Interval) -> bool | None:

@@ -101,16 +101,22 @@ def test_runs_that_diverged_are_behind_those_that_did_not():
 def test_partly_diverged_method_is_worse_if_rest_is_worse():
     part, whole = group("a", 60.0, completed=2, diverged=1), group("b")
     assert tells(part, whole) == [False, False, True]
-    assert Difference(part, group("c", completed=0, diverged=3), "top1").shows(Relation.BETTER)
 
 
-def test_epochs_of_partly_missed_target_only_beat_all_missed():
+def test_partly_diverged_method_is_not_separated_from_one_that_always_diverges():
+    part, lost = group("a", completed=2, diverged=1), group("c", completed=0, diverged=3)
+    assert tells(part, lost) == tells(lost, part) == [None] * 3
+    assert Difference(part, lost, "top1").reading(Relation.BETTER).endswith("in every run")
+
+
+def test_epochs_of_partly_missed_target_beat_none():
     some, all_ = (
         MeasuredGroup(name, 3, {"completed": 3}, {"target_epochs": epochs}, {"target_epochs": 0.1}, reached)
         for name, epochs, reached in (("some", 5.0, 2), ("all", 9.0, 3))
     )
     none = MeasuredGroup("none", 0, {"diverged": 3}, {}, {}, 0)
-    assert [tells(some, other, "target_epochs") for other in (all_, none)] == [[None] * 3, [True, True, False]]
+    assert [tells(some, other, "target_epochs") for other in (all_, none)] == [[None] * 3] * 2
+    assert tells(all_, none, "target_epochs") == [True, True, False]
     assert shown(some, "target_epochs") == "some 5.00 ± 0.10 (2 of 3 runs)"
 
 
