@@ -129,7 +129,7 @@ class Difference:
             return self.untested
         gain = self.interval
         if gain is None:
-            return "" if self.shows(relation) is not None else "neither completed, or reached the target, in every run"
+            return "" if self.shows(relation) is not None else "no interval, as some runs diverged or missed the target"
         held = f"margin {self._digits(self.margin)}" if relation is Relation.LIKE or not self.of_learning else ""
         if not gain.how:
             return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", held)))
