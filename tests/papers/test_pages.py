@@ -63,10 +63,11 @@ def test_no_cell_of_a_table_is_wider_than_two_hundred_characters(path):
 def test_page_head_says_what_was_run_below_paper_size():
     found = extent("zhang", read_results(ROOT / "results", "zhang"))
     assert found == (
-        "**No experiment was run at the paper's size.** 16 of 37 presets of this paper were run, none at full scale. "
+        "**No experiment was run at the paper's size.** 19 of 37 presets of this paper were run, none at full scale. "
         "All training is at small scale, 3,200 to 6,000 samples, 4 to 167 epochs: `resnet20 width=8` on "
         "`fashion_mnist_mini`, `alexnet_cifar` on `fashion_mnist_mini`, `lenet5` on `fashion_mnist_mini`, "
-        "`vgg16_cifar width=8 dropout=false` on `fashion_mnist_mini`."
+        "`vgg16_cifar width=8 dropout=false` on `fashion_mnist_mini`, `resnet20 depth=32 width=8` on "
+        "`fashion_mnist_mini`."
     )
 
 
