@@ -40,7 +40,7 @@ def test_tied_weights_and_precision_have_equal_bits(tmp_path):
 @pytest.mark.parametrize("rest", PARTS)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 def test_every_method_and_schedule_has_equal_bits(tmp_path, stages, rest):
-    """Each pair of a method and a schedule on a diagonal of (D, N), so both halves have every D and every N."""
+    """Each pair of a method and a schedule on a diagonal of (D, N), so both parts have every D and every N."""
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
     cases = {
         f"{method}-{schedule}-{microbatches}": (
@@ -138,7 +138,7 @@ TOLERANT = {
 @pytest.mark.parametrize("rest", PARTS)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5, 6])
 def test_delay_tolerant_optimizers_have_equal_bits(tmp_path, stages, rest):
-    """Every optimizer and method on a diagonal of (D, N), so both halves have every D and every N."""
+    """Every optimizer and method on a diagonal of (D, N), so both parts have every D and every N."""
     pairs = [(optimizer, method) for optimizer in OPTIMIZERS for method in TOLERANT]
     cases = {
         f"{optimizer}-{method}-{microbatches}": (

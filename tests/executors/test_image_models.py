@@ -55,7 +55,7 @@ def run_of(folder, name, content, num_stages):
 @pytest.mark.parametrize("rest", PARTS)
 @pytest.mark.parametrize("stages", [2, 4])
 def test_every_image_model_has_equal_bits_in_both_executors(tmp_path, stages, rest):
-    """Each on two stages or on four, which `make test-slow` takes a third of."""
+    """Each on two stages or on four, a third of the models in `make test-slow`."""
     small = {**{name: IMAGE_MODELS[name] for name in sorted(set(IMAGE_MODELS) - LARGE)}, **WITH_HEADS}
     chosen = [k for k in range(len(small)) if k % 2 == stages // 4 and (k % 3 != 0) == rest]
     models = {name: small[name] for k, name in enumerate(small) if k in chosen}

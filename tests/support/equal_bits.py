@@ -16,8 +16,6 @@ TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_n
 SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
 PARTS = [pytest.param(False, id="some"), pytest.param(True, id="rest", marks=pytest.mark.exhaustive)]
 """`make test-slow` takes some of the combinations, `make test-exhaustive` the others."""
-REST = (pytest.mark.slow, pytest.mark.exhaustive)
-"""The marks of those others."""
 
 
 def on_diagonal(k, stages, microbatches, rest):
