@@ -1,6 +1,8 @@
 """Objective of the runs of a searching sweeper, such as Optuna's."""
 
 import math
+from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,8 @@ from hydra.core.override_parser.types import ValueType
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.config.composition import overrides_of
-from pipetrain.config.settings import MetricSettings
+from pipetrain.config.schema import LoaderConfig
+from pipetrain.config.settings import DatasetSettings, MetricSettings
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.run_directory import RunDirectory
@@ -30,11 +33,11 @@ def check_search(config: DictConfig) -> None:
     metric = metric_of(config)
     if config.eval.every_epochs == 0:
         raise ConfigError(f"sweep.objective={metric}: eval.every_epochs=0 evaluates nothing to optimize; set it to 1")
-    direction = config.hydra.sweeper.get("direction")
-    if direction is None:
+    given = _direction(config)
+    if given is None:
         return
-    wanted = "minimize" if _falls(config, metric) else "maximize"
-    given = str(getattr(direction, "name", direction))
+    falls = _falls(config, metric) or (given == "minimize" and metric in _falling_of_texts(config))
+    wanted = "minimize" if falls else "maximize"
     if given != wanted:
         raise ConfigError(
             f"hydra.sweeper.direction={given}: sweep.objective={metric} must be {wanted}d; set "
@@ -55,7 +58,9 @@ def objective_of(config: DictConfig, folder: Path, code: ExitCode) -> float:
         value = found.get(metric)
         if isinstance(value, int | float) and not math.isnan(value):
             return float(value)
-    return math.inf if _falls(config, metric) else -math.inf
+    direction = _direction(config)
+    falls = _falls(config, metric) if direction is None else direction == "minimize"
+    return math.inf if falls else -math.inf
 
 
 def metric_of(config: DictConfig) -> str:
@@ -68,6 +73,12 @@ def column_of(config: DictConfig) -> str:
     return f"best_{metric_of(config)}" if config.sweep.best else metric_of(config)
 
 
+def _direction(config: DictConfig) -> str | None:
+    """Optuna's direction; None for a sweeper without one."""
+    direction = config.hydra.sweeper.get("direction")
+    return None if direction is None else str(getattr(direction, "name", direction))
+
+
 def _falls(config: DictConfig, metric: str) -> bool:
     """True if the metric falls as a model improves; False for a metric that the run refuses."""
     section = config.metrics.get(metric) if isinstance(config.metrics, DictConfig) else None
@@ -78,3 +89,10 @@ def _falls(config: DictConfig, metric: str) -> bool:
         return asked.rises(None if asked.higher_is_better is not None else asked.target.build()) is False
     except (ConfigError, ValueError):
         return False
+
+
+def _falling_of_texts(config: DictConfig) -> Collection[str]:
+    """The metrics of generated texts that fall as a model improves, which only the data set names."""
+    section = OmegaConf.to_container(config.dataset, resolve=True)
+    dataset = DatasetSettings.of({**asdict(LoaderConfig()), **section}).target.build()
+    return getattr(getattr(dataset, "decoding", None), "lower_is_better", ())

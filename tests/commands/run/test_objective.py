@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,6 +13,13 @@ from pipetrain.commands.run.objective import check_search, objective_of, searche
 from pipetrain.errors import ConfigError, ExitCode
 
 
+def transcribed():
+    """A data set with a metric of generated texts that falls, and one that rises."""
+    return SimpleNamespace(
+        train=[0], eval=[0], decoding=SimpleNamespace(metrics=("wer", "bleu"), lower_is_better=("wer",))
+    )
+
+
 def configured(objective=None, *, best=False, metric="loss", every_epochs=1, words=(), **sweeper):
     return OmegaConf.create(
         {
@@ -19,6 +27,7 @@ def configured(objective=None, *, best=False, metric="loss", every_epochs=1, wor
             "checkpoint": {"metric": metric},
             "eval": {"every_epochs": every_epochs},
             "metrics": {},
+            "dataset": {"_target_": f"{__name__}.transcribed"},
             "hydra": {"sweeper": {"_target_": "x.Sweeper", **sweeper}, "overrides": {"task": list(words)}},
         }
     )
@@ -46,6 +55,7 @@ def test_value_is_that_of_the_last_or_best_evaluation(tmp_path, config, value):
 def test_value_of_a_run_that_did_not_complete_is_the_worst(tmp_path):
     assert objective_of(configured("loss"), tmp_path, ExitCode.DIVERGED) == math.inf
     assert objective_of(configured("top1"), tmp_path, ExitCode.WRONG_USAGE) == -math.inf
+    assert objective_of(configured("wer", direction="minimize"), tmp_path, ExitCode.DIVERGED) == math.inf
 
 
 class Error:
@@ -78,6 +88,7 @@ def test_hydras_own_sweeper_does_not_search():
     [
         (configured("top1", direction="minimize"), "top1 must be maximized; set hydra.sweeper.direction=maximize"),
         (configured(direction="maximize"), "loss must be minimized; set hydra.sweeper.direction=minimize"),
+        (configured("bleu", direction="minimize"), "bleu must be maximized"),
         (configured(direction=["minimize", "maximize"]), "must be minimized"),
         (configured(every_epochs=0), "eval.every_epochs=0 evaluates nothing to optimize"),
         (configured(direction="minimize", words=["method=glob(pipe*)"]), r"method=glob\(pipe\*\): .* list the choices"),
@@ -91,6 +102,7 @@ def test_search_that_cannot_work_is_refused(config, message):
 def test_search_goes_the_way_that_the_metric_gets_better():
     check_search(configured("top1", direction="maximize"))
     check_search(configured(direction="minimize", words=["optimizer.lr=interval(0.1,1)"]))
+    check_search(configured("wer", direction="minimize"))
     check_search(configured("top1"))  # a sweeper without the setting
 
 
