@@ -10,7 +10,7 @@ from typing import Never
 from tqdm import tqdm
 
 from pipetrain.api.surroundings import kept
-from pipetrain.comparison.contenders import Contender, contenders_of, cut_key, distinguished, not_replaced
+from pipetrain.comparison.contenders import METRIC, Contender, contenders_of, cut_key, distinguished, not_replaced
 from pipetrain.comparison.halving import Search, Trial, search
 from pipetrain.comparison.outcomes import Comparison, Outcome
 from pipetrain.comparison.page import stored, write
@@ -69,11 +69,9 @@ def compare(
     """
     began = time.monotonic()
     earlier, failed = ([], {}) if output is None else stored(output)
-    if request.target is not None and request.target[0] != TRAIN_LOSS:
-        words = [*words, f"checkpoint.metric={request.target[0]}"]
     with kept():
         cuts = {cut_key(each.words): each.cut for each in earlier}
-        named, left_out = contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
+        named, left_out = _contenders(words, request, config_dir, cuts)
         every = distinguished([*named, *not_replaced(earlier, named)])
         baseline = request.baseline or named[0].method
         if baseline not in (methods := list(dict.fromkeys(each.method for each in every))):
@@ -94,6 +92,22 @@ def compare(
             found = work.comparison(folder)
             write(found)
     return found
+
+
+def _contenders(
+    words: Sequence[str], request: Request, config_dir: Path | None, cuts: Mapping[frozenset[str], tuple[str, ...]]
+) -> tuple[list[Contender], list[str]]:
+    """What `contenders_of` returns for the words and the metric of the target; errors about that name `--target`."""
+    if request.target is None or request.target[0] == TRAIN_LOSS:
+        return contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
+    metric, value = request.target
+    setting = f"{METRIC}={metric}"
+    try:
+        return contenders_of([*words, setting], request.tune, request.tuning_seeds, config_dir, cuts)
+    except ConfigError as error:
+        if not str(error).startswith(f"{setting}: "):
+            raise
+        raise ConfigError(f"--target {metric}={value:g}{str(error).removeprefix(setting)}") from error
 
 
 @dataclass

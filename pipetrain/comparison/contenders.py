@@ -23,7 +23,7 @@ from pipetrain.training.builders.optimizer import build_rate
 from pipetrain.training.job import Job
 from pipetrain.training.preflight import prepare
 
-RATE, _METRIC = "optimizer.lr", "checkpoint.metric"
+RATE, METRIC = "optimizer.lr", "checkpoint.metric"
 _DEFAULTS = ("executor=simulated", "checkpoint.every_epochs=0", "log.to=[]", "launch.stop_timeout=0")
 _OURS = {
     "seed": "the comparison has seeds of its own; --seeds N sets how many are reported",
@@ -169,8 +169,13 @@ def not_replaced(earlier: Sequence[Contender], named: Sequence[Contender]) -> li
     One is replaced by another with the same results on the same topology, whose prediction is newer. The same words
     with another key replace it, too: a file that they name has changed since.
     """
-    replacing = {_on_topology(each) for each in named} | {each.words for each in named}
-    return [each for each in earlier if not {_on_topology(each), each.words} & replacing]
+    replacing = {_on_topology(each) for each in named} | {_settings(each) for each in named}
+    return [each for each in earlier if not {_on_topology(each), _settings(each)} & replacing]
+
+
+def _settings(contender: Contender) -> frozenset[str]:
+    """The words in any order, without the metric that `--target` adds."""
+    return frozenset(word for word in contender.words if word.partition("=")[0] != METRIC)
 
 
 def _on_topology(contender: Contender) -> tuple[str, frozenset[str]]:
@@ -182,7 +187,7 @@ def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     """The contenders with the settings that distinguish them."""
     members = [{name.lstrip("+"): value for name, _, value in (w.partition("=") for w in c.words)} for c in contenders]
     names = dict.fromkeys(name for member in members for name in member)
-    differing = [name for name in names if name != _METRIC and len({member.get(name) for member in members}) > 1]
+    differing = [name for name in names if name != METRIC and len({member.get(name) for member in members}) > 1]
     differing.sort(key=lambda name: name != "method")
     pairs = zip(contenders, members, strict=True)
     return [replace(c, differing={name: member[name] for name in differing if name in member}) for c, member in pairs]
@@ -233,11 +238,13 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cu
 def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, ...]:
     """Lengths of trials: only the whole one with phases, which have lengths of their own, and none within a warm-up."""
     whole = job.timetable.total_steps
+    tuned = [[f"{axis.setting}={value}" for value in axis.values] for axis in axes if _of_schedule(axis)]
+    rates = [f"{axis.setting}={axis.values[0]}" for axis in axes if axis.name == RATE]
+    every = [composed([*words, *rates, *chosen]) for chosen in itertools.product(*tuned)]
+    for settings in every:
+        build_rate(settings, job.timetable)  # a value may suit no run of this length
     if len(job.settings.phases) > 1:
         return (whole,)
-
-    tuned = [[f"{axis.setting}={value}" for value in axis.values] for axis in axes if _of_schedule(axis)]
-    every = [composed([*words, *chosen]) for chosen in itertools.product(*tuned)]
 
     def suits(steps: int) -> bool:
         try:
@@ -251,7 +258,7 @@ def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, .
 
 
 def _of_schedule(axis: Axis) -> bool:
-    return axis.name.startswith("lr_schedule.")
+    return axis.name.partition(".")[0] == "lr_schedule"
 
 
 def _cut_of(words: Sequence[str], job: Job) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipetrain.report.seed_statistics import Interval, Values, difference, ratio
 from pipetrain.report.steps_to_loss import SHARE
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, is_seed
 from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.sweep.slowdown import AT_FIRST, STEPS, Slowdown, ratio_cell, slowdowns
+from pipetrain.report.sweep.slowdown import STEPS, Slowdown, ratio_cell, slowdowns
 from pipetrain.report.text_table import counted
 
 _MORE_THAN_1 = math.nextafter(1.0, 2.0)
@@ -45,6 +45,11 @@ class Outcome:
             others = {name: value for name, value in run.settings.items() if not is_seed(name)}
             runs.append(replace(run, settings={**others, "seed": planned.seed}))
         return SweepGroup(self.contender.name, runs)
+
+    def finals(self, metric: str) -> dict[Hashable, float]:
+        """The final values of a metric by seed, of the runs that completed."""
+        values = {run.seeds: run.values.get(metric, math.nan) for run in self.group.completed}
+        return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
     @property
     def without_effect(self) -> bool:
@@ -224,12 +229,13 @@ class Comparison:
         efforts = efforts or self.efforts(best[0])
         known = [value for value in efforts.values() if math.isfinite(value)]
         if not known:
-            return f"No {self._configuration} has reached {self.goal}.{self._left_unranked}"
+            return f"No {self._configuration} has reached {self.goal}{self._but_alone(ranked)}.{self._left_unranked}"
         mean = statistics.geometric_mean(known)
         amount = f"{duration(mean)}, predicted," if self.timed else f"{mean:,.0f} steps"
         names = " and ".join(each.contender.name for each in best)
         first = f"{names} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}{_of_all(efforts)}"
-        margin = "" if other is None else f"; {self._over_next(other, efforts, theirs)}"
+        rest = [each for each in ranked if each not in best]
+        margin = "" if other is None else f"; {self._over_next(other, efforts, theirs, self._bounds(rest, efforts))}"
         return f"{first}{margin}.{self._left_unranked}"
 
     @property
@@ -242,7 +248,16 @@ class Comparison:
         names = ", ".join(each.contender.name for each in self.unranked)
         return f" Not ranked, because no seed has results for all of them: {names}." if names else ""
 
-    def _over_next(self, other: Outcome, efforts: Values, theirs: Values) -> str:
+    def _but_alone(self, ranked: Sequence[Outcome]) -> str:
+        """The configurations that reached the target with seeds that others have not run; empty if there are none."""
+        alone = [each.contender.name for each in ranked if any(map(math.isfinite, self.efforts(each).values()))]
+        return f" with a seed that the others have run, too; {', '.join(alone)} did with another one" if alone else ""
+
+    def _bounds(self, rest: Sequence[Outcome], efforts: Values) -> list[str]:
+        """Those of the rest that may be the fastest, as their time to the target is known as an upper bound alone."""
+        return [each.contender.name for each in rest if efforts.keys() & set(self.at_first(each))]
+
+    def _over_next(self, other: Outcome, efforts: Values, theirs: Values, bounds: Sequence[str]) -> str:
         """How much longer the next one takes, and whether the runs support it."""
         if not theirs:
             return "the others have no result"
@@ -252,8 +267,12 @@ class Comparison:
         longer = f"takes {ratio_cell(margin)} times as long"
         if margin.infinite[0]:
             longer = f"has reached it{_of_all(theirs)}"
-        bound = theirs.keys() & set(self.at_first(other))
-        return f"{other.contender.name} {longer}: {f'undecided, as {AT_FIRST}' if bound else _support(margin)}"
+        if bounds:
+            whose = ", ".join(bounds)
+            support = f"undecided, as {whose} had reached it at the first value, so the steps are an upper bound"
+        else:
+            support = _support(margin)
+        return f"{other.contender.name} {longer}: {support}"
 
     @property
     def _without_target(self) -> str:

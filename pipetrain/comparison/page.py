@@ -95,7 +95,7 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"the target is {found.goal}, {whose}; --target sets another")
     if found.slowdown is not None and found.slowdown.width:
         lines.append(f"training losses are means over {found.slowdown.width:.3g} steps")
-    if len({len(found.efforts(each)) for each in found.comparable}) > 1:
+    if len({frozenset(found.efforts(each)) for each in found.comparable}) > 1:
         whose = "all ranked ones" if found.unranked else "all"
         some = f"{counted(len(found.common_seeds), 'seed', 'seeds')} that {whose} have run"
         lines.append(f"ranked over the {some}, and the first against each other over all that both have run")
@@ -139,13 +139,15 @@ def _table(found: Comparison) -> tuple[list[str], list[list[str]]]:
 def _cells(found: Comparison, outcome: Outcome) -> list[str]:
     costs, best = outcome.contender.costs, outcome.tuning.best
     step_s = costs.seconds(outcome.contender.steps)
-    lost = len(outcome.reported) - len(outcome.group.completed)
+    completed, final = len(outcome.group.completed), outcome.finals(found.metric)
+    lost = len(outcome.reported) - completed
+    some = f" ({len(final)} of {completed})" if 0 < len(final) < completed else ""
     return [
         outcome.contender.name,
         " ".join(map(without_section, best or ())) or "-",
         shown(geometric_mean_of(found.steps(outcome)), "{:,.0f}".format),
         ratio_cell(found.over_baseline(outcome)),
-        shown(mean_of(outcome.group.by_seed(found.metric)), "{:.4g}".format),
+        shown(mean_of(final), "{:.4g}".format) + some,
         f"{len(outcome.reported)}" + (f", {lost} lost" if lost else ""),
         shown(geometric_mean_of(found.seconds(outcome)), duration),
         "-" if step_s is None else f"{1000 * step_s / outcome.contender.steps:.3g}",
@@ -184,7 +186,7 @@ def _rows(found: Comparison) -> Iterator[dict[str, Any]]:
             "seconds_per_step": None if seconds_all is None else seconds_all / contender.steps,
             **_numbers("seconds_to_target", geometric_mean_of(found.seconds(outcome))),
             "memory_bytes": contender.costs.memory_bytes,
-            **_numbers(f"final_{found.metric}", mean_of(outcome.group.by_seed(found.metric))),
+            **_numbers(f"final_{found.metric}", mean_of(outcome.finals(found.metric))),
         }
 
 

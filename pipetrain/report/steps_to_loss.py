@@ -77,9 +77,12 @@ def target_of(baseline: Sequence[LossCurve], share: float = SHARE) -> float:
 def slowdown(ours: Values, baseline: Values) -> Interval:
     """Our steps to the target over the baseline's, both by seed; or samples, tokens or seconds.
 
-    If the baseline has all of our seeds and others, only ours are compared, in pairs.
+    If both have several seeds, or the baseline has all of ours, only these are compared, in pairs.
     """
-    return ratio(ours, {seed: baseline[seed] for seed in ours} if ours.keys() <= baseline.keys() else baseline)
+    shared = ours.keys() & baseline.keys()
+    if len(shared) < 2 and len(shared) < len(ours):
+        return ratio(ours, baseline)
+    return ratio(*({seed: each[seed] for seed in ours if seed in shared} for each in (ours, baseline)))
 
 
 def _between(x: float, places: Sequence[float], values: Sequence[float]) -> float:

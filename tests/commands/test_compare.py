@@ -21,7 +21,7 @@ SMALL = (
         (["--seeds", "0"], "--seeds=0: a whole number of at least 1 is needed"),
         (["--minutes", "0"], "--minutes 0: a number above 0 is needed"),
         (["--target", "top1"], "--target top1: a metric and a number"),
-        (["--target", "bleu=3"], "checkpoint.metric=bleu"),
+        (["--target", "bleu=3"], "--target bleu=3: no metric bleu"),
         (["--baseline", "stale"], "--baseline stale: is not compared; choose from gpipe, pipedream"),
         (["--tune", "optimizer.lr=none,1"], "optimizer.lr=none"),
         (["partition.stages=99"], "partition.stages=99"),

@@ -49,6 +49,7 @@ SMALL = (
         ([], ["optimizer.rate=0.1,1"], "optimizer.rate"),
         (["eval.every_epochs=0"], [], "eval.every_epochs=0: no run would be evaluated"),
         (["method=gpipe,pipedream_2bw"], [], "train.microbatches=1"),
+        (["lr_schedule=cosine"], ["lr_schedule.warmup=0,50"], "lr_schedule.warmup=50"),
         (["train.patience=3"], [], "train.patience=3: it would end runs early; train.patience=null works"),
         (["topology.devices=1"], [], "topology.devices=1: 1 devices, and the pipeline needs 2"),
         (["profile=missing.json"], [], "missing.json"),
@@ -191,6 +192,8 @@ def test_earlier_configuration_is_replaced_on_its_own_topology_alone():
     assert not_replaced([slow, fast], [measured]) == [slow]
     assert not_replaced([slow], [replace(fast, key="2")]) == [slow]
     assert not_replaced([slow], [replace(slow, key="2")]) == []  # a file has changed
+    words = (*reversed(slow.words), "checkpoint.metric=top1")
+    assert not_replaced([slow], [replace(slow, key="2", words=words)]) == []
     assert [each.name for each in distinguished([fast, slow])] == ["devices=4", "devices=2"]
 
 

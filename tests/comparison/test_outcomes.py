@@ -17,9 +17,9 @@ from pipetrain.comparison.outcomes import Comparison, Outcome, duration
 from pipetrain.comparison.runs import PlannedRun
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.slowdown import AT_FIRST
 
 LR = "optimizer.lr=0.1"
+BOUND = ": undecided, as gpipe had reached it at the first value, so the steps are an upper bound."
 
 
 def outcome(contender, *runs):
@@ -168,7 +168,7 @@ def test_training_loss_that_all_have_at_once_is_undecided():
     every = distinguished([contender("gpipe", step_s=0.011), contender("pipedream")])
     runs = [outcome(c, *steady(0.001, 0.0011)) for c in every]
     found = Comparison(Path(), runs, "gpipe", ("train_loss", 0.999), 2)
-    assert found.head.endswith(f": undecided, as {AT_FIRST}.")
+    assert found.head.endswith(BOUND)
 
 
 def reseeded(outcome, *seeds):
@@ -207,11 +207,43 @@ def test_target_reached_by_the_first_evaluation_is_undecided():
     assert found.head.startswith(
         "pipedream is the fastest: 0.5 s, predicted, to top1 69; gpipe takes 1.10 times as long:"
     )
-    assert found.head.endswith(f": undecided, as {AT_FIRST}.")
+    assert found.head.endswith(BOUND)
     later = replace(found, target=("top1", 75.0))
     assert "gpipe takes" not in later.head
     assert "pipedream takes" in later.head
     assert "undecided, as" not in later.head
+
+
+def test_upper_bound_of_any_other_makes_the_ranking_undecided():
+    runs = {"pipedream": (70, 90), "stale": (60, 90), "gpipe": (85, 90)}
+    every = [contender("pipedream"), contender("stale", step_s=0.011), contender("gpipe", step_s=0.03)]
+    outcomes = [outcome(c, *[evaluated(*runs[c.method])] * 2) for c in distinguished(every)]
+    found = Comparison(Path(), outcomes, "gpipe", ("top1", 80.0), 2)
+    assert [each.contender.method for each in found.ranked] == ["pipedream", "stale", "gpipe"]
+    assert re.search("; stale takes [0-9.]+ times as long: undecided, as gpipe had reached it", found.head)
+
+
+def test_configuration_that_reached_the_target_with_a_seed_of_its_own_is_named():
+    head = compared(gpipe=steady(0.001), stale=steady(0.001, 0.0081)).head
+    assert head == (
+        "No configuration has reached training loss 0.5 with a seed that the others have run, too; stale did with "
+        "another one."
+    )
+
+
+def test_final_value_is_that_of_runs_that_completed(tmp_path):
+    lost = {**evaluated(85, 90), "status": "diverged", "reason": "diverged: the loss of step 7 is nan"}
+    runs = {"gpipe": [evaluated(70, 80), lost, evaluated(70, 81)], "stale": [lost, lost, lost]}
+    every = distinguished([contender("gpipe"), contender("stale")])
+    found = Comparison(tmp_path, [outcome(c, *runs[c.method]) for c in every], "gpipe", ("top1", 75.0), 3)
+    finals = [each.finals("top1") for each in found.outcomes]
+    assert [sorted(values.values()) for values in finals] == [[80.0, 81.0], []]
+
+
+def test_note_says_that_seeds_differ_though_all_have_as_many():
+    found = compared(gpipe=steady(0.0065, 0.0066), pipedream=steady(0.0081, 0.0082))
+    apart = replace(found, outcomes=[found.outcomes[0], reseeded(found.outcomes[1], 0, 2)])
+    assert any(note.startswith("ranked over the 1 seed that all have run") for note in page.notes(apart))
 
 
 def test_configuration_that_does_not_fit_is_ranked_last():

@@ -1,5 +1,7 @@
 """What two groups of runs tell of each other."""
 
+from dataclasses import replace
+
 import pytest
 
 from papers.difference import Difference, Relation, shown
@@ -90,6 +92,14 @@ def test_methods_that_computed_the_same_bits_are_not_compared():
 )
 def test_runs_that_cannot_be_compared_tell_nothing(ours, other):
     assert tells(ours, other) == [None] * 3
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_runs_that_were_broken_off_tell_nothing(status):
+    broken = replace(group("broken", completed=0), ended={status: 1})
+    some = replace(group("some", 90.0), ended={"completed": 3, status: 1})
+    for first, other in ((broken, group("whole")), (group("whole"), broken), (some, group("whole"))):
+        assert [Difference(first, other, "top1").shows(relation) for relation in Relation] == [None] * len(Relation)
 
 
 def test_runs_that_diverged_are_behind_those_that_did_not():

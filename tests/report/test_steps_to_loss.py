@@ -93,6 +93,7 @@ def test_slowdown_is_paired_with_the_seeds_that_both_have():
     baseline = {0: 10.0, 1: 20.0, 2: 90.0}
     assert slowdown({0: 20.0, 1: 40.0}, baseline).middle == pytest.approx(2.0)
     assert slowdown({0: 20.0, 1: 44.0}, baseline).how == "paired, 2 seeds"
+    assert slowdown({0: 20.0, 1: 44.0, 3: 80.0}, baseline).how == "paired, 2 seeds"
     assert slowdown({0: 20.0, 3: 40.0}, baseline).how == "unpaired, 2 and 3 runs"
     assert slowdown({0: 20.0, 1: math.inf}, baseline).middle == math.inf
 
