@@ -49,6 +49,8 @@ class Difference:
     def untested(self) -> str | None:
         """Why the runs cannot decide any relation, even without scatter; None if they can."""
         both = self.first, self.other
+        if unfinished := [group.name for group in both if group.broken_off]:
+            return f"runs of {' and '.join(unfinished)} neither completed nor diverged"
         if self.metric in TIMINGS and any(group.completed == 1 for group in both):
             return "one timing does not show scatter"
         if all(map(self._missing, both)):
@@ -164,7 +166,7 @@ class Difference:
     @property
     def _fails(self) -> bool | None:
         """True if no run of the first group has learned while all of the other have; None if some of the first have."""
-        if not self._learned(self.other) or self.other.failed:
+        if not self._learned(self.other) or self.other.failed or self.first.broken_off or self.other.broken_off:
             return None
         if not self._learned(self.first):
             return True

@@ -153,8 +153,8 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
 
 def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
     """Answer to whether the first cost is larger than the second over the seeds of both, measured at one scale."""
-    scales = {companions(name, results)[0].scale for name in claim.experiments}
-    if len(scales) > 1:
+    scales = {each.scale for name in claim.experiments for each in companions(name, results)}
+    if len(scales) != 1:
         return
     more, less = (_costs(contrast, claim.metric, results) for contrast in (claim.more, claim.less))
     if not more or not less:

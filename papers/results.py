@@ -16,7 +16,7 @@ from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import Composition
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import comparison
-from pipetrain.report.sweep.columns import TIMINGS
+from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
@@ -29,6 +29,8 @@ _LEARNED = 0.9
 """Largest ratio of the evaluation loss to the first training loss that counts as learning."""
 STUCK = "learned nothing"
 """How runs ended that completed and learned nothing, where others of the same configuration learned."""
+_COSTS = MEASUREMENTS.keys() - {*TO_TARGET}
+"""Columns that say nothing of what was learned."""
 STEPS_TO_LOSS = {"loss_steps": 0.7, "early_loss_steps": 0.1}
 """Column of the steps to the smoothed training loss of a baseline -> the share of its steps after which it has that."""
 
@@ -80,6 +82,11 @@ class MeasuredGroup:
     def failed(self) -> int:
         """Number of runs that diverged, or learned nothing where others learned."""
         return self.ended.get("diverged", 0) + self.ended.get(STUCK, 0)
+
+    @property
+    def broken_off(self) -> int:
+        """Number of runs that neither completed nor diverged, and so say nothing."""
+        return sum(self.ended.values()) - self.completed - self.failed
 
     @property
     def learned(self) -> bool:
@@ -187,6 +194,8 @@ def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup
     learned = {seed: columns for seed, columns in completed.items() if _has_learned(columns)}
     stuck = completed.keys() - learned.keys() if learned else set()
     means, deviations = _known(content["mean"]), _known(content["standard_deviation"])
+    if not ended.get("completed"):  # what was learned is from before they diverged, or were stopped
+        means, deviations = ({name: each[name] for name in each if name in _COSTS} for each in (means, deviations))
     if stuck:
         ended = {**ended, "completed": ended["completed"] - len(stuck), STUCK: len(stuck)}
         values = {name: [run[name] for run in learned.values() if name in run] for name in means}
