@@ -189,7 +189,7 @@ def _overview(maps: Sequence[FieldMap]) -> str:
 def weights(target: ReproductionTarget) -> int:
     """Number of weights that a stage of the network can hold, each with its bias."""
     settings = composed([f"experiment={target.experiment}", *target.settings])
-    return len(weight_units(build_model(settings, build_dataset(settings.dataset))))
+    return len(weight_units(build_model(settings, build_dataset(settings.dataset, settings.seed))))
 
 
 def _network(found: FieldMap) -> Iterator[str]:

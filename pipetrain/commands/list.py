@@ -170,7 +170,7 @@ def _sizes(model: str, datasets: dict[str, Any]) -> dict[str, int]:
     content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
     key = json.dumps(content, sort_keys=True)
     if key not in datasets:
-        datasets[key] = build_dataset(DatasetSettings.of({**asdict(LoaderConfig()), **content}))
+        datasets[key] = build_dataset(DatasetSettings.of({**asdict(LoaderConfig()), **content}), seed=0)
     target = Target.of("model", section("model", model))
     known = from_data(target, datasets[key])
     with torch.device("meta"):

@@ -67,7 +67,7 @@ class Fetch:
         if not has_method(self.dataset, "collate"):
             inputs = pairs[0][0]
         else:
-            with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"), _generator_kept():
+            with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"), generator_kept():
                 inputs = self.dataset.collate(pairs)[0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
@@ -76,7 +76,7 @@ class Fetch:
             return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
         pairs = self._pairs(epoch, indices)
         if has_method(self.dataset, "collate"):
-            with _generator_kept() as generator:
+            with generator_kept() as generator:
                 generator.manual_seed(key(self.seed, epoch, *indices))
                 inputs, targets = _by_data_set(self.dataset, pairs, indices)
             return inputs if self.inputs else (), targets if self.targets else ()
@@ -87,7 +87,7 @@ class Fetch:
 
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
         pairs = []
-        with _generator_kept() as generator:
+        with generator_kept() as generator:
             for index in indices:
                 # torch.manual_seed would seed every device, in 300 µs instead of 2
                 generator.manual_seed(key(self.seed, epoch, index))
@@ -96,7 +96,7 @@ class Fetch:
 
 
 @contextmanager
-def _generator_kept() -> Iterator[torch.Generator]:
+def generator_kept() -> Iterator[torch.Generator]:
     """torch's default generator; afterwards it is where it was, as layers of this process draw from it, too."""
     generator = torch.default_generator
     state = generator.get_state()

@@ -17,6 +17,7 @@ from pipetrain.data.reader_process import context, leave_signals
 from pipetrain.data.samples import has_method
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, one_line
 from pipetrain.failure import Failure, RemoteError
+from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
 
 _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
@@ -162,11 +163,14 @@ class Loader:
         plan = self.minibatches(epoch)[which]
         fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens)
         if self.workers and fetch.decodes and plan:
-            return self._read_by_workers(fetch, epoch, plan)
+            return self._read_by_workers(fetch, epoch, plan, key(self.seed, epoch, first))
         read = (fetch(epoch, indices) for indices in plan)
         return map(_pinned, read) if self.pinned else read
 
-    def _read_by_workers(self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]]) -> Iterator[Minibatch]:
+    def _read_by_workers(
+        self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]], seed: int
+    ) -> Iterator[Minibatch]:
+        """Minibatches of the plan; a worker draws from `random` and numpy by `seed` and its number."""
         if multiprocessing.current_process().daemon:
             raise ConfigError(
                 f"dataset.workers={self.workers}: a daemonic process cannot start workers; use dataset.workers=0"
@@ -178,7 +182,7 @@ class Loader:
             num_workers=min(self.workers, len(plan)),
             prefetch_factor=self.prefetch,
             pin_memory=self.pinned,
-            generator=torch.Generator(),  # without one, it would draw from the caller's
+            generator=torch.Generator().manual_seed(seed),  # without one, it would draw from the caller's
             multiprocessing_context=context(),
             worker_init_fn=leave_signals,
         )

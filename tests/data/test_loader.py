@@ -1,4 +1,5 @@
 import multiprocessing
+import random
 import time
 import warnings
 
@@ -173,6 +174,25 @@ def test_loader_workers_change_no_result(workers):
     assert equal(read(plain, 1), read(parallel, 1))
     assert equal(read(plain, 1, first=2, last=4), read(parallel, 1, first=2, last=4))
     assert read(parallel, 1, first=2, last=2) == []
+
+
+class DrawsElsewhere(Noisy):
+    def __getitem__(self, index):
+        return torch.tensor([float(index), random.random(), np.random.rand()]), index
+
+
+def test_workers_draw_other_numbers_in_each_epoch_and_after_each_drain():
+    loaders = [Loader(DrawsElsewhere(4), batch_size=2, workers=1, shuffle=False, seed=seed) for seed in (0, 0, 1)]
+    drawn = [
+        [
+            torch.cat([inputs for (inputs,) in loader.inputs(epoch, first)])[-1].tolist()
+            for epoch, first in ((0, 0), (0, 1), (1, 0))
+        ]
+        for loader in loaders
+    ]
+    assert drawn[0] == drawn[1]
+    numbers = [number for found in (drawn[0], drawn[2]) for sample in found for number in sample[1:]]
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_loader_with_workers_serves_two_readers_side_by_side():

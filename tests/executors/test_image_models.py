@@ -45,7 +45,7 @@ def run_of(folder, name, content, num_stages):
         phases=PHASES,
     )
     with torch.device("meta"):
-        layers = len(build_model(each.settings, build_dataset(each.settings.dataset)))
+        layers = len(build_model(each.settings, build_dataset(each.settings.dataset, each.settings.seed)))
     cuts = [layers * r // num_stages for r in range(num_stages + 1)]
     return replace(each, plan=plan_of(list(pairwise(cuts))))
 

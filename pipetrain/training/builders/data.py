@@ -1,16 +1,20 @@
 """The data set of a run and its loaders."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from pipetrain.config.settings import DatasetSettings, Settings
+from pipetrain.data.fetch import generator_kept
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.samples import NamedData, has_method, naming_errors
 from pipetrain.data.splits import data_object
 from pipetrain.errors import ConfigError
+from pipetrain.seeding import key, python_draws
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,23 @@ class Data:
         self.evaluation.tokens = tokens and replace(tokens, split="eval")
 
 
-def build_dataset(settings: DatasetSettings) -> Any:
-    """The data set.
+@contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """torch's, Python's and numpy's default generators draw from the seed inside, and go on as before after it."""
+    with generator_kept() as generator, python_draws(key(seed)):
+        generator.manual_seed(key(seed))
+        yield
+
+
+def build_dataset(settings: DatasetSettings, seed: int) -> Any:
+    """The data set, the same in every process: what its target draws at random depends on the run's seed alone.
 
     Raises:
         ConfigError: the target does not return one.
     """
     target = settings.target
-    returned = target.build()
+    with _drawing(seed):
+        returned = target.build()
     try:
         dataset = data_object(returned)
     except ConfigError as error:
@@ -60,14 +73,15 @@ def build_data(settings: Settings) -> Data:
     Raises:
         ConfigError: the target does not return a data set, or a minibatch has more samples than an epoch.
     """
-    dataset, train = build_dataset(settings.dataset), settings.train
-    loader = Loader(
-        dataset.train,
-        batch_size=train.batch_size,
-        microbatches=train.microbatches,
-        shuffle=settings.dataset.shuffle,
-        **_loader_options(settings),
-    )
+    dataset, train = build_dataset(settings.dataset, settings.seed), settings.train
+    with _drawing(settings.seed):
+        loader = Loader(
+            dataset.train,
+            batch_size=train.batch_size,
+            microbatches=train.microbatches,
+            shuffle=settings.dataset.shuffle,
+            **_loader_options(settings),
+        )
     data = Data(dataset, loader, evaluation_loader(settings, dataset))
     if train.batch_size > data.train.samples_per_epoch and not has_method(dataset.train, "batches"):
         limited = "" if settings.dataset.limit is None else f", with dataset.limit={settings.dataset.limit}"
@@ -81,7 +95,8 @@ def build_data(settings: Settings) -> Data:
 def evaluation_loader(settings: Settings, dataset: Any) -> Loader:
     """The loader of the evaluation set."""
     batch_size = evaluation_batch_size(settings)
-    return Loader(dataset.eval, batch_size=batch_size, shuffle=False, drop_short=False, **_loader_options(settings))
+    with _drawing(settings.seed):
+        return Loader(dataset.eval, batch_size=batch_size, shuffle=False, drop_short=False, **_loader_options(settings))
 
 
 def evaluation_batch_size(settings: Settings) -> int:

@@ -84,7 +84,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     folder = selection.checkpoint()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    dataset = build_dataset(settings.dataset)
+    dataset = build_dataset(settings.dataset, settings.seed)
     loader = evaluation_loader(settings, dataset)
     chain = load_whole_model(settings, dataset, folder, raw=selection.raw)
     device, texts = torch.device(device_of(settings.device)), list[tuple[str, Sequence[str]]]()

@@ -36,7 +36,9 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
     target = settings.model.target
     target.check()
     with torch.random.fork_rng([]), python_generators_kept():
-        options = {} if "model" in objects else model_options(settings.model, build_dataset(settings.dataset))
+        options = (
+            {} if "model" in objects else model_options(settings.model, build_dataset(settings.dataset, settings.seed))
+        )
         torch.manual_seed(settings.seed)  # what the run drew is not all in its weights
         with python_draws(settings.seed):
             built = target.build(**options)

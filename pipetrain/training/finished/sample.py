@@ -73,7 +73,7 @@ def sample(
     folder = selection.checkpoint()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    dataset = build_dataset(settings.dataset)
+    dataset = build_dataset(settings.dataset, settings.seed)
     vocabulary = getattr(dataset, "vocabulary", None)
     if vocabulary is None:
         reason = f"{selection.run} was trained on {settings.dataset.target.path}"

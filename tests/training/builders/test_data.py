@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support.equal_bits import both_ways
 from support.methods import MethodCase
-from support.worker_pool import settings
+from support.worker_pool import job, settings
 from torch import nn
 
 from pipetrain.errors import ConfigError
@@ -41,6 +42,33 @@ def test_initial_weights_depend_on_the_seed_alone():
     other = build_model(settings("gpipe", seed=2), dataset).module.state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["0.weight"], other["0.weight"])
+
+
+def drawn():
+    """Splits that all three default generators draw."""
+    whole = [(torch.rand(1, 8, 8), label % 4) for label in range(20)]
+    random.shuffle(whole)
+    numbers = np.random.permutation(20)
+    split = torch.utils.data.random_split([whole[number] for number in numbers], [16, 4])
+    return SimpleNamespace(train=split[0], eval=split[1], classes=4)
+
+
+def test_seed_draws_the_data_set_and_leaves_generators_as_they_were():
+    def built(seed):
+        data = build_data(settings("gpipe", dataset={"_target_": f"{__name__}.drawn"}, seed=seed))
+        return torch.cat([inputs for (inputs,) in data.train.inputs(0)])
+
+    first = built(1)
+    torch.rand(3), random.random(), np.random.rand()
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    assert torch.equal(built(1), first)
+    assert not torch.equal(built(2), first)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
+
+
+def test_processes_and_executors_draw_the_same_data_set(tmp_path):
+    both_ways([job(tmp_path / "drawn", "pipedream", 2, dataset={"_target_": f"{__name__}.drawn"}, train={"epochs": 1})])
 
 
 class DrawsElsewhere(nn.Sequential):
