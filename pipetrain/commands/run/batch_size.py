@@ -47,7 +47,10 @@ def with_batch_size(words: Sequence[str], config_dir: Path | None = None) -> lis
         )
     stages = settings.partition.options.get("stages")
     steps = 2 * (stages if isinstance(stages, int) else 8) + 2
-    found = _largest_fitting([*tried, f"train.max_steps={steps}"], settings.train.microbatches, MOST_SAMPLES)
+    shorter = [f"train.max_steps={steps}"]
+    if settings.lr_schedule.options.get("warmup"):  # which may not be longer than the run
+        shorter += ["++lr_schedule.unit=step", f"lr_schedule.warmup={steps}"]
+    found = _largest_fitting([*tried, *shorter], settings.train.microbatches, MOST_SAMPLES)
     print(f"{AUTO}: train.batch_size={found} is the largest that fits")
     return [*others, f"train.batch_size={found}"]
 
@@ -56,15 +59,17 @@ def _largest_fitting(words: Sequence[str], step: int, most: int) -> int:
     """The largest multiple of `step` with which a run of these words completes, to a sixteenth.
 
     Raises:
-        ConfigError: a run of `step` samples fails, too.
+        ConfigError: a run of `step` samples fails, too, and not because batch norm needs two in a microbatch.
     """
     from pipetrain.planner.max_batch import largest_batch
 
     def fits(samples: int) -> bool:
         code, output = trial(words, samples)
-        if code != ExitCode.COMPLETED and samples == step and "out of memory" not in output.lower():
+        if samples == step and _fails_otherwise(code, output):
             reason = (output.strip() or f"exit code {code}").splitlines()[-1]
-            raise ConfigError(f"{AUTO}: a trial with {samples} fails: {reason}")
+            code, output = trial(words, 2 * step)
+            if _fails_otherwise(code, output):
+                raise ConfigError(f"{AUTO}: a trial with {samples} fails: {reason}")
         fitting = code == ExitCode.COMPLETED
         print(f"{AUTO}: {samples} {'fits' if fitting else 'is too large'}", flush=True)
         return fitting
@@ -73,6 +78,11 @@ def _largest_fitting(words: Sequence[str], step: int, most: int) -> int:
     if not found:
         raise ConfigError(f"{AUTO}: not even {step} samples fit; train.recompute=true or more stages take less memory")
     return found
+
+
+def _fails_otherwise(code: int, output: str) -> bool:
+    """True if a run has failed for another reason than its memory."""
+    return code != ExitCode.COMPLETED and "out of memory" not in output.lower()
 
 
 def trial(words: Sequence[str], samples: int) -> tuple[int, str]:

@@ -6,6 +6,9 @@ from pipetrain import cli
 from pipetrain.commands.run import batch_size
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
+from pipetrain.training.builders import machine
+from pipetrain.training.builders.optimizer import build_rate
+from pipetrain.training.timetable import timetable_of
 
 
 @pytest.fixture
@@ -53,6 +56,28 @@ def test_device_too_small_for_one_microbatch_each_is_told(found):
 def test_run_that_fails_for_another_reason_is_told_with_it(found):
     with pytest.raises(ConfigError, match="no such file"):
         found(1, lambda _samples: (2, "pipetrain: error: dataset: no such file\n"))
+
+
+def test_batch_norm_that_needs_two_samples_is_no_failure(found):
+    def trial(samples):
+        return (2, "model: batch norm of a single sample") if samples == 3 else limited(100)(samples)
+
+    assert found(3, trial) in range(93, 100)
+    with pytest.raises(ConfigError, match="not even 3 samples fit"):
+        found(3, lambda samples: (2, "batch norm of a single sample") if samples == 3 else limited(5)(samples))
+
+
+def test_trial_warms_up_within_its_few_steps(monkeypatch):
+    tried = []
+    monkeypatch.setattr(machine, "device_of", lambda _device: "cuda")
+    monkeypatch.setattr(batch_size, "trial", lambda words, samples: (tried.append(words), limited(1)(samples))[1])
+    words = ["partition.stages=2", "lr_schedule=cosine", "lr_schedule.warmup=3"]
+    batch_size.with_batch_size([batch_size.AUTO, *words])
+    settings = composed(tried[0])
+    assert settings.train.max_steps == 6
+    build_rate(settings, timetable_of(settings, 100))
+    batch_size.with_batch_size([batch_size.AUTO, *words[:1]])
+    assert not any("lr_schedule" in word for word in tried[-1])
 
 
 def test_automatic_batch_knows_the_users_choices(tmp_path):
