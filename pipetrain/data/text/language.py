@@ -128,6 +128,11 @@ def language_data(
     vocabulary: Vocabulary
     if tokens == "characters":
         vocabulary = CharacterVocabulary.of("".join(texts))
+        if size is not None and size < vocabulary.size:
+            raise ConfigError(
+                f"dataset.vocabulary_size={size}: the texts have {vocabulary.size} characters, and none is left out; "
+                "dataset.vocabulary_size=null has them all"
+            )
     elif tokens == "words":
         vocabulary = WordVocabulary.of(texts[0], size)
     elif tokens == "bpe":

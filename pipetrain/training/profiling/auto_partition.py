@@ -54,13 +54,17 @@ def plan_cuts(
         ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or an outer launcher
             has started the processes, each of which would measure other times.
     """
-    if resume is not None and (stored := stored_cuts(settings, resume)) is not None:
-        return stored, [f"partition=auto: keeps the cuts of {resume}"]
+    stored = None if resume is None else stored_cuts(settings, resume)
     if "RANK" in os.environ:
+        instead = "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
+        if stored is not None:
+            instead = f"those of {resume} are {_as_words(stored)}"
         raise ConfigError(
             "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
-            "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
+            f"{instead}"
         )
+    if stored is not None:
+        return stored, [f"partition=auto: keeps the cuts of {resume}"]
     starts = unit_starts(len(chain), chain.tied(buffers_alone=shares_weights))
     counts = _numbers_of_devices(settings, wanted, len(starts))
     profile = profile_of_chain(settings, data, chain)
@@ -142,6 +146,18 @@ def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
             f"resume={settings.resume}: the cuts of partition=auto are in {path}, which cannot be read; "
             "partition=explicit takes them from you"
         ) from error
+
+
+def _as_words(cuts: PlannedPartition) -> str:
+    """The settings that give the same cuts."""
+    words = [
+        "partition=explicit",
+        f"partition.stages={len(cuts.seconds)}",
+        f"partition.boundaries={[*cuts.boundaries]}",
+    ]
+    if max(cuts.replicas) > 1:
+        words.append(f"partition.replicas={[*cuts.replicas]}")
+    return " ".join(words)
 
 
 def _planned(stages: Sequence[Mapping[str, Any]], replicas: Sequence[int] | None) -> PlannedPartition:

@@ -275,6 +275,18 @@ def test_cuts_are_planned_again_for_a_checkpoint_that_has_left_its_run(tmp_path,
 
 
 @pytest.mark.usefixtures("changed")
+def test_outer_launcher_is_told_the_cuts_of_the_checkpoint(tmp_path, stored, monkeypatch):
+    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
+    monkeypatch.setenv("RANK", "0")
+    run = chosen(stored, 2)
+    for replicas, words in ((None, r"partition\.boundaries=\[5\]$"), ([2, 1], r"=\[5\] partition\.replicas=\[2, 1\]$")):
+        resume = planned(tmp_path, rule="auto", stages=stages, replicas=replicas)
+        told = f"those of {resume} are partition=explicit partition.stages=2 .*{words}"
+        with pytest.raises(ConfigError, match=told):
+            auto_partition.plan_cuts(run, AutoPartition(2), resume, None, None, shares_weights=True)
+
+
+@pytest.mark.usefixtures("changed")
 def test_cuts_of_the_checkpoint_count_whatever_the_plan_of_its_run_says(tmp_path, stored):
     stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 3, 5)]
     resume = planned(tmp_path, rule="auto", stages=stages)  # of a run that ended before its first checkpoint
