@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, NoRoomError
 from pipetrain.planner.costs.cut_profile import CutProfile
@@ -66,7 +67,7 @@ class Planner:
                 f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, "
                 "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
             )
-        profile = with_states(profile, settings.optimizer)
+        profile = recomputed(with_states(profile, settings.optimizer), settings.train)
         return cls(profile, topology, CostModel.of(settings.planner), memory, replicas, by_memory)
 
     def best(self) -> PipelinePlan:
@@ -158,6 +159,14 @@ class Planner:
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
         )
+
+
+def recomputed(profile: Profile, train: TrainConfig) -> Profile:
+    """The profile with a second forward before each backward, if the activations are recomputed."""
+    if not train.recompute and train.recompute_boundaries is None:
+        return profile
+    layers = (replace(each, backward_s=each.backward_s + each.forward_s) for each in profile.layers)
+    return replace(profile, layers=tuple(layers))
 
 
 def _required_replicas(settings: Settings, devices: int, parts: int) -> tuple[int, ...] | None:

@@ -132,11 +132,13 @@ class _GraphBuilder:
     def _average(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
         """The updates of a round wait for the last backwards of all replicas, and for their average."""
         for of_round in zip(*(_ends(lane).values() for lane in lanes), strict=True):
-            average = next(self._events)
+            average, complete = next(self._events), next(self._events)
             for backward, update in of_round:
                 ready = 0.0 if self._pipeline.overlapped else backward.duration
                 self.inputs.append(_Edge(average, backward.event, ready, 0))
-                self.inputs.append(_Edge(update.event, average, self._pipeline.averaging[r], 0))
+                self.inputs.append(_Edge(complete, backward.event, backward.duration, 0))
+                self.inputs.append(_Edge(update.event, complete, 0.0, 0))
+            self.inputs.append(_Edge(complete, average, self._pipeline.averaging[r], 0))
 
     def _exchange(self, sharing: Sequence[int]) -> None:
         """Updates wait for the last backwards of all stages that share a weight, and until its gradients are there."""

@@ -144,6 +144,47 @@ def test_replicas_over_slow_links_wait_for_gradient_mean(tmp_path, profile, over
     assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
 
 
+def test_clipping_and_fp16_have_synchronous_updates_wait_for_all_backwards(tmp_path, profile):
+    words = ["partition=explicit", "partition.boundaries=[1]", "train.microbatches=4", "optimizer=sgdm"]
+    words += ["topology.update_gigabytes_per_s=0.1"]  # the last stage updates during the first one's last backward
+
+    def seconds(method, *more):
+        (case,) = predicted(tmp_path, profile, f"method={method}", *words, *more)
+        return case["time_per_minibatch_s"], [stage["update_s"] for stage in case["stages"]]
+
+    (free, updates), (clipped, _) = seconds("gpipe"), seconds("gpipe", "optimizer.clip_norm=1")
+    assert updates[1] > 0.0005
+    assert clipped == pytest.approx(free + 0.0005, abs=1e-5)
+    assert seconds("gpipe", "train.precision=fp16")[0] == clipped
+    assert seconds("pipedream", "optimizer.clip_norm=1") == seconds("pipedream")
+
+
+def test_speed_of_a_device_counts_for_updates_and_reading(tmp_path, profile):
+    content = {**PROFILE.to_json(), "reading": {"inputs_s": 0.001, "targets_s": 0.002}}
+    (tmp_path / "profile.json").write_text(json.dumps(content))
+    words = ["method=pipedream", "partition.stages=2", "topology.update_gigabytes_per_s=0.1"]
+    equal, unequal = (
+        predicted(tmp_path, profile, *words, f"topology.speeds=[1,{speed}]")[0]["stages"] for speed in (1, 0.5)
+    )
+    for name in ("forward_s", "backward_s", "update_s", "reading_s"):
+        assert unequal[0][name] == pytest.approx(equal[0][name])
+        assert unequal[1][name] == pytest.approx(2 * equal[1][name])
+        assert equal[1][name] > 0
+
+
+def test_batch_that_fits_of_varying_minibatches_is_of_the_measured_one_alone(monkeypatch):
+    monkeypatch.setattr(prediction_tables, "profile_of", lambda _half: 1 / 0)
+    settings = composed(["method=gpipe", "model=lenet5", "train.batch_size=8", "topology.gigabytes_per_s=[1]"])
+    cut = CutProfile(PROFILE, ((0,), (1, 2, 3)), (1, 1), Topology((2,), (1e9,)))
+    run = ProfiledRun(settings, cut, None, varying=True)
+    assert prediction_tables._twice(run) == (run, None)
+
+
+def test_milliseconds_have_at_most_a_thousandth():
+    shown = [prediction_tables.milliseconds(each) for each in (0.0012345, 0.9994, 0.9997, 1.2345)]
+    assert shown == ["1.23", "999", "1,000", "1,234"]
+
+
 def test_batch_that_fits_is_of_one_cut(monkeypatch):
     """Though at half the batch the model is cut elsewhere."""
     words = ["method=gpipe", "model=lenet5", "partition.stages=2", "topology.memory_gigabytes=1"]
@@ -173,6 +214,8 @@ def test_largest_fitting_batch_counts_weight_versions_of_method(profile, capsys)
         ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
         ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
         ("--fit", "topology.memory_gigabytes=null"),
+        ("--fit topology.memory_gigabytes=1 partition.replicas=[2,1,1] partition.stages=2", "for each of 2 stages"),
+        ("--fit topology.memory_gigabytes=1 method=pipedream_2bw partition.stages=4", "train.microbatches=1"),
         ("partition.replicas=[2,1,1] partition.stages=2", "a number for each of 2 stages"),
         ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
         ("topology.latency_s=-1", "topology.latency_s=-1"),

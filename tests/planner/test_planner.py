@@ -245,6 +245,17 @@ def test_memory_shortage_suggests_smaller_batch_or_more_devices():
     assert "devices" not in str(error.value)  # the first of several keeps as many minibatches
 
 
+def test_plan_counts_the_forward_that_is_recomputed():
+    forwards, backwards = (0.003,) * 6 + (0.001,) * 6, (0.001,) * 6 + (0.003,) * 6
+    pairs = zip(forwards, backwards, strict=True)
+    profile = chain(*(replace(layer(), forward_s=forward, backward_s=backward) for forward, backward in pairs))
+    straight = {"straight": True}
+    plain, again = (planner(profile, 2, planner=straight, train={"recompute": each}).best() for each in (False, True))
+    assert (layers(plain), plain.time_per_minibatch_s) == ([6, 6], pytest.approx(0.024))
+    assert (layers(again), again.time_per_minibatch_s) == ([5, 7], pytest.approx(0.037))
+    assert again.single_device_time_s == pytest.approx(0.072)
+
+
 def test_frozen_weights_are_neither_averaged_nor_updated():
     frozen = replace(layer(1.0, weight_bytes=4_000_000_000), weights=())
     profile = replace(chain(*[frozen] * 3), shared_weights=(SharedWeight((0, 2), 1_000_000_000),))

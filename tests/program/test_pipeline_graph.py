@@ -64,6 +64,22 @@ def period(schedule, took, D, N, segments=None, replicas=None, **averaging):
     return steady_state(pipeline).period
 
 
+@pytest.mark.parametrize(
+    ("schedule", "replicas", "forward", "backward"),
+    [
+        (GPipe(), [2, 1], [3.0, 3.0], [4.0, 3.0]),
+        (GPipe(), [3, 1], [1.0, 1.0], [5.0, 2.0]),
+        (OneFOneB(), [2, 1, 1], [1.0, 3.0, 1.0], [6.0, 1.0, 1.0]),
+        (OneFOneB(), [1, 2], [1.0, 4.0], [2.0, 3.0]),
+    ],
+)
+def test_average_that_takes_no_time_costs_nothing_by_overlapping(schedule, replicas, forward, backward):
+    D = len(replicas)
+    took = replace(times(D, 1), forward=forward, backward=backward)
+    periods = [period(schedule, took, D, 1, replicas=replicas, overlapped=overlapped) for overlapped in (False, True)]
+    assert periods[0] == pytest.approx(periods[1])
+
+
 def played_period(schedule, took, D, N, segments=None, turns=60):
     """On average over 60 minibatches long after the start, which hold every small period whole."""
     first = 20 + 3 * minibatches_held(schedule, D, N)

@@ -41,7 +41,12 @@ class CutProfile:
         seconds = [0.0] * len(self.stages)
         seconds[0] += self.profile.reading.inputs_s
         seconds[-1] += self.profile.reading.targets_s
-        return seconds
+        return [each / speed for each, speed in zip(seconds, self.speeds, strict=True)]
+
+    @property
+    def speeds(self) -> list[float]:
+        """Speed of the slowest device of each stage."""
+        return [min(device.speed for device in devices) for devices in self.row.devices]
 
     @property
     def weight_bytes(self) -> list[int]:
@@ -181,8 +186,7 @@ class CutProfile:
         return DeviceRow(self.topology, self.replicas)
 
     def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
-        speeds = [min(device.speed for device in devices) for devices in self.row.devices]  # the slowest replica's
-        return [total / speed for total, speed in zip(self._sums(time), speeds, strict=True)]
+        return [total / speed for total, speed in zip(self._sums(time), self.speeds, strict=True)]
 
     def _sums(self, of: Callable[[ProfiledLayer], float]) -> list[float]:
         return [sum(of(self.profile.layers[i]) for i in layers) for layers in self.stages]

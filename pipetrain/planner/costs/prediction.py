@@ -135,7 +135,7 @@ def stage_times(
         update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
         latency_s: seconds of every message in addition to its transmission.
     """
-    n = num_microbatches
+    n, reading = num_microbatches, cut.profile.reading
     forward = [seconds / n for seconds in cut.forward_s]
     messages = cut.message_work_s(n)
     return StageTimes(
@@ -146,6 +146,6 @@ def stage_times(
         num_microbatches=n,
         latency=[latency_s] * len(cut.sent_bytes),
         transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)],
-        inputs=cut.profile.reading.inputs_s,
-        targets=cut.profile.reading.targets_s,
+        inputs=reading.inputs_s / cut.speeds[0],
+        targets=reading.targets_s / cut.speeds[-1],
     )

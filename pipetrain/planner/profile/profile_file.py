@@ -28,11 +28,14 @@ def read_profile(path: Path) -> Profile:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"profile={path}: cannot be read: {reason}; `pipetrain profile` writes one") from None
     try:
-        return Profile.from_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else parse_graph(text)
+        found = Profile.from_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else parse_graph(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"profile={path}: line {error.lineno}: no JSON: {error.msg}") from None
     except ConfigError as error:
         raise ConfigError(f"profile={path}: {error}") from None
+    if not found.single_device_s:
+        raise ConfigError(f"profile={path}: all times are 0, and pipelines are compared by them; give relative times")
+    return found
 
 
 def parse_graph(text: str) -> Profile:

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from pipetrain.config.composition import combinations, composed
+from pipetrain.config.phases import naming_phase
 from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.prediction import Prediction
@@ -157,7 +158,7 @@ def stage_table(prediction: Prediction) -> Iterator[str]:
 def milliseconds(seconds: float) -> str:
     """A time as a number of milliseconds, to a thousandth at most."""
     value = round(seconds * 1000, 3)
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def fit_table(words: Sequence[str]) -> Iterator[str]:
@@ -173,6 +174,8 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
     for run, other in map(_twice, profiled_runs(words)):
         growth = activation_growth(run.cut, other)
         for index, phase in enumerate(run.settings.phases):
+            with naming_phase(phase.number):
+                run.check(phase)
             rows.append([*settings_of_case(phase.choices, run).values(), *_fit_cells(run, index, growth)])
     heads = ("method", "schedule", "D", "N", "largest batch", "microbatch", "full at stage", "which then holds")
     yield from text_table(heads, rows, "<<>>>>>>")
@@ -211,6 +214,6 @@ def _twice(run: ProfiledRun) -> tuple[ProfiledRun, CutProfile | None]:
             "`pipetrain profile` writes one that does"
         )
     half = settings.train.batch_size // 2 // n * n
-    if settings.profile is not None or not half:
+    if settings.profile is not None or not half or run.varying:  # another minibatch might have longer samples
         return run, None
     return run, replace(run.cut, profile=profile_of(replace(settings, train=replace(settings.train, batch_size=half))))

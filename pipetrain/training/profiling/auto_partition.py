@@ -17,7 +17,7 @@ from pipetrain.planner.costs.topology import Topology, check_parts, core_notes, 
 from pipetrain.planner.partition.automatic import AUTO, AutoPartition, PlannedPartition, merge_layers
 from pipetrain.planner.partition.rules import unit_starts
 from pipetrain.planner.pipeline_plan import PipelinePlan
-from pipetrain.planner.planner import Planner
+from pipetrain.planner.planner import Planner, recomputed
 from pipetrain.planner.profile.profile import HOW_TO_REFRESH, Profile
 from pipetrain.tracking import strict_json
 from pipetrain.training.builders.data import Data
@@ -71,7 +71,8 @@ def plan_cuts(
     parts = merge_layers(profile, starts)
     best = _fastest(parts, settings, counts, straight=not wanted.replicated)
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
-    timed = with_updates(parts, settings, best.num_devices, straight=not wanted.replicated)
+    trained = recomputed(parts, settings.train)
+    timed = with_updates(trained, settings, best.num_devices, straight=not wanted.replicated)
     seconds = [sum(timed.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
     notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
@@ -176,6 +177,8 @@ def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) ->
         check_parts(counts, most)
         return [sum(counts)]
     topology = settings.topology
+    if wanted.stages is not None and topology.devices is None and topology.workers is None:
+        topology = replace(topology, devices=wanted.stages)
     fixed = any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
     given = topology.devices is not None or fixed
     devices = Topology.of(replace(topology, gigabytes_per_s=None), 1.0).num_devices if given else None

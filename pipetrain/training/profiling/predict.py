@@ -44,11 +44,16 @@ _NO_LAYERS = (
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """Settings of a run with the profile of its model cut into stages."""
+    """Settings of a run with the profile of its model cut into stages.
+
+    Attributes:
+        varying: True if measured minibatches of equally many samples may differ in shape, as padded text does.
+    """
 
     settings: Settings
     cut: CutProfile
     segments: RecomputeSegments | None
+    varying: bool = False
 
     @classmethod
     def of(cls, settings: Settings, *, profile: Profile | None = None, of_model: bool = False) -> "ProfiledRun":
@@ -64,8 +69,10 @@ class ProfiledRun:
         """
         if profile is None and settings.profile is not None and not of_model:
             profile = read_profile(Path(settings.profile))
+        varying = False
         if profile is None:
             built = components.build(settings)
+            varying = built.data.train.varying
             if built.plan.finegrained:
                 raise UnpredictableError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
@@ -81,7 +88,7 @@ class ProfiledRun:
         topology = _checked_topology(settings, profile, sum(replicas))
         cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology)
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
-        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
+        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers), varying)
 
     def predictions(self) -> Iterator[tuple[PhaseSettings, Prediction]]:
         """Prediction of each phase.
@@ -121,11 +128,19 @@ class ProfiledRun:
         rules = MemoryModel.of(self.settings, self.segments).phases[phase]
         return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, sizes)
 
-    def _rules(self, phase: PhaseSettings) -> PipelineRules:
+    def check(self, phase: PhaseSettings) -> PipelineRules:
+        """The rules of a phase's pipeline.
+
+        Raises:
+            ConfigError: its schedule or method cannot run on these stages.
+        """
         replicas = replace(self.settings.replicas, counts=self.cut.replicas)
-        rules = build_pipeline_rules(
+        return build_pipeline_rules(
             phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas
         )
+
+    def _rules(self, phase: PhaseSettings) -> PipelineRules:
+        rules = self.check(phase)
         try:
             rules.list_schedule  # noqa: B018
         except ConfigError as error:
@@ -138,13 +153,18 @@ class ProfiledRun:
         return rules
 
     def _pipeline(self, rules: PipelineRules) -> SteadyPipeline:
-        moved = zip(passes_of_run(self.settings, rules), self.cut.trainable_bytes, strict=True)
+        moved = zip(passes_of_run(self.settings, rules), self.cut.trainable_bytes, self.cut.speeds, strict=True)
         pass_s = update_seconds_per_byte(self.settings, self.cut.profile)
-        update_s = [passes * size * pass_s for passes, size in moved]
+        update_s = [passes * size * pass_s / speed for passes, size, speed in moved]
         times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)
         cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
-        between = self.cut.averaging_s, self.cut.ties
-        return SteadyPipeline(cycles, times, self.cut.replicas, *between, overlap, self.segments)
+        ties = [*self.cut.ties, *self._awaited(rules)]
+        return SteadyPipeline(cycles, times, self.cut.replicas, self.cut.averaging_s, ties, overlap, self.segments)
+
+    def _awaited(self, rules: PipelineRules) -> list[tuple[Sequence[int], float]]:
+        """All stages, if clipping or loss scaling has each update wait for the gradients of all."""
+        depends = self.settings.optimizer.clip_norm is not None or self.settings.train.precision == "fp16"
+        return [(range(rules.num_stages), 0.0)] if depends and rules.decides_updates_together else []
 
 
 def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

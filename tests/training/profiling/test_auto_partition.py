@@ -155,6 +155,14 @@ def test_both_executors_get_the_same_cut(tmp_path, stored):
     assert bounds(simulated) == bounds(prepared(tmp_path, stored, 2))
 
 
+def test_stages_have_devices_of_their_own_speeds(tmp_path, stored):
+    plain = bounds(prepared(tmp_path, stored, 3))
+    assert bounds(prepared(tmp_path, stored, 3, topology={"speeds": [1.0, 1.0, 1.0]})) == plain
+    assert bounds(prepared(tmp_path, stored, 3, topology={"speeds": [1.0, 1.0, 0.1]})) != plain
+    with pytest.raises(ConfigError, match=r"topology\.speeds=\[1\.0, 1\.0\]: 2 numbers for 3 devices"):
+        prepared(tmp_path, stored, 3, topology={"speeds": [1.0, 1.0]})
+
+
 def test_a_slow_link_moves_the_cut(tmp_path, stored):
     profile = json.loads(stored.read_text())
     profile["layers"][3]["output_bytes"] = 10**8
