@@ -88,9 +88,9 @@ class _GracePeriod:
             os.kill(os.getpid(), number)
 
 
-def order_stop(store: "Store") -> None:
-    """Makes the workers drain the pipeline and end the run."""
-    store.set(_STOP, "1")
+def order_stop(store: "Store", number: int = _NO_SIGNAL) -> None:
+    """Makes the workers drain the pipeline and end the run, because of a signal if a number is given."""
+    store.set(_STOP, str(int(number)))
 
 
 class DrainConsensus:
@@ -103,10 +103,13 @@ class DrainConsensus:
     3. All shut their gates after the largest of these numbers. A gate that is opened again is part of the next drain.
     """
 
-    def __init__(self, process: int, num_processes: int, gate: AdmissionGate) -> None:
+    def __init__(
+        self, process: int, num_processes: int, gate: AdmissionGate, note: Callable[[int], None] = lambda _number: None
+    ) -> None:
         self._process = process
         self._num_processes = num_processes
         self._gate = gate
+        self._note = note
         self._held_drain = self._shut_drain = -1
 
     def proceed(self, store: "Store") -> None:
@@ -126,10 +129,16 @@ class DrainConsensus:
             self._gate.shut(max(int(store.get(key)) for key in keys))
 
     def share_end(self, store: "Store") -> None:
-        """Publishes or receives an order to end, even while the pipeline drains for a pause."""
-        if self._gate.ends:
-            order_stop(store)
-        elif store.check([_STOP]):
+        """Publishes or receives an order to end, even while the pipeline drains for a pause.
+
+        Notes the signal that another process has received, so that all end with one exit code.
+        """
+        if not store.check([_STOP]):
+            if self._gate.ends:
+                order_stop(store)
+        elif not self._gate.ends:
+            if (number := int(store.get(_STOP))) != _NO_SIGNAL:
+                self._note(number)
             self._gate.end()
 
 

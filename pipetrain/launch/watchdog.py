@@ -15,7 +15,7 @@ from pipetrain.errors import ExitCode
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote
-from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange
+from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange, order_stop
 from pipetrain.launch.monitor import BEAT_SECONDS, Heartbeat, PeerMonitor, SuspendAwareClock, process_namespace
 from pipetrain.launch.signals import ENDING_A_WORKER, WARNING, Interruption, SignalPipe
 from pipetrain.tracking.run_directory import RunDirectory
@@ -130,7 +130,9 @@ class Watchdog:
         self.gate.waiting = lambda: self.activity.wait("the drain of all processes")
         self.interruption = Interruption()
         self.reports = ReportExchange(process, num_processes)
-        self._consensus = DrainConsensus(process, num_processes, self.gate)
+        self._consensus = DrainConsensus(
+            process, num_processes, self.gate, lambda number: self.interruption.note(number)
+        )
         self.peers: PeerMonitor | None = None
         self._limits = limits
         self._on_signal = on_signal
@@ -246,6 +248,8 @@ class Watchdog:
             return False  # no process is left to drain the pipeline with
         self._deadline = self._clock.look() + self._limits.stop_timeout, number
         self.interruption.note(number)
+        with contextlib.suppress(RuntimeError):
+            order_stop(self._store, number)
         self.gate.end()
         return True
 

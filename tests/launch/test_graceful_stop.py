@@ -10,7 +10,7 @@ import pytest
 from torch.distributed import HashStore
 
 from pipetrain.executors.admission_gate import AdmissionGate
-from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange, drain_on_signal
+from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange, drain_on_signal, order_stop
 from pipetrain.launch.signals import Interruption
 
 
@@ -96,6 +96,17 @@ def test_workers_shut_gates_behind_furthest_minibatch():
     allowed = [sum(gate.admits() for _ in range(6)) for gate in gates]
     assert allowed == [0, 1, 2]
     assert [gate.ended_after for gate in gates] == [5, 5, 5]
+
+
+def test_signal_to_one_worker_is_noted_by_all():
+    store, gates, noted = HashStore(), [AdmissionGate() for _ in range(2)], [[], []]
+    agreements = [DrainConsensus(p, 2, gate, noted[p].append) for p, gate in enumerate(gates)]
+    order_stop(store, signal.SIGUSR1)  # as the one that has received it does
+    gates[0].end()
+    for each in (*agreements, *agreements):
+        each.proceed(store)
+    assert [gate.ends for gate in gates] == [True, True]
+    assert noted == [[], [signal.SIGUSR1]]
 
 
 def test_workers_pause_and_go_on_and_learn_of_an_end_meanwhile():

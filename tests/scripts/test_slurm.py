@@ -53,7 +53,7 @@ def test_restarted_job_removes_only_lock_left_by_crash(tmp_path, restarts, left)
     assert lock.exists() == left
 
 
-@pytest.mark.parametrize(("status", "requeued"), [("failed", False), ("interrupted", True)])
+@pytest.mark.parametrize(("status", "requeued"), [("failed", False), ("diverged", False), ("interrupted", True)])
 def test_job_is_not_requeued_because_workers_lost_one_that_failed(tmp_path, status, requeued):
     run = RunDirectory(tmp_path / "runs" / "77")
     run.path.mkdir(parents=True)

@@ -43,14 +43,17 @@ def run(
     """
     directory, debug = RunDirectory(folder), bool(config.get("debug"))
     composition = Composition(config, choices, hydra)
+    leads = os.environ.get("RANK", "0") == "0"  # others have the working directory in place of the run's
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         try:
-            check_writable(f"hydra.run.dir={folder}", folder)
+            if leads:
+                check_writable(f"hydra.run.dir={folder}", folder)
             job = prepared(composition, directory, lock, sweep=sweep)
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()
-            remove_empty_run(directory)
+            if leads:
+                remove_empty_run(directory)
             return report_error(error, ExitCode.WRONG_USAGE, debug=debug)
         except KeyboardInterrupt:
             lock.close()

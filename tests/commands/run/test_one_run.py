@@ -297,6 +297,21 @@ def test_stopped_run_of_outer_launcher_is_reported_once(tmp_path, monkeypatch, c
     assert capsys.readouterr().out.count("interrupted before there was a checkpoint") == told
 
 
+def test_only_the_first_process_of_an_outer_launcher_writes_to_the_run_directory(tmp_path, monkeypatch, capsys):
+    def refuse(what, _folder):
+        raise ConfigError(f"{what}: no file can be written there")
+
+    monkeypatch.setattr("pipetrain.commands.run.one_run.check_writable", refuse)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for rank, told in (("1", "executor=simulated runs in one process"), ("0", "no file can be written there")):
+        monkeypatch.setenv("RANK", rank)
+        assert carried_out(folder) is ExitCode.WRONG_USAGE
+        assert told in capsys.readouterr().err
+        assert folder.exists() == (rank == "1")
+
+
 def test_worker_restarts_under_outer_launcher_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
