@@ -18,7 +18,6 @@ from pipetrain.report.text_table import counted
 from pipetrain.tracking import records
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.progress import ProgressBar, RunLength
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.trackers.identity import store_ids, stored_ids
 from pipetrain.training.checkpoint import store
 from pipetrain.training.checkpoint.writer import remove_leftovers
@@ -68,7 +67,10 @@ def reporting(
 
 def _take_over(job: Job, resume: Path) -> None:
     """Takes over the records of the run that is continued, and, if it is the same run, its ids in trackers."""
-    run, source = job.run, RunDirectory(resume.parent.parent)
+    run, source = job.run, store.home_of(resume)
+    if source is None:  # the checkpoint has left its run
+        run.tracker_ids.unlink(missing_ok=True)
+        return
     records.copy_records_until(source, run, job.start_step)
     if any(each.changes_weights for each in changes_since(resume, job.settings)):
         run.tracker_ids.unlink(missing_ok=True)

@@ -173,6 +173,8 @@ def _output_of_runs(output: Path | None) -> Path | None:
     Raises:
         ConfigError: their folder does not exist, or cannot be written to.
     """
+    from pipetrain.tracking.run_directory import RunDirectory
+
     if output is None:
         return None
     if output.is_dir():
@@ -182,4 +184,7 @@ def _output_of_runs(output: Path | None) -> Path | None:
     if not output.parent.is_dir():
         raise ConfigError(f"-o {output}: there is no folder {output.parent}; make it first")
     check_writable(f"-o {output}", output.parent)
+    run = RunDirectory(output.parent)
+    if run.config.is_file() and output.name in {path.stem for path in (run.summary, run.plan, run.trace)}:
+        raise ConfigError(f"-o {output}: {output}.json is a file of the run in {output.parent}; give another name")
     return output

@@ -128,12 +128,19 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
     """The words, and one that has Hydra look for choices in the folder of `--config-dir` as well.
 
     Raises:
-        ConfigError: there is no such folder.
+        ConfigError: there is no such folder, or a choice in it has the name of one of pipetrain's own.
     """
     if folder is None:
         return list(words)
     if not folder.is_dir():
         raise ConfigError(f"--config-dir {folder}: there is no such folder")
+    for own in sorted(config_dir().rglob("*/*.yaml")):
+        name = own.relative_to(config_dir())
+        if (theirs := folder / name).is_file() and theirs.read_bytes() != own.read_bytes():
+            raise ConfigError(
+                f"--config-dir {folder}: {name} has the name of a choice of pipetrain's own, which would take its "
+                "place; give it another name"
+            )
     return [*words, search_path([folder.resolve()])]
 
 

@@ -144,7 +144,7 @@ def stored_settings(
     OmegaConf.set_struct(config, value=True)
     OmegaConf.set_struct(config.metrics, value=False)
     choices = run.choices()
-    for override in overrides:
+    for override in sorted(overrides, key=lambda each: not each.chooses):  # a choice replaces its whole section
         override.apply(config, choices.get("model", ""))
         if override.chooses:
             choices[override.key] = override.value

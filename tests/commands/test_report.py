@@ -1,6 +1,7 @@
 import sys
 
 import pytest
+from support.stored_runs import write_run
 
 from pipetrain import cli
 from pipetrain.errors import ExitCode
@@ -36,3 +37,13 @@ def test_report_of_damaged_runs_only_fails_and_keeps_files(tmp_path, capsys):
     assert err.startswith(f"pipetrain: error: {tmp_path}/a: a damaged run: {tmp_path}/a/summary.json: damaged: ")
     assert err.endswith("; so is 1 more, and nothing is left to compare\n")
     assert (tmp_path / "old.md").read_text() == "good"
+
+
+@pytest.mark.parametrize("name", ["summary", "plan.json", "trace"])
+def test_report_does_not_take_the_name_of_a_file_of_a_run(tmp_path, capsys, name):
+    write_run(tmp_path)
+    before = (tmp_path / "summary.json").read_text()
+    assert cli.carry_out(["report", "runs", str(tmp_path), "-o", str(tmp_path / name)]) is ExitCode.WRONG_USAGE
+    assert f".json is a file of the run in {tmp_path}; give another name" in capsys.readouterr().err
+    assert (tmp_path / "summary.json").read_text() == before
+    assert cli.carry_out(["report", "runs", str(tmp_path), "-o", str(tmp_path / "other")]) is ExitCode.COMPLETED

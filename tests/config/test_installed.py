@@ -7,9 +7,10 @@ from support.installed_packages import install
 
 from pipetrain import cli
 from pipetrain.config.choices import choice_of, names_of, names_of_family
-from pipetrain.config.composition import combinations, composed
+from pipetrain.config.composition import combinations, composed, with_choices_of
 from pipetrain.config.installed import installed_folders
 from pipetrain.config.reference import settings_of_choice
+from pipetrain.config.schema import config_dir
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.stored_settings import check_targets
 
@@ -75,6 +76,18 @@ def test_choice_in_config_dir_is_found_as_well(site, tmp_path_factory):
     )
     settings = composed(["experiment=preset", f"hydra.searchpath=['file://{other}']"])
     assert (settings.choices["method"], settings.seed) == ("mine", 7)
+
+
+def test_choice_in_config_dir_may_not_have_the_name_of_an_own_one(tmp_path):
+    (tmp_path / "optimizer").mkdir()
+    mine = tmp_path / "optimizer" / "sgdm.yaml"
+    mine.write_bytes((config_dir() / "optimizer" / "sgdm.yaml").read_bytes())
+    assert with_choices_of(tmp_path, ["seed=1"])[0] == "seed=1"  # a copy
+    mine.write_text("_target_: torch.optim.SGD\nlr: 3.0\n")
+    with pytest.raises(
+        ConfigError, match=r"--config-dir .*: optimizer/sgdm\.yaml has the name of a choice of pipetrain"
+    ):
+        with_choices_of(tmp_path, ["seed=1"])
 
 
 def test_target_of_stored_run_is_trusted_while_installed(site):

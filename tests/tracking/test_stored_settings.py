@@ -121,7 +121,9 @@ def rewrite(run, setting, value):
 
 def test_settings_are_those_of_the_run_with_changes_on_top(run):
     assert stored_settings(run, ("model",)).stored == composed(["model=lenet5"]).stored
-    changed = stored_settings(run, ("dataset",), parse_overrides(["dataset=mnist", "dataset.limit=4"]))
+    words = ["dataset.limit=4", "dataset=mnist"]
+    changed, reversed_ = (stored_settings(run, ("dataset",), parse_overrides(given)) for given in (words[::-1], words))
+    assert changed.stored == reversed_.stored
     assert (changed.choices["dataset"], changed.dataset.limit) == ("mnist", 4)
 
 

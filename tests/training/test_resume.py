@@ -240,6 +240,16 @@ def test_auto_continues_unfinished_neighbor_with_its_metrics(stopped, trained, c
     assert_same_run(new, trained, BITS)
 
 
+def test_checkpoint_in_the_folder_of_another_run_brings_none_of_its_records(stopped, trained):
+    other, new = stopped.with_name("other"), stopped.with_name("new")
+    kept = other / "backup" / "step-00000006"
+    shutil.copytree(stopped / "checkpoints" / kept.name, kept)
+    shutil.copy(stopped / "metrics.jsonl", other)
+    resumed(new, resume=str(kept))
+    assert_same(summary(new), summary(trained))
+    assert min(step for _, step in steps_recorded(new)) > 6
+
+
 def test_auto_starts_afresh_beside_a_completed_run_and_says_so(completed, capsys):
     resumed(completed.with_name("new"))
     out = capsys.readouterr().out

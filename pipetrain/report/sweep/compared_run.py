@@ -155,6 +155,11 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         raise ConfigError(f"it has no {run.config.name}")
     words = (word.lstrip("+").partition("=") for word in run.overrides() if not word.startswith("~"))
     asked = {name: value for name, _, value in words if value != "null"}
+    settings = _settings(run, content)
+    # one that holds several, such as train.target={top1: 80}, has a name for each there, whatever its spelling was
+    several = {name: [each for each in settings if each.startswith(f"{name}.")] for name in asked.keys() - settings}
+    named = [part for name in asked for part in several.get(name) or [name]]
+    asked = {name: value for name, value in asked.items() if not several.get(name)}
     records = read_records(run)
     stages = content.get("per_stage", [])
     lower = lower_is_better(content.get("lower_is_better", ()))
@@ -173,8 +178,8 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         run.path,
         content["status"],
         None if content.get("reason") is None else one_line(str(content["reason"])),
-        {**asked, **_settings(run, content)},
-        list(asked),
+        {**asked, **settings},
+        named,
         _finite(content.get("final", {})),
         _finite(content.get("best", {})),
         _finite(numbers),

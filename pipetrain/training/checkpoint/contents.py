@@ -172,19 +172,24 @@ def load_history(folder: Path) -> dict[str, Tensor]:
     return {f"{Kind.HISTORY}.{name}": values[""] for name, values in load_tensors(folder, Kind.HISTORY).items()}
 
 
-def model_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
-    """The whole model's weights and buffers; a tied one under its first name alone.
+def model_state(folder: Path, *, averaged: bool = False, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """The whole model's weights and buffers, or those with these names; a tied one under its first name alone.
 
     With `averaged`, the averages of weights in place of those that have one.
     """
     kinds = (Kind.MODEL, Kind.AVERAGE) if averaged else (Kind.MODEL,)
-    return {name: values[""] for kind in kinds for name, values in load_tensors(folder, kind).items()}
+    return {name: values[""] for kind in kinds for name, values in load_tensors(folder, kind, names).items()}
+
+
+def averages_of(folder: Path) -> float | None:
+    """The decay of a checkpoint's averages of weights; None if it has none."""
+    decay: float | None = dict(leaves(store.load_config(folder)["settings"])).get("train.ema")
+    return decay
 
 
 def averages_note(folder: Path, *, raw: bool) -> str | None:
     """How the weights that a command takes from a checkpoint are averaged; None if it has no averages."""
-    decay = dict(leaves(store.load_config(folder)["settings"])).get("train.ema")
-    if decay is None:
+    if (decay := averages_of(folder)) is None:
         return None
     return f"not averaged, though train.ema={decay}" if raw else f"averaged with train.ema={decay}; --raw: not averaged"
 

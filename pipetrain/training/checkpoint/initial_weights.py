@@ -84,7 +84,9 @@ def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeight
         raise ConfigError(f"{setting}: {listed}; model.strict=false loads {loaded}")
     dtypes = {(tensors[source].dtype, expected[name].dtype) for name, source in sources.items()}
     converted = sorted(f"{_plain(one)} converted to {_plain(other)}" for one, other in dtypes if one != other)
-    notes = [", ".join([f"{setting}: {loaded} are loaded", *converted])]
+    averaged = contents.averages_of(path) if path.is_dir() else None
+    how = [] if averaged is None else [f"averaged with train.ema={averaged}"]
+    notes = [", ".join([f"{setting}: {loaded} are loaded", *how, *converted])]
     if listed:
         notes.append(f"model.strict=false: {kept} keep the values drawn from the seed; {listed}")
     return InitialWeights(path, sha256, sources, notes)
@@ -132,8 +134,7 @@ def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]
         OSError: it cannot be read.
     """
     if path.is_dir():
-        found = contents.load_tensors(path, contents.Kind.MODEL, names)
-        return {name: values[""] for name, values in found.items()}
+        return contents.model_state(path, averaged=True, names=names)
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
             raise ConfigError("a pointer of Git LFS and not the file itself, which `git lfs pull` fetches")

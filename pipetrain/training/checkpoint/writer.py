@@ -155,8 +155,10 @@ def remove_leftovers(run: Path) -> None:
         folder = partial.with_suffix("")
         if not folder.exists() and store.problem(partial) is None:
             partial.rename(folder)
-    for left in (PARTIAL, OLD):
-        for path in RunDirectory(run).checkpoints.glob(f"step-*{left}"):
+    for path in RunDirectory(run).checkpoints.glob(f"step-*{PARTIAL}"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in RunDirectory(run).checkpoints.glob(f"step-*{OLD}"):
+        if path.with_suffix("").exists():  # else a user has renamed it
             shutil.rmtree(path, ignore_errors=True)
 
 

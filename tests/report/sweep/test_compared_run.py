@@ -29,6 +29,22 @@ def test_seed_of_a_method_that_is_the_seed_of_the_run_is_no_other(tmp_path):
     assert other == (("method.seed", "3"), ("seed", "1"))
 
 
+def test_setting_with_several_values_has_a_name_for_each_however_it_was_written(tmp_path):
+    for name, target in (
+        ("a", "train.target={top1: 80}"),
+        ("b", "train.target={top1:80}"),
+        ("c", "train.target.top1=80"),
+    ):
+        write_run(tmp_path / name, "method=gpipe", "train.target.top1=80")
+        (tmp_path / name / ".hydra" / "overrides.yaml").write_text(f"- method=gpipe\n- '{target}'\n")
+    runs = [read(RunDirectory(tmp_path / name), {}) for name in "abc"]
+    assert [run.settings.get("train.target.top1") for run in runs] == [80, 80, 80]
+    assert [[name for name in run.settings if name.startswith("train.target")] for run in runs] == [
+        ["train.target.top1"]
+    ] * 3
+    assert len({tuple(run.asked) for run in runs}) == 1
+
+
 def test_first_loss_is_that_of_the_first_interval_of_steps(tmp_path):
     write_run(tmp_path / "a")
     with (tmp_path / "a" / "metrics.jsonl").open("a") as file:

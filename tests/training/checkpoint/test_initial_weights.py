@@ -197,7 +197,7 @@ def test_name_of_weights_goes_to_a_constructor_that_knows_it():
 
 @pytest.mark.slow
 def test_exports_and_runs_are_what_another_run_starts_from(tmp_path):
-    run_here(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=3")
+    run_here(tmp_path / "first", *TINY, "executor=simulated", "train.max_steps=3", "train.ema=0.5")
     for name in ("w.safetensors", "w.pt"):
         assert pipetrain_here("export", "first", "-o", name, cwd=tmp_path).returncode == 0
     options = (*TINY, "train.max_steps=2", "threads=1", "seed=5")
@@ -207,6 +207,7 @@ def test_exports_and_runs_are_what_another_run_starts_from(tmp_path):
     ):
         done = run_here(tmp_path / str(number), *options, f"model.weights={weights}", f"executor={executor}")
         assert f"model.weights={weights}: 10 of the model's 10 tensors are loaded" in done.stdout
+        assert ("are loaded, averaged with train.ema=0.5" in done.stdout) == (weights == "first")
         made = summary(tmp_path / str(number))
         hashes.add((made["loss_sha256"], made["weights_sha256"]))
         origins.append(made["initial_weights"]["path"])

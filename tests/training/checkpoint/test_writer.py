@@ -77,10 +77,11 @@ def test_leftovers_of_killed_run_are_removed_or_completed(tmp_path, folder):
     half.mkdir()
     (half / "process-0.safetensors").write_bytes(b"half")
     folder.with_name("step-00000003.old").mkdir()
+    folder.with_name("step-00000002.old").mkdir()  # by a user, who did not want to go on from it
     folder.rename(folder.with_name(folder.name + ".partial"))  # killed just before it was renamed
     remove_leftovers(tmp_path)
     names = [path.name for path in sorted(folder.parent.iterdir())]
-    assert names == ["step-00000003", "step-00000006"]
+    assert names == ["step-00000002.old", "step-00000003", "step-00000006"]
 
 
 class Pair:
