@@ -68,7 +68,11 @@ class _Mailbox(Ports):
     def norms(self, this: Round, norm: Tensor) -> list[Tensor] | None:
         interval, norms = self._interval, self._interval.norms[this.first]
         norms[self._stage] = norm  # the same from each replica
-        return [norms[stage] for stage in sorted(norms)] if len(norms) == len(interval.replicas.counts) else None
+        if len(norms) < len(interval.replicas.counts):
+            return None
+        for first in [first for first in interval.norms if first < this.first]:
+            del interval.norms[first]  # all stages have updated since
+        return [norms[stage] for stage in sorted(norms)]
 
 
 class SimulatedExecutor(OneProcess):
@@ -136,7 +140,7 @@ class SimulatedExecutor(OneProcess):
                     else:
                         runner.step()
                     moved = True
-                gradients.compare()
+                    gradients.compare()
             assert moved, "validated lists cannot deadlock"
 
     @staticmethod

@@ -58,6 +58,30 @@ def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> in
     return peak
 
 
+def peak_of_messages(operations: Sequence[Operation], num_microbatches: int, kind: Kind) -> int:
+    """Largest number of messages that a stage has to do with from a forward to its backward.
+
+    They are the outputs that it has sent (FORWARD), or the gradients that it is still to receive (BACKWARD): one for
+    each microbatch, or one for each minibatch if a backward is of all its microbatches.
+    """
+    taken = {
+        (op.minibatch, part): (op.minibatch, op.microbatch if kind is Kind.BACKWARD else part)
+        for op in operations
+        if op.kind is Kind.BACKWARD
+        for part in op.covers(num_microbatches)
+    }
+    held: set[tuple[int, int | None]] = set()
+    peak = 0
+    for op in operations:
+        messages = {taken.get(part, part) for part in ((op.minibatch, i) for i in op.covers(num_microbatches))}
+        if op.kind is Kind.FORWARD:
+            held |= messages
+            peak = max(peak, len(held))
+        elif op.kind is Kind.BACKWARD:
+            held -= messages
+    return peak
+
+
 def minibatches_held(schedule: ListSchedule, D: int, N: int) -> int:
     """Minibatches in flight on stage 0, all its replicas together, a part counted as one."""
     return -(-schedule.in_flight(0, D, N) // N) * schedule.replicas(D).counts[0]

@@ -20,6 +20,9 @@ from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules import Operation
 
+_MANY_EVENTS = 1024
+"""Operations whose events on a device are kept until it has passed them."""
+
 
 class ActivationBytes(NamedTuple):
     """Bytes that a forward keeps for its backward, without weights.
@@ -95,6 +98,8 @@ class Clock:
             start = event(self._device, timed=True)
             yield
             self._events.append((start, event(self._device, timed=True)))
+            if len(self._events) >= 2 * _MANY_EVENTS and self._events[_MANY_EVENTS - 1][1].query():
+                self._convert(_MANY_EVENTS)
         else:
             began = time.perf_counter()
             yield
@@ -113,16 +118,22 @@ class Clock:
     def take(self) -> list[TimeSpan]:
         """The computing time of each operation since the last call, in order; waits for the device."""
         if self._origin is not None:
-            event, host = self._origin
             for _, end in self._events[-1:]:
                 end.synchronize()
-            self._spans = [
-                TimeSpan(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
-                for start, end in self._events
-            ]
-            self._events, self._origin = [], None
+            self._convert(len(self._events))
+            self._origin = None
         spans, self._spans = self._spans, []
         return spans
+
+    def _convert(self, count: int) -> None:
+        """Makes spans of the first events, which the device has passed."""
+        assert self._origin is not None
+        event, host = self._origin
+        self._spans += [
+            TimeSpan(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
+            for start, end in self._events[:count]
+        ]
+        del self._events[:count]
 
     def take_waits(self) -> list[Wait]:
         """The messages' time since the last call."""

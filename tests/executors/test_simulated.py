@@ -1,17 +1,24 @@
 """All stages in one process: what it writes down of them."""
 
-from support.methods import METHODS
+from support.methods import METHODS, MethodCase
 from support.pipelines import batches, half_decay, sgd
-from torch import nn, randint, randn
+from support.worker_pool import job, simulated
+from torch import nn, randint, randn, tensor
 
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.newest_gradients import NewestGradients
 from pipetrain.executors.pipeline import build_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
+from pipetrain.executors.replicas.averaging import Round
+from pipetrain.executors.simulated import _Interval, _Mailbox
 from pipetrain.losses import CrossEntropy
+from pipetrain.methods.delayed import Delayed
 from pipetrain.models.conversion import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.report.timeline.from_run import read_trace
+from pipetrain.schedules import Replicas
+from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.stage.base import Training
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.trace_writer import TraceFile, assemble
@@ -35,3 +42,26 @@ def test_paused_interval_is_traced_with_its_minibatches(tmp_path):
     hooks.trace.close()
     assemble(run, ["stage 0", "stage 1"])
     assert read_trace(run.trace, 2).intervals == [DrainInterval.whole(4), rest]
+
+
+def test_norms_of_earlier_rounds_are_not_kept():
+    interval = _Interval(Replicas((1, 1)), 0, None)
+    boxes = [_Mailbox(stage, interval, None) for stage in range(2)]
+    for t in range(3):
+        this, norms = Round(t, 1), [tensor(float(t)), tensor(t + 0.5)]
+        assert boxes[0].norms(this, norms[0]) is None
+        assert boxes[1].norms(this, norms[1]) == boxes[0].norms(this, norms[0]) == norms
+        assert list(interval.norms) == [t]
+
+
+def test_one_stage_compares_each_gradient_at_once(tmp_path, monkeypatch):
+    kept, gradients = [], NewestGradients._gradients
+
+    def counted(self, minibatch, weights):
+        kept.append(len(self._meters[0].applied))
+        return gradients(self, minibatch, weights)
+
+    monkeypatch.setattr(NewestGradients, "_gradients", counted)
+    log = {"staleness_every_steps": 1, "staleness_gradient": True}
+    simulated(job(tmp_path, MethodCase(Delayed(delay=2), OneFOneB(depth=1)), 1, log=log, train={"epochs": 1}))
+    assert kept == [1] * 6

@@ -14,6 +14,7 @@ from pipetrain.methods.pipedream import PipeDream
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.operation import forward
+from pipetrain.stage import measurements
 from pipetrain.stage.measurements import Clock, Measurements, peak_memory_bytes, reset_peak_memory
 
 
@@ -97,6 +98,48 @@ def test_clock_times_messages_only_where_they_are_traced():
     assert (wait.what, wait.of) == ("send", forward(1, 0))
     assert wait.span.seconds >= 0.01
     assert clock.take_waits() == []
+
+
+class Passed:
+    """An event of a device, at a time in milliseconds."""
+
+    def __init__(self, at, passed):
+        self.at, self.passed = at, passed
+
+    def query(self):
+        return self.at < self.passed[0]
+
+    def synchronize(self):
+        self.passed[0] = max(self.passed[0], self.at + 1)
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+def test_clock_of_a_device_keeps_few_events_and_all_times(monkeypatch):
+    made, passed = [], [0.0]
+
+    def event(_device, **_options):
+        made.append(Passed(float(len(made)), passed))
+        return made[-1]
+
+    monkeypatch.setattr(measurements, "queues", lambda _device: True)
+    monkeypatch.setattr(measurements, "event", event)
+    monkeypatch.setattr(measurements, "_MANY_EVENTS", 4)
+    clock, most = Clock(torch.device("cpu")), 0
+    for number in range(40):
+        with clock.computing():
+            pass
+        if number >= 20:  # until then the device has begun nothing
+            passed[0] = float(len(made))
+        most = max(most, len(clock._events))
+    assert most == 21
+    assert len(clock._events) < 8
+    spans = clock.take()
+    begun = [span.start - spans[0].start for span in spans]
+    assert begun == pytest.approx([2 * number / 1000 for number in range(40)])
+    assert [span.seconds for span in spans] == pytest.approx([0.001] * 40)
+    assert clock.take() == []
 
 
 CPU = torch.device("cpu")

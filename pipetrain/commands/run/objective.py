@@ -93,6 +93,6 @@ def _falls(config: DictConfig, metric: str) -> bool:
 
 def _falling_of_texts(config: DictConfig) -> Collection[str]:
     """The metrics of generated texts that fall as a model improves, which only the data set names."""
-    section = OmegaConf.to_container(config.dataset, resolve=True)
+    section: dict[str, Any] = OmegaConf.to_container(config.dataset, resolve=True)  # type: ignore[assignment]
     dataset = DatasetSettings.of({**asdict(LoaderConfig()), **section}).target.build()
     return getattr(getattr(dataset, "decoding", None), "lower_is_better", ())

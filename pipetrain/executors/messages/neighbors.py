@@ -18,7 +18,7 @@ from pipetrain.executors.replicas.averaging import Round
 from pipetrain.executors.replicas.overlapped_averaging import OverlappedAveraging, ReplicaGroups
 from pipetrain.executors.stage_runner import Ports
 from pipetrain.executors.tied_weights import TiedMessages
-from pipetrain.program.steady_state import peak_in_flight
+from pipetrain.program.steady_state import peak_of_messages
 from pipetrain.schedules import Kind, Operation, Replicas
 from pipetrain.stage.module import BackwardId
 from pipetrain.stage.stage import Stage
@@ -59,7 +59,7 @@ class Neighbors(Ports):
                 name = replicas.name(behind)
                 self.outgoing[Kind.FORWARD, behind] = Outgoing(link(behind, forward=True), f"activations to {name}")
                 self.incoming[Kind.BACKWARD, behind] = Incoming(link(behind, forward=False), f"gradients from {name}")
-        self._kept: dict[Kind, int] = {}
+        self._kept: dict[tuple[Kind, int], int] = {}
         self._keys: dict[BackwardId, Key] = {}
         self._start = 0
         self.tied = TiedMessages([stage], lambda r: r, links)
@@ -77,12 +77,14 @@ class Neighbors(Ports):
         """
         self._keys, self._start = keys, cursor.start
 
-        def kept(worker: int) -> int:
+        def kept(kind: Kind, peer: int) -> int:
             # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
-            return peak_in_flight(lists[worker], cursor.rules.num_microbatches) + 1
+            first, second = (self._worker, peer) if kind is Kind.FORWARD else (peer, self._worker)
+            of_second = self._replicas.stage_of(second)
+            shared = [op for op in lists[first] if self._replicas.worker(of_second, op.minibatch) == second]
+            return peak_of_messages(shared, cursor.rules.num_microbatches, kind) + 1
 
-        before = [peer for kind, peer in self.outgoing if kind is Kind.BACKWARD]
-        self._kept = {Kind.FORWARD: kept(self._worker), Kind.BACKWARD: max(map(kept, before), default=0)}
+        self._kept = {(kind, peer): kept(kind, peer) for kind, peer in self.outgoing}
 
         def messages(kind: Kind, source: int, target: int) -> list[Key]:
             return [
@@ -124,9 +126,9 @@ class Neighbors(Ports):
     @override
     def send(self, kind: Kind, microbatch: BackwardId, tensors: Tensors) -> None:
         target = self._stage.index + (-1 if kind is Kind.BACKWARD else 1)
-        outbox = self.outgoing[kind, self._peer(target, microbatch)]
-        outbox.send(self._keys[microbatch], tensors)
-        outbox.settle(self._kept[kind])
+        link = kind, self._peer(target, microbatch)
+        self.outgoing[link].send(self._keys[microbatch], tensors)
+        self.outgoing[link].settle(self._kept[link])
 
     @override
     def norms(self, _this: Round, norm: Tensor) -> list[Tensor]:
