@@ -252,7 +252,7 @@ class TopologyConfig:
     """The devices to plan for."""
 
     devices: int | None = None
-    """Number of devices; null: the product of topology.workers, or 2."""
+    """Number of devices; null: the product of topology.workers, or as many as are needed; 2 in `pipetrain plan`."""
     workers: list[int] | None = None
     """Members of each level, innermost first, such as [8,2] for two machines of 8 devices; null: a single level."""
     gigabytes_per_s: list[float] | None = None

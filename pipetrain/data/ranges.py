@@ -48,7 +48,8 @@ class LabelRange:
         first = self.outside(labels)
         if first is None:
             return
-        low, high = labels[first].aminmax()
+        found = labels[first].flatten()
+        low, high = found[found != self.ignored].aminmax()
         label = int(low if low < 0 else high)
         known = "" if self.known is None else f"; the data object says that there are {self.known} classes"
         more = f", or give the model more outputs: {self.setting}={label + 1}" if self.setting and label >= 0 else ""

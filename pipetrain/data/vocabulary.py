@@ -62,6 +62,11 @@ class Vocabulary(ABC):
         """As `encode`; vocabularies that take seconds for a book keep the ids in the cache."""
         return self.encode(text)
 
+    @property
+    def start(self) -> Ids:
+        """What a text without a prompt begins with: a new line, if the vocabulary has one."""
+        return self.encode("\n")
+
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids."""
@@ -92,6 +97,11 @@ class CharacterVocabulary(Vocabulary):
             raise ConfigError(f"the text has characters that its vocabulary of {self.size} does not have: {examples}")
         ids: Ids = self._ids[places]
         return ids
+
+    @property
+    @override
+    def start(self) -> Ids:
+        return self.encode("\n" if "\n" in self._characters else self._characters[0])
 
     @override
     def decode(self, ids: Iterable[int]) -> str:
@@ -128,6 +138,11 @@ class WordVocabulary(Vocabulary):
                 ids += [*(self._ids.get(word, unknown) for word in words), end]
         ids += [self._ids.get(word, unknown) for word in rest.split()]
         return np.array(ids, dtype=np.int32)
+
+    @property
+    @override
+    def start(self) -> Ids:
+        return np.array([self._ids[_END_OF_LINE]], dtype=np.int32)
 
     @override
     def decode(self, ids: Iterable[int]) -> str:

@@ -9,7 +9,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.images.synthetic import synthetic_images
-from pipetrain.data.ranges import TokenRange, known_labels, label_of
+from pipetrain.data.ranges import LabelRange, TokenRange, known_labels, label_of
 from pipetrain.errors import ConfigError
 
 
@@ -68,6 +68,13 @@ def test_labels_of_synthetic_images_are_those_of_its_samples():
 
 
 IDS = torch.tensor([[0, 3, 1], [2, 4, 0]])
+
+
+def test_label_out_of_range_is_named_and_not_the_ignored_one():
+    labels = torch.tensor([[0, -100, 4], [9, -100, -100], [1, 2, -100]])
+    with pytest.raises(ConfigError, match=r"sample 8 of `train` has the label 9, .* more outputs: model\.classes=10$"):
+        LabelRange("train", 5, ignored=-100, setting="model.classes").check(labels, [7, 8, 9])
+    LabelRange("train", 5, ignored=-100).check(labels[[0, 2]], [7, 9])
 
 
 def test_ids_of_the_vocabulary_pass():

@@ -64,6 +64,11 @@ def test_word_lines_end_in_token_and_empty_ones_are_dropped():
     assert vocabulary.decode(vocabulary.encode("a b\nb a\nb").tolist()) == "a b\nb a\nb"
 
 
+def test_text_without_prompt_begins_with_a_new_line_where_there_is_one():
+    every = [WordVocabulary.of("a b\nb\n"), CharacterVocabulary.of("ab\n"), CharacterVocabulary.of("ba")]
+    assert [each.decode(each.start) for each in every] == ["\n", "\n", "a"]
+
+
 def test_unknown_words_that_a_text_has_itself_are_one_token():
     assert WordVocabulary.of("<unk> a <unk>\n").size == 3
 

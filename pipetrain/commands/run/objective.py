@@ -39,23 +39,26 @@ def check_search(config: DictConfig) -> None:
     falls = _falls(config, metric) or (given == "minimize" and metric in _falling_of_texts(config))
     wanted = "minimize" if falls else "maximize"
     if given != wanted:
-        raise ConfigError(
-            f"hydra.sweeper.direction={given}: sweep.objective={metric} must be {wanted}d; set "
-            f"hydra.sweeper.direction={wanted}"
-        )
+        raise _wrong_direction(given, metric, wanted)
     for each in overrides_of(config.hydra.overrides.task):
         if each.value_type is ValueType.GLOB_CHOICE_SWEEP:
             raise ConfigError(f"{each.input_line}: Optuna's sweeper does not read glob; list the choices")
 
 
 def objective_of(config: DictConfig, folder: Path, code: ExitCode) -> float:
-    """The objective's value of a run; infinitely bad if the run did not complete, or was not evaluated."""
+    """The objective's value of a run; infinitely bad if the run did not complete, or was not evaluated.
+
+    Raises:
+        ConfigError: Optuna maximizes a metric of generated texts that falls.
+    """
     metric = metric_of(config)
     if code is ExitCode.COMPLETED:
         from pipetrain.tracking import summary
 
-        found: Any = (summary.read(RunDirectory(folder)) or {}).get("best" if config.sweep.best else "final", {})
-        value = found.get(metric)
+        content: Any = summary.read(RunDirectory(folder)) or {}
+        if _direction(config) == "maximize" and metric in content.get("lower_is_better", ()):
+            raise _wrong_direction("maximize", metric, "minimize")
+        value = content.get("best" if config.sweep.best else "final", {}).get(metric)
         if isinstance(value, int | float) and not math.isnan(value):
             return float(value)
     direction = _direction(config)
@@ -71,6 +74,13 @@ def metric_of(config: DictConfig) -> str:
 def column_of(config: DictConfig) -> str:
     """The objective's column in comparisons of runs."""
     return f"best_{metric_of(config)}" if config.sweep.best else metric_of(config)
+
+
+def _wrong_direction(given: str, metric: str, wanted: str) -> ConfigError:
+    return ConfigError(
+        f"hydra.sweeper.direction={given}: sweep.objective={metric} must be {wanted}d; set "
+        f"hydra.sweeper.direction={wanted}"
+    )
 
 
 def _direction(config: DictConfig) -> str | None:

@@ -84,7 +84,7 @@ def sample(
             )
         raise ConfigError(f"{reason}, which is no text; sample takes runs of language models, such as model=gpt")
     model = load_whole_model(settings, dataset, folder, raw=selection.raw)
-    begun = [int(token) for token in vocabulary.encode(prompt or "\n")]
+    begun = [int(token) for token in (vocabulary.encode(prompt) if prompt else vocabulary.start)]
     if not begun:
         raise ConfigError(f"--prompt {prompt!r}: holds no token")
     generated = generate(model, begun, sampling, dataset.max_length, vocabulary.size)

@@ -45,9 +45,11 @@ def configured(objective=None, *, best=False, metric="loss", every_epochs=1, wor
 )
 def test_value_is_that_of_the_last_or_best_evaluation(tmp_path, config, value):
     final = {"loss": 0.5, "top1": 80, "perplexity": "nan"}
-    told = {"status": "completed", "final": final, "best": {"loss": 0.4, "top1": 90}}
+    told = {"status": "completed", "final": final, "best": {"loss": 0.4, "top1": 90}, "lower_is_better": ["loss"]}
     (tmp_path / "summary.json").write_text(json.dumps(told))
     assert objective_of(config, tmp_path, ExitCode.COMPLETED) == value
+    with pytest.raises(ConfigError, match="loss must be minimized"):
+        objective_of(configured("loss", direction="maximize"), tmp_path, ExitCode.COMPLETED)
     for code in (ExitCode.DIVERGED, ExitCode.FAILED, ExitCode.WRONG_USAGE):
         assert abs(objective_of(config, tmp_path, code)) == math.inf
 
