@@ -45,6 +45,12 @@ def test_question_names_the_likest_first_or_is_empty():
         ("batch_size", None, "batch_size: no such setting; did you mean train.batch_size or eval.batch_size?"),
         ("methd", "methd=gpipe", "methd=gpipe: no such setting; did you mean method?"),
         ("amp", "amp=true", "amp=true: no such setting; `pipetrain run --help` lists them"),
+        (
+            "train.target",
+            "train.target={loss: 0.5}",
+            "train.target={loss: 0.5}: the target is of another metric; train.target=null 'train.target={METRIC: "
+            "VALUE}' replaces it",
+        ),
         ("hydra.foo", None, "hydra.foo: no such setting; `pipetrain run --hydra-help` lists them"),
         (
             "method.decay",

@@ -137,7 +137,9 @@ def _check(options: argparse.Namespace) -> None:
     given: dict[str, str] = {}
     for word in options.words:
         name = word.lstrip("+~").partition("=")[0]
-        if name in given and not word.startswith("~") and os.environ.get("RANK", "0") == "0":
+        replaced = f"{name}=null"  # has a mapping take the place of a preset's, which it would be merged with
+        twice = name in given and given[name] != replaced and not word.startswith("~")
+        if twice and os.environ.get("RANK", "0") == "0":
             print(f"pipetrain: warning: {given[name]} {word}: given twice; the last counts", file=sys.stderr)
         given[name] = word
 

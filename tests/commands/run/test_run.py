@@ -79,3 +79,11 @@ def test_setting_that_is_given_twice_is_told(capsys):
     out, err = capsys.readouterr()
     assert "epochs: 4\n" in out
     assert err == "pipetrain: warning: train.epochs=3 train.epochs=4: given twice; the last counts\n"
+
+
+def test_mapping_of_a_preset_is_replaced_without_a_warning(capsys):
+    words = ["experiment=pipeoptim/table6_resnet101", "train.target=null", "train.target={loss: 0.5}"]
+    assert cli.carry_out(["run", "--cfg", "job", "-p", "train", *words]) == 0
+    out, err = capsys.readouterr()
+    assert "target:\n  loss: 0.5\n" in out
+    assert "given twice" not in err
