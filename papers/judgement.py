@@ -78,7 +78,8 @@ def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False,
     scale = FULL if all(answer.scale == FULL for answer in tried) else SMALL
     word = seen(holding, refuted, len(found), scale, superlative=superlative)
     decided = {name for answer in tried for name in answer.experiments if answer.holds is not None}
-    share = f", {len(decided)} of {len(asked)} experiments" if 0 < len(decided) < len(asked) else ""
+    partly = word != UNDECIDED and 0 < len(decided) < len(asked)
+    share = f", {len(decided)} of {len(asked)} experiments" if partly else ""
     return Verdict(word + share, lines)
 
 

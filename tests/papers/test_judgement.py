@@ -268,6 +268,8 @@ def test_superlative_fails_or_is_undecided_with_any_one_order(tmp_path):
     open_ = order(Relation.BETTER, "pipedream", "lwp")
     assert judged(tmp_path, open_).verdict == "seen in part at small scale"
     assert judged(tmp_path, open_, superlative=True).verdict == "undecided"
+    not_run = RankingClaim("table4_alexnet", "pipeoptim", Relation.BETTER, ("pipedream",))
+    assert judged(tmp_path, open_, not_run, superlative=True).verdict == "undecided"
 
 
 @pytest.mark.parametrize(("factor", "word"), [(1.2, "seen"), (1.5, "seen in part")])
