@@ -138,8 +138,8 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
         name = own.relative_to(config_dir())
         if (theirs := folder / name).is_file() and theirs.read_bytes() != own.read_bytes():
             raise ConfigError(
-                f"--config-dir {folder}: {name} has the name of a choice of pipetrain's own, which would take its "
-                "place; give it another name"
+                f"--config-dir {folder}: {name} has the name of one of pipetrain's own choices, which would be taken "
+                "instead; give it another name"
             )
     return [*words, search_path([folder.resolve()])]
 

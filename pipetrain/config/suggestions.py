@@ -69,9 +69,8 @@ def unknown_setting(name: str, given: str | None = None) -> str:
     """The message for a setting that does not exist, in the word `given`, such as `lr=0.1`."""
     shown, (section, _, option) = given or name, name.partition(".")
     if f"{name}.".startswith("train.target."):
-        return (
-            f"{shown}: the target is of another metric; train.target=null 'train.target={{METRIC: VALUE}}' replaces it"
-        )
+        instead = "train.target=null 'train.target={METRIC: VALUE}'"
+        return f"{shown}: the target has no such metric; {instead} sets another target"
     if owners := [f"{section}={choice}" for choice in names_of(section) if name in _settings(section, choice)]:
         return f"{shown}: not a setting of the chosen {section}; it is one of {', '.join(owners)}"
     if near := did_you_mean(name, known_names(), _ELSEWHERE):
