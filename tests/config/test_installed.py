@@ -84,9 +84,7 @@ def test_choice_in_config_dir_may_not_have_the_name_of_an_own_one(tmp_path):
     mine.write_bytes((config_dir() / "optimizer" / "sgdm.yaml").read_bytes())
     assert with_choices_of(tmp_path, ["seed=1"])[0] == "seed=1"  # a copy
     mine.write_text("_target_: torch.optim.SGD\nlr: 3.0\n")
-    with pytest.raises(
-        ConfigError, match=r"--config-dir .*: optimizer/sgdm\.yaml has the name of one of pipetrain"
-    ):
+    with pytest.raises(ConfigError, match=r"--config-dir .*: optimizer/sgdm\.yaml has the name of one of pipetrain"):
         with_choices_of(tmp_path, ["seed=1"])
 
 

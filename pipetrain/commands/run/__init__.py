@@ -228,4 +228,4 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     if not is_swept:
         return code, None
     sweep.add(settings, config, code)
-    return code, objective_of(config, folder, code)
+    return code, objective_of(config, settings.sweeper, folder, code)

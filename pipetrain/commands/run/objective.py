@@ -33,7 +33,7 @@ def check_search(config: DictConfig) -> None:
     metric = metric_of(config)
     if config.eval.every_epochs == 0:
         raise ConfigError(f"sweep.objective={metric}: eval.every_epochs=0 evaluates nothing to optimize; set it to 1")
-    given = _direction(config)
+    given = _direction(config.hydra.sweeper)
     if given is None:
         return
     falls = _falls(config, metric) or (given == "minimize" and metric in _falling_of_texts(config))
@@ -45,23 +45,28 @@ def check_search(config: DictConfig) -> None:
             raise ConfigError(f"{each.input_line}: Optuna's sweeper does not read glob; list the choices")
 
 
-def objective_of(config: DictConfig, folder: Path, code: ExitCode) -> float:
+def objective_of(config: DictConfig, sweeper: DictConfig, folder: Path, code: ExitCode) -> float:
     """The objective's value of a run; infinitely bad if the run did not complete, or was not evaluated.
+
+    Args:
+        config: of the run, without Hydra's own.
+        sweeper: Hydra's section of this name.
+        folder: of the run.
+        code: with which it ended.
 
     Raises:
         ConfigError: Optuna maximizes a metric of generated texts that falls.
     """
-    metric = metric_of(config)
+    metric, direction = metric_of(config), _direction(sweeper)
     if code is ExitCode.COMPLETED:
         from pipetrain.tracking import summary
 
         content: Any = summary.read(RunDirectory(folder)) or {}
-        if _direction(config) == "maximize" and metric in content.get("lower_is_better", ()):
+        if direction == "maximize" and metric in content.get("lower_is_better", ()):
             raise _wrong_direction("maximize", metric, "minimize")
         value = content.get("best" if config.sweep.best else "final", {}).get(metric)
         if isinstance(value, int | float) and not math.isnan(value):
             return float(value)
-    direction = _direction(config)
     falls = _falls(config, metric) if direction is None else direction == "minimize"
     return math.inf if falls else -math.inf
 
@@ -83,9 +88,9 @@ def _wrong_direction(given: str, metric: str, wanted: str) -> ConfigError:
     )
 
 
-def _direction(config: DictConfig) -> str | None:
+def _direction(sweeper: DictConfig) -> str | None:
     """Optuna's direction; None for a sweeper without one."""
-    direction = config.hydra.sweeper.get("direction")
+    direction = sweeper.get("direction")
     return None if direction is None else str(getattr(direction, "name", direction))
 
 

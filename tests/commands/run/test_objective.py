@@ -20,6 +20,12 @@ def transcribed():
     )
 
 
+def told(config, folder, code):
+    """The value that the sweeper is told; the configuration of a run does not have Hydra's own."""
+    own = OmegaConf.create({name: value for name, value in config.items() if name != "hydra"})
+    return objective_of(own, config.hydra.sweeper, folder, code)
+
+
 def configured(objective=None, *, best=False, metric="loss", every_epochs=1, words=(), **sweeper):
     return OmegaConf.create(
         {
@@ -45,19 +51,19 @@ def configured(objective=None, *, best=False, metric="loss", every_epochs=1, wor
 )
 def test_value_is_that_of_the_last_or_best_evaluation(tmp_path, config, value):
     final = {"loss": 0.5, "top1": 80, "perplexity": "nan"}
-    told = {"status": "completed", "final": final, "best": {"loss": 0.4, "top1": 90}, "lower_is_better": ["loss"]}
-    (tmp_path / "summary.json").write_text(json.dumps(told))
-    assert objective_of(config, tmp_path, ExitCode.COMPLETED) == value
+    content = {"status": "completed", "final": final, "best": {"loss": 0.4, "top1": 90}, "lower_is_better": ["loss"]}
+    (tmp_path / "summary.json").write_text(json.dumps(content))
+    assert told(config, tmp_path, ExitCode.COMPLETED) == value
     with pytest.raises(ConfigError, match="loss must be minimized"):
-        objective_of(configured("loss", direction="maximize"), tmp_path, ExitCode.COMPLETED)
+        told(configured("loss", direction="maximize"), tmp_path, ExitCode.COMPLETED)
     for code in (ExitCode.DIVERGED, ExitCode.FAILED, ExitCode.WRONG_USAGE):
-        assert abs(objective_of(config, tmp_path, code)) == math.inf
+        assert abs(told(config, tmp_path, code)) == math.inf
 
 
 def test_value_of_a_run_that_did_not_complete_is_the_worst(tmp_path):
-    assert objective_of(configured("loss"), tmp_path, ExitCode.DIVERGED) == math.inf
-    assert objective_of(configured("top1"), tmp_path, ExitCode.WRONG_USAGE) == -math.inf
-    assert objective_of(configured("wer", direction="minimize"), tmp_path, ExitCode.DIVERGED) == math.inf
+    assert told(configured("loss"), tmp_path, ExitCode.DIVERGED) == math.inf
+    assert told(configured("top1"), tmp_path, ExitCode.WRONG_USAGE) == -math.inf
+    assert told(configured("wer", direction="minimize"), tmp_path, ExitCode.DIVERGED) == math.inf
 
 
 class Error:
@@ -77,7 +83,7 @@ class Error:
 def test_worst_value_of_custom_metric_follows_its_direction(tmp_path, metrics, worst):
     config = configured("f1")
     config.metrics = metrics
-    assert objective_of(config, tmp_path, ExitCode.WRONG_USAGE) == worst
+    assert told(config, tmp_path, ExitCode.WRONG_USAGE) == worst
 
 
 def test_hydras_own_sweeper_does_not_search():
