@@ -97,7 +97,7 @@ def compare(
 def _contenders(
     words: Sequence[str], request: Request, config_dir: Path | None, cuts: Mapping[frozenset[str], tuple[str, ...]]
 ) -> tuple[list[Contender], list[str]]:
-    """What `contenders_of` returns for the words and the metric of the target; errors about that name `--target`."""
+    """`contenders_of` the words and the target's metric; an error about that metric names `--target`."""
     if request.target is None or request.target[0] == TRAIN_LOSS:
         return contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
     metric, value = request.target

@@ -224,8 +224,8 @@ class Comparison:
             return "No seed has run with two configurations, so they cannot be ranked yet."
         ranked = [each for each in ranked if each not in self.unranked]
         best = [each for each in ranked if each is ranked[0] or self._are_equal(ranked[0], each)]
-        other = next((each for each in ranked if each not in best), None)
-        efforts, theirs = (self.efforts(best[0]), {}) if other is None else self._over_shared(best[0], other)
+        rest = [each for each in ranked if each not in best]
+        efforts, theirs = self._over_shared(best[0], rest[0]) if rest else (self.efforts(best[0]), {})
         efforts = efforts or self.efforts(best[0])
         known = [value for value in efforts.values() if math.isfinite(value)]
         if not known:
@@ -234,8 +234,7 @@ class Comparison:
         amount = f"{duration(mean)}, predicted," if self.timed else f"{mean:,.0f} steps"
         names = " and ".join(each.contender.name for each in best)
         first = f"{names} {'is' if len(best) == 1 else 'are'} the fastest: {amount} to {self.goal}{_of_all(efforts)}"
-        rest = [each for each in ranked if each not in best]
-        margin = "" if other is None else f"; {self._over_next(other, efforts, theirs, self._bounds(rest, efforts))}"
+        margin = f"; {self._over_next(rest, efforts, theirs)}" if rest else ""
         return f"{first}{margin}.{self._left_unranked}"
 
     @property
@@ -253,12 +252,8 @@ class Comparison:
         alone = [each.contender.name for each in ranked if any(map(math.isfinite, self.efforts(each).values()))]
         return f" with a seed that the others have run, too; {', '.join(alone)} did with another one" if alone else ""
 
-    def _bounds(self, rest: Sequence[Outcome], efforts: Values) -> list[str]:
-        """Those of the rest that may be the fastest, as their time to the target is known as an upper bound alone."""
-        return [each.contender.name for each in rest if efforts.keys() & set(self.at_first(each))]
-
-    def _over_next(self, other: Outcome, efforts: Values, theirs: Values, bounds: Sequence[str]) -> str:
-        """How much longer the next one takes, and whether the runs support it."""
+    def _over_next(self, rest: Sequence[Outcome], efforts: Values, theirs: Values) -> str:
+        """How much longer the first of the rest takes, and whether the runs support that none is faster."""
         if not theirs:
             return "the others have no result"
         margin = ratio(theirs, efforts)
@@ -267,12 +262,11 @@ class Comparison:
         longer = f"takes {ratio_cell(margin)} times as long"
         if margin.infinite[0]:
             longer = f"has reached it{_of_all(theirs)}"
-        if bounds:
+        support = _support(margin)
+        if bounds := [each.contender.name for each in rest if efforts.keys() & set(self.at_first(each))]:
             whose = ", ".join(bounds)
             support = f"undecided, as {whose} had reached it at the first value, so the steps are an upper bound"
-        else:
-            support = _support(margin)
-        return f"{other.contender.name} {longer}: {support}"
+        return f"{rest[0].contender.name} {longer}: {support}"
 
     @property
     def _without_target(self) -> str:

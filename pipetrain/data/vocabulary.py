@@ -64,7 +64,7 @@ class Vocabulary(ABC):
 
     @property
     def start(self) -> Ids:
-        """What a text without a prompt begins with: a new line, if the vocabulary has one."""
+        """The ids that a text without a prompt starts with: a new line, if the vocabulary has one."""
         return self.encode("\n")
 
     @abstractmethod

@@ -59,10 +59,10 @@ def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> in
 
 
 def peak_of_messages(operations: Sequence[Operation], num_microbatches: int, kind: Kind) -> int:
-    """Largest number of messages that a stage has to do with from a forward to its backward.
+    """Largest number of messages of the microbatches whose forward a stage has started and whose backward not finished.
 
-    They are the outputs that it has sent (FORWARD), or the gradients that it is still to receive (BACKWARD): one for
-    each microbatch, or one for each minibatch if a backward is of all its microbatches.
+    They are the outputs that it sends (FORWARD), one for each microbatch, or the gradients that it receives (BACKWARD),
+    one for each backward.
     """
     taken = {
         (op.minibatch, part): (op.minibatch, op.microbatch if kind is Kind.BACKWARD else part)

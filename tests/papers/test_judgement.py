@@ -33,8 +33,11 @@ def write(folder, name, groups, *, scale="small", best=0.0):
         scale: of the runs.
         best: how much higher the best evaluation is than the last.
     """
-    content, before = [], {"top1": 90.0, "best_top1": 90.0}
+    content = []
     for group, found in groups.items():
+        mean = {"top1": 90.0, "best_top1": 90.0}  # of those that diverged, before they did
+        if found:
+            mean = {"top1": statistics.fmean(found), "best_top1": statistics.fmean(found) + best}
         runs = [
             {"seed": seed, "status": "completed", "final": {"top1": top1, "loss": 100 - top1},
              "best": {"top1": top1 + best}}
@@ -44,9 +47,7 @@ def write(folder, name, groups, *, scale="small", best=0.0):
             {
                 "name": group,
                 "statuses": {"completed": len(runs)} if found else {"diverged": 3},
-                "mean": {"top1": statistics.fmean(found), "best_top1": statistics.fmean(found) + best}
-                if found
-                else before,
+                "mean": mean,
                 "standard_deviation": dict.fromkeys(("top1", "best_top1"), statistics.stdev(found)) if found else {},
                 "runs": runs,
             }

@@ -108,6 +108,9 @@ def _falls(config: DictConfig, metric: str) -> bool:
 
 def _falling_of_texts(config: DictConfig) -> Collection[str]:
     """The metrics of generated texts that fall as a model improves, which only the data set names."""
+    # from here on torch is needed, which takes seconds to import
+    from pipetrain.training.builders.data import build_dataset
+
     section: dict[str, Any] = OmegaConf.to_container(config.dataset, resolve=True)  # type: ignore[assignment]
-    dataset = DatasetSettings.of({**asdict(LoaderConfig()), **section}).target.build()
+    dataset = build_dataset(DatasetSettings.of({**asdict(LoaderConfig()), **section}), config.seed)
     return getattr(getattr(dataset, "decoding", None), "lower_is_better", ())

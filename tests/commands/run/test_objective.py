@@ -33,6 +33,7 @@ def configured(objective=None, *, best=False, metric="loss", every_epochs=1, wor
             "checkpoint": {"metric": metric},
             "eval": {"every_epochs": every_epochs},
             "metrics": {},
+            "seed": 0,
             "dataset": {"_target_": f"{__name__}.transcribed"},
             "hydra": {"sweeper": {"_target_": "x.Sweeper", **sweeper}, "overrides": {"task": list(words)}},
         }

@@ -305,10 +305,10 @@ def test_only_the_first_process_of_an_outer_launcher_writes_to_the_run_directory
     monkeypatch.setenv("WORLD_SIZE", "2")
     folder = tmp_path / "run"
     folder.mkdir()
-    for rank, told in (("1", "executor=simulated runs in one process"), ("0", "no file can be written there")):
+    for rank, message in (("1", "executor=simulated runs in one process"), ("0", "no file can be written there")):
         monkeypatch.setenv("RANK", rank)
         assert carried_out(folder) is ExitCode.WRONG_USAGE
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert folder.exists() == (rank == "1")
 
 

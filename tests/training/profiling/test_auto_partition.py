@@ -289,8 +289,8 @@ def test_outer_launcher_is_told_the_cuts_of_the_checkpoint(tmp_path, stored, mon
     run = chosen(stored, 2)
     for replicas, words in ((None, r"partition\.boundaries=\[5\]$"), ([2, 1], r"=\[5\] partition\.replicas=\[2, 1\]$")):
         resume = planned(tmp_path, rule="auto", stages=stages, replicas=replicas)
-        told = f"those of {resume} are partition=explicit partition.stages=2 .*{words}"
-        with pytest.raises(ConfigError, match=told):
+        message = f"those of {resume} are partition=explicit partition.stages=2 .*{words}"
+        with pytest.raises(ConfigError, match=message):
             auto_partition.plan_cuts(run, AutoPartition(2), resume, None, None, shares_weights=True)
 
 
