@@ -1,7 +1,6 @@
 """The `pipetrain` command: finds the subcommand, and ends with its exit code."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import NoReturn
 
 from typing_extensions import override
 
-from pipetrain import __version__
+from pipetrain import __version__, outer_launcher
 from pipetrain.commands import Subparsers
 from pipetrain.commands.standard_streams import lost_output, make_lenient
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
@@ -71,7 +70,7 @@ def main(program: Program = PIPETRAIN) -> None:
 
     from pipetrain.launch.process_exit import exit_despite_user_threads, exit_now
 
-    if "RANK" in os.environ:  # under torchrun, a connection of torch's that still closes would abort the process
+    if outer_launcher.is_present():  # under torchrun, a connection of torch's that still closes would abort the process
         exit_now(code)
     exit_despite_user_threads(code)
     ignore_from_now_on()
@@ -83,7 +82,7 @@ def _interrupted(interruption: Interruption, error: KeyboardInterrupt) -> ExitCo
     # Python remembers a KeyboardInterrupt that left an `exec` of text, such as that of a dataclass, until the next one,
     # and `python -m` would end by SIGINT instead of with the exit code
     exec("")
-    if not isinstance(error, InterruptedRunError) and os.environ.get("RANK", "0") == "0":
+    if not isinstance(error, InterruptedRunError) and outer_launcher.leads():
         print("pipetrain: interrupted" + (f" by {error}" if str(error) else ""), file=sys.stderr, flush=True)
     preempted = interruption.preempts or isinstance(error, PreemptedError)
     return ExitCode.PREEMPTED if preempted else ExitCode.INTERRUPTED

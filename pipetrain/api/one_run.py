@@ -1,13 +1,13 @@
 """Prepares and carries out one run, for the command and for Python programs. Errors are raised, not shown."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipetrain import outer_launcher
 from pipetrain.config.composition import Composition, check_hydra, settings_of
 from pipetrain.config.given_objects import with_objects
 from pipetrain.errors import ConfigError, RunError
@@ -58,7 +58,7 @@ def prepared(
     """
     check_hydra(composition.hydra)
     settings = with_objects(settings_of(composition.config, composition.choices), objects)
-    leads = os.environ.get("RANK", "0") == "0"  # of an outer launcher's processes, rank 0 alone writes
+    leads = outer_launcher.leads()  # of an outer launcher's processes, rank 0 alone writes
     if leads:
         lock.enter_context(locked(run.path))
         run.check_own()
@@ -66,7 +66,7 @@ def prepared(
         settings = _with_restart(settings, run)
     else:  # rank 0 finds the checkpoint to resume
         settings = replace(settings, resume=None)
-    if not settings.executor.simulated and "RANK" not in os.environ:
+    if not settings.executor.simulated and not outer_launcher.is_present():
         fork_server.start(settings.model.target.path, settings.dataset.target.path)
     with status("preparing the run", hidden=not (leads and shows)):
         # from here on torch is needed, which takes seconds to import

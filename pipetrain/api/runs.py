@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
+from pipetrain import outer_launcher
 from pipetrain.api.finished_run import Run
 from pipetrain.api.one_run import carried_out, end_sweep_in_mlflow, newest_step, prepared, way_on_from
 from pipetrain.api.surroundings import kept, logged
@@ -152,7 +152,7 @@ def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str |
 
 
 def _checked(words: Sequence[str]) -> list[str]:
-    if "RANK" in os.environ:
+    if outer_launcher.is_present():
         raise ConfigError("RANK is set: under an outer launcher only the command runs: torchrun ... -m pipetrain run")
     if isinstance(words, str):
         raise ConfigError(f"{words!r}: a list of words is needed, such as {words.split()}")

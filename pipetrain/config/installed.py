@@ -1,6 +1,5 @@
 """Choices that installed packages bring: folders of YAML files, which entry points of `pipetrain.choices` name."""
 
-import os
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -14,6 +13,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from typing_extensions import override
 
+from pipetrain import outer_launcher
 from pipetrain.config.schema import config_dir, register_schema
 from pipetrain.errors import ConfigError, one_line
 
@@ -34,7 +34,7 @@ def installed_folders() -> Mapping[Path, str]:
             folder = _folder_of(value)
             _check(folder, folders)
         except Exception as error:  # whatever is wrong with a package of somebody else
-            if os.environ.get("RANK", "0") == "0":
+            if outer_launcher.leads():
                 print(f"pipetrain: warning: the choices of {package} are not used: {one_line(error)}", file=sys.stderr)
         else:
             folders[folder] = package

@@ -1,7 +1,6 @@
 """Everything that can be wrong with a run, found before a process is started or a file overwritten."""
 
-import os
-
+from pipetrain import outer_launcher
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
@@ -40,7 +39,7 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         finished, missing = check_start(resume, run, components)
         resume_notes += missing
         origin = store.load_progress(resume).get("initial_weights")
-    elif os.environ.get("RANK", "0") == "0":  # other processes of an outer launcher learn from this one what is loaded
+    elif outer_launcher.leads():  # other processes of an outer launcher learn from this one what is loaded
         initial = initial_weights(settings.model, components.chain)
         if initial is not None and initial.path.is_relative_to(run.checkpoints.resolve()):
             raise ConfigError(
@@ -74,7 +73,7 @@ def _transport_notes(components: Components) -> list[str]:
     processes = components.placement.num_processes
     if components.device == "cpu" or components.settings.executor.simulated or processes == 1:
         return []
-    if "RANK" in os.environ:
+    if outer_launcher.is_present():
         return ["messages: over NCCL if each process has its own GPU, else over Gloo; summary.json has the transport"]
     devices = [device_at(components.device, process) for process in range(processes)]
     transport = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])

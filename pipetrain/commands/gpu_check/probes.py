@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain import outer_launcher
 from pipetrain.device_queue import synchronize
 from pipetrain.executors.messages.links import LinkGroups
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
@@ -238,7 +239,7 @@ class FaultyLayer(nn.Module):
             if x.device.type != "cpu":
                 torch.get_device_module(x.device).empty_cache()
                 torch.empty(4096, device=x.device).zero_()
-        elif self.training and self._calls > 5 and "RANK" in os.environ:
+        elif self.training and self._calls > 5 and outer_launcher.is_present():
             Path(self._moment).write_text(str(time.time()))
             if self._fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)

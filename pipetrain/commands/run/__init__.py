@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipetrain import outer_launcher
 from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run.batch_size import AUTO, with_batch_size
@@ -65,11 +66,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         print(options.parser.format_help())
         print(*settings_help(options.words, options.config_dir), "", "Examples:", _EXAMPLES, sep="\n")
         return ExitCode.COMPLETED
-    if "RANK" in os.environ:
+    if outer_launcher.is_present():
         exit_with_parent()
     _check(options)
     words = _with_batch_size(options)
-    if os.environ.get("RANK", "0") != "0":  # rank 0 alone has the run directory and its logs
+    if not outer_launcher.leads():  # rank 0 alone has the run directory and its logs
         words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]
     import hydra
 
@@ -139,7 +140,7 @@ def _check(options: argparse.Namespace) -> None:
         name = word.lstrip("+~").partition("=")[0]
         replaced = f"{name}=null"  # has a mapping take the place of a preset's, which it would be merged with
         twice = name in given and given[name] != replaced and not word.startswith("~")
-        if twice and os.environ.get("RANK", "0") == "0":
+        if twice and outer_launcher.leads():
             print(f"pipetrain: warning: {given[name]} {word}: given twice; the last counts", file=sys.stderr)
         given[name] = word
 

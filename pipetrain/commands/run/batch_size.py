@@ -1,6 +1,5 @@
 """`train.batch_size=auto`: the largest minibatch that fits the CUDA devices of a run, found by trial runs."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -8,6 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from pipetrain import outer_launcher
 from pipetrain.errors import ConfigError, ExitCode
 
 AUTO = "train.batch_size=auto"
@@ -26,7 +26,7 @@ def with_batch_size(words: Sequence[str], config_dir: Path | None = None) -> lis
     """
     if AUTO not in words:
         return list(words)
-    if "RANK" in os.environ:
+    if outer_launcher.is_present():
         raise ConfigError(f"{AUTO}: under an outer launcher each process would try for itself; give a number")
     # from here on torch is needed, which takes seconds to import
     from pipetrain.config.composition import combinations, composed, with_choices_of

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import re
 import shlex
 import threading
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from pipetrain import outer_launcher
 from pipetrain.api.one_run import newest_step, way_on_from
 from pipetrain.config.composition import quoted
 from pipetrain.errors import ExitCode, InterruptedRunError, RunError
@@ -58,7 +58,7 @@ def never_began(runs: Iterable[RunDirectory]) -> None:
     """Removes what Hydra made for runs that a signal ended before they began, and reports that nothing is left."""
     for run in runs:
         remove_empty_run(run)
-    if os.environ.get("RANK", "0") == "0":
+    if outer_launcher.leads():
         print("interrupted before the run began; nothing was written", flush=True)
 
 
@@ -91,7 +91,7 @@ def command_to_continue(job: "Job", hydra: DictConfig) -> str:
     source = way_on_from(job)
     resume = "auto" if source == job.run.path else _value(source)
     words = [*flags, *overrides, f"hydra.run.dir={_value(job.run.path)}", f"resume={resume}"]
-    program = "torchrun ... -m pipetrain" if "RANK" in os.environ else "pipetrain"
+    program = "torchrun ... -m pipetrain" if outer_launcher.is_present() else "pipetrain"
     return f"{program} run {shlex.join(words)}"
 
 

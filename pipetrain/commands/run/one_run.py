@@ -10,6 +10,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from pipetrain import outer_launcher
 from pipetrain.api.one_run import carried_out, prepared
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.commands.run.ending import (
@@ -43,7 +44,7 @@ def run(
     """
     directory, debug = RunDirectory(folder), bool(config.get("debug"))
     composition = Composition(config, choices, hydra)
-    leads = os.environ.get("RANK", "0") == "0"  # others have the working directory in place of the run's
+    leads = outer_launcher.leads()  # others have the working directory in place of the run's
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         try:
             if leads:
@@ -62,7 +63,7 @@ def run(
         except (SystemExit, Exception) as error:
             interruption.check()
             return failed_early(error, directory, debug=debug)
-        if "RANK" in os.environ:
+        if outer_launcher.is_present():
             return _run_as_worker(job, hydra, interruption)
         code = _run_as_launcher(job, composition, interruption)
         if hydra.get("mode") is RunMode.MULTIRUN:

@@ -4,7 +4,6 @@ Launchers may carry out the runs in other processes, so each writes its end to a
 """
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
+from pipetrain import outer_launcher
 from pipetrain.api.one_run import end_sweep_in_mlflow
 from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
@@ -82,7 +82,7 @@ def begin(folder: Path, objective: str | None) -> None:
             started this process.
     """
     global _sweep
-    if "RANK" in os.environ:
+    if outer_launcher.is_present():
         raise ConfigError("RANK is set: an outer launcher starts the processes of one run, not of --multirun")
     _lock.callback(_remove_empty_sweep, folder)
     _lock.enter_context(locked(folder))
@@ -189,7 +189,7 @@ class SweepReport(Callback):
     @override
     def on_job_start(self, config: DictConfig, *, task_function: TaskFunction, **kwargs: Any) -> None:
         job = config.hydra.job
-        if "num" not in job or os.environ.get("RANK", "0") != "0":
+        if "num" not in job or not outer_launcher.leads():
             return
         total = f" of {self._total}" if self._total else ""
         print(f"\nrun {job.num + 1}{total}: {job.override_dirname}", flush=True)
@@ -216,7 +216,7 @@ def show() -> None:
         for end in ends(folder)
         if (status := statuses.get(ExitCode(end.code))) and not _began(RunDirectory(Path(end.path)), sweep)
     ]
-    if os.environ.get("RANK", "0") != "0" or not (refused or runs_in(folder)):
+    if not outer_launcher.leads() or not (refused or runs_in(folder)):
         return
     found = collect([folder], {}, refused)
     known = any(sweep.objective in run.values for group in found.groups for run in group.runs)

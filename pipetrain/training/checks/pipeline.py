@@ -1,11 +1,11 @@
 """Checks of the pipeline: executor, schedules, methods and replicas work together."""
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
+from pipetrain import outer_launcher
 from pipetrain.config.phases import naming_phase
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
@@ -139,7 +139,7 @@ def _check_devices(device: str, placement: Placement) -> None:
     Which devices the processes of an outer launcher have is known when they meet: each may see its own alone.
     """
     here = placement.num_processes
-    if device == "cuda" and "RANK" not in os.environ and torch.cuda.device_count() < here:
+    if device == "cuda" and not outer_launcher.is_present() and torch.cuda.device_count() < here:
         raise ConfigError(
             f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
             f"are {torch.cuda.device_count()}; device=cpu works"

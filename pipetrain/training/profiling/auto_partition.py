@@ -1,6 +1,5 @@
 """`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept whenever it resumes."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pipetrain import outer_launcher
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.libraries.processes import usable_cores
@@ -55,7 +55,7 @@ def plan_cuts(
             has started the processes, each of which would measure other times.
     """
     stored = None if resume is None else stored_cuts(settings, resume)
-    if "RANK" in os.environ:
+    if outer_launcher.is_present():
         instead = "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
         if stored is not None:
             instead = f"those of {resume} are {_as_words(stored)}"
