@@ -3,7 +3,7 @@
 import math
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from pipetrain.report.seed_statistics import Interval, difference
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
@@ -186,17 +186,24 @@ def _wrapped(lead: str, text: str, width: int) -> str:
 FROM_BEST = "from the best"
 _FROM_BEST_NOTE = (
     "from the best: difference to the first row, with its 95 % confidence interval (t and bootstrap, seed by seed "
-    "where both rows have the same); undecided: the interval includes 0, or a row has a single seed"
+    "where both rows have the same); undecided: the interval includes 0, or a row has a single seed; a row in which "
+    "a run has no value has none"
 )
 
 
 def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interval | None]:
-    """The mean of each group minus the first group's; None for the first and for groups that cannot be compared."""
-    best = groups[0].by_seed(metric) if metric and groups and groups[0].completed else {}
-    if metric is None or not best:
-        return [None] * len(groups)
-    compared = [group.by_seed(metric) if group.completed else {} for group in groups[1:]]
-    return [None, *(difference(own, best) if own else None for own in compared)]
+    """The mean of each group minus the first group's; None for the first and for groups that cannot be compared.
+
+    Of a group in which a run has no value, such as one that missed the target, the others would look better than it is.
+    """
+    known = [_of_every_seed(group, metric) if metric else {} for group in groups]
+    return [difference(own, known[0]) if number and own and known[0] else None for number, own in enumerate(known)]
+
+
+def _of_every_seed(group: SweepGroup, metric: str) -> dict[Hashable, float]:
+    """The values of a completed group by seed; empty if a run that counts has none."""
+    values = group.by_seed(metric)
+    return values if group.completed and len(values) == len(group.counted) else {}
 
 
 def difference_cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:

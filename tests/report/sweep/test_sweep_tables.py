@@ -164,6 +164,14 @@ def test_incomplete_runs_and_single_rows_are_not_compared():
     assert difference_cells([group(9.0, 8.0)] * 2, None) == []
 
 
+def test_rows_with_a_run_that_missed_the_target_are_not_compared():
+    all_reached = group(100.0, 110.0, 120.0, name="target_s")
+    one_missed = group(50.0, 51.0, name="target_s")
+    one_missed.runs.append(ComparedRun(Path("a"), "completed", settings={"seed": 2}))
+    assert difference_cells([all_reached, one_missed], "target_s") == []
+    assert difference_cells([one_missed, all_reached], "target_s") == []
+
+
 @pytest.mark.parametrize(
     ("name", "values", "shown"),
     [("memory_bytes", (1e6, 2e6), "+1 MB undecided"), ("idle_share", (0.2, 0.1), "-10% undecided")],
