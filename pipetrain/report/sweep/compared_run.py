@@ -81,7 +81,7 @@ class ComparedRun:
         facts: what the settings leave open and yet changes results, as far as known: `cut`, `parameters`, `stages`
             and `epoch_samples`.
         provenance: `commit` and `host`.
-        started_at: the date and time, in UTC.
+        started_at: the date and time, in UTC; without a summary, when its settings were written.
         staleness: the largest of each stage's forwards.
         by_stage: measurements of every stage, by their names in the summary.
         curves: metric, throughput or `train_loss` -> its curve.
@@ -133,13 +133,16 @@ def is_seed(setting: str) -> bool:
     return parts[-1] == "seed" and parts[0] != "dataset"
 
 
-def read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
+def read(run: RunDirectory, target: Mapping[str, float], lower: Collection[str] = ()) -> ComparedRun:
     """The run of a directory, `damaged` if it cannot be read.
 
-    `target` are metrics whose time is asked for; if it is empty, the time to the run's own target is.
+    Args:
+        run: the directory.
+        target: metrics whose time is asked for; if it is empty, the time to the run's own target is.
+        lower: metrics that fall as a model improves, of a run without a summary.
     """
     try:
-        return _read(run, target)
+        return _read(run, target, lower)
     except KeyError as error:
         reason = f"{error} is missing in its summary or in one of its records"
     except Exception as error:  # a damaged file may cause any
@@ -147,7 +150,7 @@ def read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     return ComparedRun(run.path, "damaged", reason)
 
 
-def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
+def _read(run: RunDirectory, target: Mapping[str, float], lower: Collection[str]) -> ComparedRun:
     content = summary.read(run) or {"status": "running" if owner_of(run.path) else "unfinished"}
     if content["status"] == "completed" and (missing := _OF_COMPLETED - content.keys()):
         raise ConfigError(f"{run.summary}: damaged: it has no {', '.join(sorted(missing))}")
@@ -156,13 +159,16 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     words = (word.lstrip("+").partition("=") for word in run.overrides() if not word.startswith("~"))
     asked = {name: value for name, _, value in words if value != "null"}
     settings = _settings(run, content)
+    began = datetime.fromtimestamp(run.config.stat().st_mtime, UTC).isoformat()
+    # of a run without a summary, as that would say
+    content = {"executor": settings.get("executor.name"), "started_at": began, "lower_is_better": lower, **content}
     # one that holds several, such as train.target={top1: 80}, has a name for each there, whatever its spelling was
     several = {name: [each for each in settings if each.startswith(f"{name}.")] for name in asked.keys() - settings}
     named = [part for name in asked for part in several.get(name) or [name]]
     asked = {name: value for name, value in asked.items() if not several.get(name)}
     records = read_records(run)
     stages = content.get("per_stage", [])
-    lower = lower_is_better(content.get("lower_is_better", ()))
+    lower = lower_is_better(content["lower_is_better"])
     reached = _first_reaching(target, lower, records) if target else content.get("target") or {}
     per_step = _step_s(content, PREDICTED)
     numbers = {
@@ -186,7 +192,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         bool(target or content.get("target_metrics")),
         _facts(run, content, records),
         {"commit": commit, "host": str(content.get("host") or "unknown")},
-        _in_utc(str(content.get("started_at", ""))),
+        _in_utc(str(content["started_at"])),
         [max(map(int, stage.get("forward_staleness") or []), default=0) for stage in stages],
         _by_stage(stages),
         _curves(records, content),

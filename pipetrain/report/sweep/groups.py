@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import EPOCH, ComparedRun, is_seed, read
 from pipetrain.report.text_table import printable, shortened
-from pipetrain.tracking.run_directory import runs_in
+from pipetrain.tracking.run_directory import RunDirectory, runs_in
 
 if TYPE_CHECKING:
     from pipetrain.report.sweep.slowdown import Slowdown
@@ -168,7 +168,7 @@ def collect(
     directories = {run.path.resolve(): run for folder in folders for run in runs_in(folder)}
     for run in others:
         directories.pop(run.path.resolve(), None)
-    runs = [*(read(run, target) for run in directories.values()), *others]
+    runs = [*_read_all([*directories.values()], target), *others]
     if not runs:
         raise ConfigError(f"{' '.join(map(str, folders))}: no runs here; name the folder of a sweep or run")
     kinds: dict[object, list[ComparedRun]] = {}
@@ -181,6 +181,17 @@ def collect(
     named = zip(distinct_names(best_known), groups, distinguishing_settings(best_known), strict=True)
     damaged = [run for run in runs if run.status == "damaged"]
     return ComparedGroups([SweepGroup(*each) for each in named], skipped=damaged)
+
+
+def _read_all(directories: Sequence[RunDirectory], target: Mapping[str, float]) -> list[ComparedRun]:
+    """The runs; only summaries say which metrics fall as a model improves, so runs without one are read after them."""
+    runs = [read(directory, target) for directory in directories]
+    lower = frozenset[str]().union(*(run.lower_is_better for run in runs))
+    unended = ("running", "unfinished")
+    return [
+        read(directory, target, lower) if run.status in unended else run
+        for directory, run in zip(directories, runs, strict=True)
+    ]
 
 
 def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:

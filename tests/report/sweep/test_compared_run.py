@@ -131,6 +131,12 @@ def test_run_without_a_summary_is_running_or_was_killed(tmp_path):
         assert read(RunDirectory(tmp_path / "a"), {}).status == "running"
 
 
+def test_simulation_without_a_summary_has_no_wall_time(tmp_path):
+    write_run(tmp_path / "a", "executor.name=simulated")
+    (tmp_path / "a" / "summary.json").unlink()
+    assert [point.seconds for point in read(RunDirectory(tmp_path / "a"), {}).curves["top1"]] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("more", "seconds"),
     [

@@ -136,6 +136,24 @@ def test_newest_run_of_seed_is_found_across_dst_end(tmp_path):
     assert [run.path.name for run in group.counted] == ["1"]
 
 
+def test_run_that_began_after_a_failed_one_of_its_seed_counts(tmp_path):
+    write_run(tmp_path / "b", "method=gpipe", status="failed", started_at="2026-01-01T00:00:00+00:00")
+    write_run(tmp_path / "a", "method=gpipe")
+    (tmp_path / "a" / "summary.json").unlink()
+    (group,) = collect([tmp_path], {}).groups
+    assert [run.path.name for run in group.counted] == ["a"]
+
+
+def test_run_without_a_summary_reaches_targets_as_the_others_do(tmp_path):
+    for name in ("a", "b"):
+        write_run(tmp_path / name, "method=gpipe", lower_is_better=["top1"])
+    (tmp_path / "a" / "summary.json").unlink()
+    (group,) = collect([tmp_path], {"top1": 49.5}).groups
+    assert [run.numbers["target_s"] for run in group.runs] == [10.0, 10.0]
+    (group,) = collect([tmp_path], {"top1": 48.5}).groups
+    assert ["target_s" in run.numbers for run in group.runs] == [False, False]
+
+
 def test_runs_of_different_commits_are_separated_on_request(tmp_path):
     for seed, commit in enumerate(("a" * 40, "b" * 40, "b" * 40)):
         write_run(tmp_path / str(seed), f"seed={seed}", git_commit=commit, git_dirty=seed == 2, host="here")
