@@ -1,5 +1,6 @@
 """Interface of executors, which train and evaluate the stages of a process."""
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -208,11 +209,12 @@ class ManyProcesses(Executor):
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return self._placement.in_order(self.exchange(list(values)))
 
-    def _drained(self) -> None:
-        """Waits until the stages of all processes have drained and their devices are idle."""
+    def _drained(self) -> float:
+        """Waits until the stages of all processes have drained and their devices are idle; returns when that was."""
         synchronize(self.transport.device)
         with self.hooks.waiting("the drain of all stages"), control.lost_stage_on_error():
             dist.barrier()
+        return time.perf_counter()
 
     @staticmethod
     def _metrics(

@@ -63,20 +63,21 @@ class DistributedExecutor(ManyProcesses):
             else:
                 runner.step()
         self._ports.end(early=gate.ended_after is not None)
-        self._drained()
+        drained_at = self._drained()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
         minibatches = interval.minibatches if gate.ended_after is None else gate.ended_after - begun
         if self.hooks.trace is not None and minibatches:
             traced = cursor.traced(spans, self._stage.clock.take_waits())
-            self.hooks.trace.add(interval.ended_after(minibatches), [traced])
+            self.hooks.trace.add(interval.ended_after(minibatches), [traced], drained_at)
         return IntervalTimes([1.0 - sum(span.seconds for span in spans) / seconds])
 
     @override
-    def _drained(self) -> None:
-        super()._drained()
+    def _drained(self) -> float:
+        drained_at = super()._drained()
         if self._ports.replica_groups is not None:
             with self.hooks.waiting("the first replica's buffers"):
                 self._stage.take_buffers(self._ports.replica_groups.of_first(self._stage.buffers))
+        return drained_at
 
     @override
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:

@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import platform
+import statistics
 from bisect import bisect
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 INTERVALS = "drain_intervals"
 """The field of trace.json's metadata that holds the run's drain intervals, each with the fields of DrainInterval."""
+_DRAINED = "drained"
+"""The field beside it in a part that holds the machine, and the moment of the drain by its clock."""
 _RESUMED = "resumed"
 """The field of a part's line that holds the step from which a run resumed: what follows is timed by another clock."""
 
@@ -65,10 +70,14 @@ class TraceFile:
                 write_whole(other, _text(_kept(other, step)))
         self._file = path.open("a", encoding="utf-8")
 
-    def add(self, interval: DrainInterval, lists: Sequence[TracedList]) -> None:
-        """Writes the events of the stages of this process in an interval."""
+    def add(self, interval: DrainInterval, lists: Sequence[TracedList], drained_at: float = 0.0) -> None:
+        """Writes the events of the stages of this process in an interval.
+
+        `drained_at` is when the drain at its end was over, at once in all processes, by this machine's clock.
+        """
         events = (event for traced in lists for event in _events(traced))
-        self._file.write(_text([{INTERVALS: asdict(interval)}, *events]))
+        begin = {INTERVALS: asdict(interval), _DRAINED: [platform.node(), drained_at]}
+        self._file.write(_text([begin, *events]))
         self._file.flush()
 
     def close(self) -> None:
@@ -133,10 +142,11 @@ def assemble(run: RunDirectory, names: Sequence[str]) -> None:
 
     Time counts from the first event; what follows a resumption begins where what precedes it ends.
     """
-    lines = [line for part in sorted(run.trace_parts.glob("process-*.jsonl")) for line in _read(part)]
+    parts = [_read(part) for part in sorted(run.trace_parts.glob("process-*.jsonl"))]
+    lines = [line for part in parts for line in part]
     intervals = {_minibatch(line): line[INTERVALS] for line in lines if INTERVALS in line}  # every process wrote them
     events = [line for line in lines if "args" in line]
-    _continue_time(events, sorted({line[_RESUMED] for line in lines if _RESUMED in line}))
+    _continue_time(parts, sorted({line[_RESUMED] for line in lines if _RESUMED in line}))
     tracks = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": worker, "args": {"name": name}}
         for worker, name in enumerate(names)
@@ -145,14 +155,39 @@ def assemble(run: RunDirectory, names: Sequence[str]) -> None:
     write_whole(run.trace, json.dumps({"traceEvents": [*tracks, *events], "metadata": metadata}))
 
 
-def _continue_time(events: Sequence[dict[str, Any]], resumed: Sequence[int]) -> None:
-    """Sets the times of events to those on one clock; each of the steps `resumed`, in order, began with another one."""
-    parts: list[list[dict[str, Any]]] = [[] for _ in range(len(resumed) + 1)]
-    for event in events:
-        parts[bisect(resumed, _minibatch(event))].append(event)
+@dataclass
+class _OnMachine:
+    """What a machine did between two resumptions: events, and by interval the moment of its drain, by its own clock."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    drained_at: dict[int, float] = field(default_factory=dict)
+
+
+def _continue_time(parts: Sequence[Sequence[dict[str, Any]]], resumed: Sequence[int]) -> None:
+    """Sets the times of events to those on one clock; each of the steps `resumed`, in order, began with other ones."""
+    attempts = [defaultdict[str, _OnMachine](_OnMachine) for _ in range(len(resumed) + 1)]
+    for part in parts:
+        for line in part:
+            machines = attempts[bisect(resumed, _minibatch(line))]
+            if INTERVALS in line:
+                machine, drained_at = line.get(_DRAINED, ("", 0.0))  # parts of an earlier version have none
+                machines[machine].drained_at[_minibatch(line)] = drained_at
+            elif _RESUMED not in line:
+                machines[machine].events.append(line)
     end = 0.0
-    for part in filter(None, parts):
-        shift = end - min(event["ts"] for event in part)
-        for event in part:
+    for machines in attempts:
+        events = _on_one_clock([*machines.values()])
+        shift = end - min((event["ts"] for event in events), default=0.0)
+        for event in events:
             event["ts"] = round(event["ts"] + shift, 1)
-        end = max(event["ts"] + event["dur"] for event in part)
+        end = max((event["ts"] + event["dur"] for event in events), default=end)
+
+
+def _on_one_clock(machines: Sequence[_OnMachine]) -> list[dict[str, Any]]:
+    """The events of all machines, at the times on the first one's clock."""
+    for machine in machines[1:]:
+        first, own = machines[0].drained_at, machine.drained_at
+        behind = statistics.median([first[start] - own[start] for start in first.keys() & own.keys()] or [0.0])
+        for event in machine.events:
+            event["ts"] += behind * 1e6
+    return [event for machine in machines for event in machine.events]

@@ -15,13 +15,13 @@ from pipetrain.tracking.trace_writer import TracedList, TraceFile, assemble
 INTERVALS = [DrainInterval(0, 0, 2, 0), DrainInterval(0, 2, 4, 2), DrainInterval(1, 0, 1, 4, phase=1)]
 
 
-def write(run, intervals, stage=0, step=0):
+def write(run, intervals, stage=0, step=0, clock=0.0):
     rules = PipelineRules(OneFOneB(), PipeDream(), 2, 1)
     file = TraceFile(run, stage, step, 2)
     for interval in intervals:
         planned = rules.planned(stage, interval.minibatches, interval.start)
-        spans = [TimeSpan(float(i), 0.5) for i in range(len(planned))]
-        file.add(interval, [TracedList(stage, planned, interval.start, interval.start, spans)])
+        spans = [TimeSpan(clock + i, 0.5) for i in range(len(planned))]
+        file.add(interval, [TracedList(stage, planned, interval.start, interval.start, spans)], clock + 9.0)
     file.close()
 
 
@@ -67,6 +67,15 @@ def test_resumed_run_continues_the_time_of_its_trace(run, tmp_path):
         if event["ph"] == "X":
             spans[event["args"]["minibatch"] >= 2].append((event["ts"], event["ts"] + event["dur"]))
     assert min(start for start, _ in spans[1]) == max(end for _, end in spans[0])
+
+
+def test_clocks_of_several_machines_are_brought_together(run, tmp_path, monkeypatch):
+    for stage in (0, 1):
+        monkeypatch.setattr("platform.node", lambda stage=stage: f"machine {stage}")
+        write(run, INTERVALS[:2], stage, clock=1e6 * stage)
+    trace, _ = assembled(run, tmp_path)
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert [min(event["ts"] for event in events if event["tid"] == stage) for stage in (0, 1)] == [0.0, 0.0]
 
 
 def test_half_a_last_line_is_left_out(run, tmp_path):
