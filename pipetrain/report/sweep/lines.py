@@ -22,7 +22,7 @@ FAMILIES = {
 }
 """Family, as the file of a method names it -> color."""
 OTHERS = "#8c5a2b"
-"""The color of methods without a family, such as the user's own."""
+"""The color of methods of no family, or of another, such as the user's own."""
 _DASHES = ("-", "--", ":", "-.")
 
 
@@ -45,7 +45,7 @@ def line_styles(methods: Sequence[str]) -> list[LineStyle]:
 
 def _color(method: str) -> str:
     family = choice_of("method", method).remarks.get("family") if method in names_of("method") else None
-    return OTHERS if family is None else FAMILIES[family]
+    return FAMILIES.get(family or "", OTHERS)
 
 
 _LINE, _ASIDE = 1.15, 1.06

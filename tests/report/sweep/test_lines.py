@@ -21,6 +21,11 @@ def test_methods_without_family_have_own_colors_and_styles():
     assert mine.dashes != yours.dashes
 
 
+def test_method_of_a_family_without_a_color_is_as_one_without_family(monkeypatch):
+    monkeypatch.delitem(FAMILIES, "prediction")  # as if a package had brought it
+    assert [style.color for style in line_styles(["gpipe", "lwp"])] == [FAMILIES["synchronous"], OTHERS]
+
+
 def test_methods_of_a_family_share_a_color_and_differ_in_style():
     every = [choice.name for choice in choices_of("method")]
     found = line_styles(every)
