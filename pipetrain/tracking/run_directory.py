@@ -234,7 +234,8 @@ def _check_plain(text: str) -> None:
 def runs_in(folder: Path) -> list[RunDirectory]:
     """The runs in a folder, at any depth, ended or not.
 
-    Those set aside for a later one are left out, as are the copies that trackers keep of a run's files.
+    Those set aside for a later one are left out, unless the folder itself is one, as are the copies that trackers keep
+    of a run's files.
     """
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
     runs = []
@@ -243,6 +244,7 @@ def runs_in(folder: Path) -> list[RunDirectory]:
         named_as_record = run.path.name == _HYDRA or (run.path / _RECORD).exists()
         is_record = named_as_record and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
         is_copy = not _COPIES.isdisjoint(run.path.relative_to(folder).parts[:-1])
-        if not (is_record or is_copy or files.is_archive(run.path)):
+        is_aside = run.path != folder and files.is_archive(run.path)
+        if not (is_record or is_copy or is_aside):
             runs.append(run)
     return runs

@@ -41,6 +41,7 @@ def test_earlier_run_is_set_aside_with_its_checkpoints(tmp_path):
     assert RunDirectory(aside).checkpoint(3).is_dir()
     assert (tmp_path / "notes.txt").exists()
     assert runs_in(tmp_path) == []
+    assert [each.path for each in runs_in(aside)] == [aside]
     mine = RunDirectory(tmp_path / "earlier-lr=0.1")
     mine.path.mkdir()
     write_whole(mine.summary, "{}")
