@@ -49,11 +49,12 @@ def reporting(
     starting = "the simulation"
     if not job.settings.executor.simulated:
         starting = counted(job.placement.num_processes, "process", "processes")
+    timetable, log = job.timetable, job.settings.log
     bar = ProgressBar(
-        RunLength(job.timetable.total_steps, job.timetable.steps_per_epoch, job.timetable.evaluations),
+        RunLength(timetable.total_steps, timetable.steps_per_epoch, timetable.evaluations, log.every_steps),
         f"starting {starting}",
         job.start_step,
-        line_seconds=job.settings.log.progress_seconds,
+        line_seconds=log.progress_seconds,
         hidden=not shows,
     )
     report = Reporting(bar)

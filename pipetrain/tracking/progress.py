@@ -21,11 +21,12 @@ from pipetrain.tracking.throughput import SIMULATOR
 
 @dataclass(frozen=True)
 class RunLength:
-    """Number of steps of a run and of an epoch, and the steps after which the evaluation set is passed."""
+    """Number of steps of a run, of an epoch and of a record, and the steps after which the evaluation set is passed."""
 
     steps: int
     steps_per_epoch: int
     evaluations: Sequence[int] = ()
+    every_steps: int = 1
 
     @property
     def epochs(self) -> int:
@@ -46,12 +47,14 @@ class TimeLeft:
 
     def __init__(self, length: RunLength, step: int) -> None:
         self._length = length
-        self._first = self._step = step
+        self._step, self._timed = step, 0
         self._train_s = self._eval_s = 0.0
 
     def add(self, record: Record) -> None:
         """Takes a record into account."""
         if record["kind"] == "interval":
+            # the first record after a resumption may begin before it
+            self._timed += max(record["step"] - self._step, self._length.every_steps)
             self._step = record["step"]
             self._train_s += record["train_s"]
         elif record["kind"] == "eval":
@@ -64,12 +67,12 @@ class TimeLeft:
 
     def of_epoch(self) -> float | None:
         """Estimated seconds of the steps of an epoch; None until enough steps have run."""
-        enough = self._step - self._first >= _LEAST_STEPS or self._train_s >= _LEAST_SECONDS
+        enough = self._timed >= _LEAST_STEPS or self._train_s >= _LEAST_SECONDS
         return self._length.steps_of(1) * self._step_s if enough else None
 
     @property
     def _step_s(self) -> float:
-        return self._train_s / max(1, self._step - self._first)
+        return self._train_s / max(1, self._timed)
 
 
 _RECENT = 20

@@ -45,6 +45,12 @@ def test_time_left_of_a_resumed_run_goes_by_its_own_steps():
     assert left.seconds() == 1.0
 
 
+def test_time_left_counts_steps_of_a_record_before_the_resumption():
+    left = TimeLeft(RunLength(100, 50, every_steps=10), 15)
+    left.add({"kind": "interval", "step": 20, "train_s": 10.0})
+    assert left.seconds() == 80.0
+
+
 LENGTH = RunLength(8, 4, [4, 8])
 
 
