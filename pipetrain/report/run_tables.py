@@ -1,6 +1,7 @@
 """Tables that runs and evaluations print."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -93,9 +94,10 @@ def _speed(summary: Mapping[str, Any], name: str) -> str | None:
 
 def next_steps(run: Path, *, traced: bool) -> str:
     """A line of commands that look at a run."""
-    commands = [f"tensorboard --logdir {relative_to_cwd(run)}", f"pipetrain report runs {relative_to_cwd(run.parent)}"]
+    folder, above = (shlex.quote(relative_to_cwd(each)) for each in (run, run.parent))
+    commands = [f"tensorboard --logdir {folder}", f"pipetrain report runs {above}"]
     if traced:
-        commands.append(f"pipetrain timeline {relative_to_cwd(run)}")
+        commands.append(f"pipetrain timeline {folder}")
     return f"next: {', '.join(commands)}"
 
 

@@ -121,6 +121,9 @@ def test_next_steps_name_the_run_as_seen_from_here(tmp_path, monkeypatch):
         "next: tensorboard --logdir outputs/a, pipetrain report runs outputs"
     )
     assert next_steps(Path("/runs/a"), traced=True).endswith("report runs /runs, pipetrain timeline /runs/a")
+    assert next_steps(Path("/my runs/a"), traced=True) == (
+        "next: tensorboard --logdir '/my runs/a', pipetrain report runs '/my runs', pipetrain timeline '/my runs/a'"
+    )
 
 
 def test_summary_shows_wall_time_outside_training():

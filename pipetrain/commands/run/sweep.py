@@ -4,6 +4,7 @@ Launchers may carry out the runs in other processes, so each writes its end to a
 """
 
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -223,7 +224,8 @@ def show() -> None:
     compared = comparison.ranked(found, sweep.objective if known else None)
     print(f"\n{sweep_tables.text(compared)}\n")
     if runs_in(folder):
-        print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
+        quoted = shlex.quote(str(folder))
+        print(f"next: pipetrain report runs {quoted} -o comparison, tensorboard --logdir {quoted}", flush=True)
 
 
 def _began(run: RunDirectory, sweep: Sweep) -> bool:
