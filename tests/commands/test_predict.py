@@ -43,6 +43,15 @@ def test_prediction_compares_methods_and_marks_fastest(tmp_path, profile, capsys
     assert marked.split()[:3] == ["pipedream", "1f1b", "4"]
 
 
+def test_traffic_is_per_minibatch_if_a_batch_size_is_unknown(tmp_path, profile, capsys):
+    unknown = tmp_path / "unknown.json"
+    unknown.write_text(json.dumps(replace(PROFILE, batch_size=None).to_json()))
+    predicted(tmp_path, f"{profile},{unknown}", "method=pipedream", "partition.stages=2")
+    head, *rows = capsys.readouterr().out.splitlines()[1:4]
+    assert "sent per minibatch" in head
+    assert ["  8 kB  " in row for row in rows] == [True, True]
+
+
 def test_prediction_of_one_pipeline_shows_its_stages(tmp_path, profile, capsys):
     words = ["method=pipedream", "partition=explicit", "partition.boundaries=[1]", "topology.gigabytes_per_s=[0.002]"]
     (case,) = predicted(tmp_path, profile, *words)

@@ -110,18 +110,20 @@ def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
     if common:
         yield ", ".join(common)
     fastest = min(case.prediction.time_per_minibatch_s for case in cases)
+    per_sample = all(case.prediction.batch_size for case in cases)
     rows = []
     for case in cases:
         mark = "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else ""
-        rows.append([*(case.chosen.get(name, "-") for name in names), *_cells(case.prediction), mark])
-    per = "sample" if all(case.prediction.batch_size for case in cases) else "minibatch"
-    heads = [*names, "ms per minibatch", "samples/s", "idle", f"sent per {per}", "memory", "bound by", ""]
+        cells = _cells(case.prediction, per_sample=per_sample)
+        rows.append([*(case.chosen.get(name, "-") for name in names), *cells, mark])
+    sent = f"sent per {'sample' if per_sample else 'minibatch'}"
+    heads = [*names, "ms per minibatch", "samples/s", "idle", sent, "memory", "bound by", ""]
     yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
     yield from dict.fromkeys(note for case in cases for note in case.notes)
 
 
-def _cells(prediction: Prediction) -> list[str]:
-    rate, samples = prediction.samples_per_s, prediction.batch_size or 1
+def _cells(prediction: Prediction, *, per_sample: bool) -> list[str]:
+    rate, samples = prediction.samples_per_s, (prediction.batch_size or 1) if per_sample else 1
     known = [stage.memory_bytes for stage in prediction.stages if stage.memory_bytes is not None]
     return [
         milliseconds(prediction.time_per_minibatch_s),
