@@ -60,7 +60,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if options.output is None:
         output = new_folder(output)
     output.mkdir(parents=True, exist_ok=True)
-    prediction_figure.draw(output / "prediction.png", every)
+    left_out = prediction_figure.draw(output / "prediction.png", every)
     write_whole(output / "prediction.json", json.dumps(to_json(every), indent=1) + "\n")
-    print(f"written to {output}: prediction.png, prediction.json")
+    print(*filter(None, [f"written to {output}: prediction.png, prediction.json", left_out]), sep="\n")
     return ExitCode.COMPLETED

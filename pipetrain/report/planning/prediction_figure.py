@@ -18,12 +18,18 @@ _MOST = 60
 """Largest number of distinguishable bars in a panel."""
 
 
-def draw(path: Path, cases: Sequence[Case]) -> None:
-    """Draws rates, idle shares and memory of several cases, or the stages of one."""
+def draw(path: Path, cases: Sequence[Case]) -> str | None:
+    """Draws rates, idle shares and memory of several cases, or the stages of one.
+
+    Returns a line that says how many these are if there are more than it shows.
+    """
     if len(cases) == 1:
         _draw_stages(path, cases[0].prediction)
+        count, what = len(cases[0].prediction.stages), "stages"
     else:
         _draw_cases(path, cases[:_MOST])
+        count, what = len(cases), "pipelines"
+    return f"{path.name} shows the first {_MOST} of {count} {what}" if count > _MOST else None
 
 
 def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
