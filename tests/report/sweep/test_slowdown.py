@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from support.stored_runs import write_run
@@ -107,6 +108,15 @@ def test_given_target_replaces_that_of_the_baseline():
     assert [row.amounts[STEPS] for row in both["train_loss"].rows] == [{(("seed", "0"),): 50.0}] * 2
     assert [row.amounts[STEPS] for row in both["top1"].rows] == [{(("seed", "0"),): steps} for steps in (40.0, 50.0)]
     assert both["top1"].heading == "Slowdown to top1 20"
+
+
+def test_metric_that_falls_is_reached_from_above():
+    def falling(fall):
+        curves = {"rmse": [Point(1, 1 - fall * step, step) for step in range(10, 101, 10)]}
+        return replace(run(0), curves=curves, lower_is_better={"rmse"})
+
+    each = found(group("base", falling(0.005)), group("fast", falling(0.009)), target={"rmse": 0.6})["rmse"]
+    assert [[*row.amounts[STEPS].values()] for row in each.rows] == [[pytest.approx(80)], [pytest.approx(400 / 9)]]
 
 
 def test_target_that_the_baseline_misses_has_no_slowdown():
