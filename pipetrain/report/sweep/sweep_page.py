@@ -24,7 +24,8 @@ def page(title: str, compared: ComparedGroups) -> str:
     """The document: a table that can be sorted, the courses of all metrics, and memory and staleness of the stages."""
     groups, metric = compared.groups, compared.metric
     runs = sum(len(group.runs) for group in groups)
-    lines = [*(note.replace("~:", "predicted:") for note in notes(compared)), *not_completed(compared)]
+    sign = "predicted, ~:" if compared.slowdowns else "predicted:"  # heads say predicted, cells of slowdowns have a ~
+    lines = [*(note.replace("~:", sign) for note in notes(compared)), *not_completed(compared)]
     parts = {
         "TITLE": escape(title),
         "STYLE": page_style(),

@@ -179,8 +179,8 @@ def written(folder):
     for method, fall, statuses in (("gpipe", 2.0, ("completed",) * 2), ("lwp", 1.0, ("completed", "diverged"))):
         for seed, status in enumerate(statuses):
             path = folder / f"{method}{seed}"
-            numbers = {"samples": 100, "tokens": 1000, "predicted_samples_per_second": 5.0, "executor": "simulated"}
-            write_run(path, f"method={method}", f"seed={seed}", status=status, **numbers)
+            speeds = {"samples_per_second": None, "predicted_samples_per_second": 5.0, "executor": "simulated"}
+            write_run(path, f"method={method}", f"seed={seed}", status=status, samples=100, tokens=1000, **speeds)
             lines = [
                 {"kind": "interval", "step": step, "epoch": 1, "wall_s": 0.1, "loss": 30.0 - fall * step}
                 for step in range(1, 11)
@@ -205,7 +205,9 @@ def test_report_says_slowdowns_in_all_its_files(tmp_path, capsys, monkeypatch):
     assert rows[0] == ["gpipe", "4", "±", "0", "1.00", "40", "±", "0", "400", "±", "0", "~8", "±", "0", "1.00"]
     assert rows[1][:5] == ["lwp", "8", "(1", "of", "2)"]
     assert "| lwp | 8 (1 of 2) | infinite |" in (tmp_path / "out.md").read_text()
-    assert "<td>infinite</td>" in (tmp_path / "out.html").read_text()
+    page = (tmp_path / "out.html").read_text()
+    assert "<td>infinite</td>" in page
+    assert "<p>predicted, ~: of the simulated pipeline" in page
     (train, evaluated) = json.loads((tmp_path / "out.json").read_text())["slowdowns"]
     assert (train["of"], train["target"], evaluated["of"]) == ("train_loss", 22.0, "loss")
     (lwp,) = (row for row in train["rows"] if row["name"] == "lwp")
