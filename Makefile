@@ -40,7 +40,7 @@ test: setup  ## Run the quick tests
 test-slow: setup  ## Run the tests that take longer
 	$(BIN)/python -m pytest -m "slow and not exhaustive and not cuda" -n 4 --dist worksteal
 
-test-exhaustive: setup  ## Train every model at its full size, and the combinations that test-slow leaves out, in both executors, to compare their bits (hours; PYTEST="-k resnet20": one model)
+test-exhaustive: setup  ## Train every model at its default size, and the combinations that test-slow leaves out, in both executors, to compare their bits (hours; PYTEST="-k resnet20": one model)
 	$(BIN)/python -m pytest -m exhaustive -v $(PYTEST)
 
 test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowest versions that pyproject.toml allows
