@@ -38,7 +38,7 @@ class Request:
         seeds: number of reported seeds, from 0 on.
         tuning_seeds: number of seeds of each trial, from 1000 on.
         minutes: no run is started that would end later, as far as is known; None: no limit.
-        jobs: runs at a time; None: as many as there are cores.
+        jobs: runs at a time; None: as many as the cores allow.
     """
 
     target: tuple[str, float] | None = None
