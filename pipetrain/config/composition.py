@@ -15,18 +15,19 @@ from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import MissingConfigException
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from pipetrain.config.checks import check
-from pipetrain.config.choices import with_own_names
+from pipetrain.config.choices import all_names, with_own_names
 from pipetrain.config.installed import register_configuration
 from pipetrain.config.instantiate import Target
 from pipetrain.config.moved import with_present_paths
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.phases import check_read, expand_phases, phases_of
-from pipetrain.config.reference import check_no_choice_removed
+from pipetrain.config.reference import groups
 from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, leaves, schema
 from pipetrain.config.settings import (
     DatasetSettings,
@@ -177,6 +178,26 @@ def overrides_of(words: Sequence[str]) -> list[Override]:
         return overrides_of(words)
 
 
+def check_choices(words: Sequence[str]) -> None:
+    """Checks that words such as `method=gpipe` choose by name; of all groups, a run can do without an experiment alone.
+
+    Raises:
+        ConfigError: a word such as `~method` takes away a choice that every run needs.
+        MissingConfigException: a choice is not text, such as a number; Hydra's own error would not name the word.
+    """
+    for word, each in zip(words, overrides_of(words), strict=True):
+        group = each.key_or_group
+        if group not in groups() or (each.is_delete() and group == "experiment"):
+            continue
+        if each.is_delete():
+            raise ConfigError(f"{word}: every run needs a choice of {group}: {group}=NAME")
+        for value in each.sweep_iterator() if each.is_sweep_override() else [each.value()]:
+            combined = isinstance(value, list) and group == "experiment"
+            if not combined and not isinstance(value, str | QuotedString | dict):  # braces hold settings of the choice
+                known = sorted(name for name in all_names(group) if "/" not in name)
+                raise MissingConfigException(f"{word}: no name", f"{group}/{as_configured(value)}", known)
+
+
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
     """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order."""
     choices = [
@@ -203,8 +224,8 @@ class Composition:
         Raises:
             ConfigError: an override takes away a choice that every run needs.
         """
-        check_no_choice_removed(overrides)
         with own_hydra():
+            check_choices(overrides)
             whole = compose("config", list(overrides), return_hydra_config=True)
         OmegaConf.set_readonly(whole.hydra, value=False)
         OmegaConf.set_struct(whole, value=False)

@@ -54,6 +54,8 @@ def _missing_choice(error: MissingConfigException) -> str:
         return (
             f"{group}={name} is not installed; it may come with: pip install hydra-{_PACKAGES.get(name, name)}-{kind}"
         )
+    if group == "partition" and name.isdigit():
+        return f"{group}={name}: no such {group}; did you mean {group}.stages={name}?"
     options = [each for each in error.options or () if each]
     reason = unknown_choice(group, name, [each for each in options if each != "custom"])
     own = "custom" in options and "did you mean" not in reason
@@ -62,6 +64,8 @@ def _missing_choice(error: MissingConfigException) -> str:
 
 def _missing_preset(name: str, options: Sequence[str]) -> str:
     """The message for a preset, which may be in a folder; `options` are those that are in none."""
+    if name == "null":
+        return "experiment=null: leave it out; a run needs no experiment"
     names = names_of("experiment")
     folder = name.partition("/")[0]
     if inside := [each for each in names if each.startswith(f"{folder}/")]:

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 from pipetrain.config import schema
 from pipetrain.config.choices import file_of, section_for, section_overrides_of, tuned_file
 from pipetrain.config.schema import OPEN_SECTIONS, TARGET, Config, config_dir
-from pipetrain.errors import ConfigError
 
 _COMMENTED = re.compile(r"^ *(?P<key>\w+):.*?(?: +# (?P<comment>.*))?$")
 
@@ -40,14 +39,6 @@ def groups() -> dict[str, str]:
     meanings = _meanings()[Config.__name__]
     known = {field.name: meanings[field.name] for field in fields(Config) if (config_dir() / field.name).is_dir()}
     return {**known, "experiment": "A preset for any of these."}
-
-
-def check_no_choice_removed(words: Iterable[str]) -> None:
-    """Raises a ConfigError for a word such as `~method`; of all groups, a run can do without an experiment alone."""
-    for word in words:
-        name = word.removeprefix("~").partition("=")[0]
-        if word.startswith("~") and name in groups() and name != "experiment":
-            raise ConfigError(f"{word}: every run needs a choice of {name}: {name}=NAME")
 
 
 def sections() -> tuple[Section, ...]:

@@ -16,6 +16,10 @@ run optimizer.groups=[{weight_decay:0}]
 run optimizer.groups=[{match:foo,weight_decay:0}] model=lenet5 dataset.limit=64
 run seed=abc
 run method=gpip
+run method=[gpipe,lwp]
+run partition=4
+run experiment=null
+run --multirun partition=2,4
 run schedule=gpipe method=pipedream
 run dataset=image_folder
 run dataset=text_file dataset.path=/nonexistent.txt model=gpt
@@ -58,6 +62,7 @@ plan profile=empty.json
 plan profile=/nonexistent.json
 plan --bogus
 predict profile=bad.json
+predict partition=4
 predict profile=empty.json method=gpip
 report
 report runs empty

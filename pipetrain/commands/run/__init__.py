@@ -132,9 +132,9 @@ def _check(options: argparse.Namespace) -> None:
             f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN continues a run, and its "
             "settings are in RUN/.hydra/overrides.yaml"
         )
-    from pipetrain.config.reference import check_no_choice_removed
+    from pipetrain.config.composition import check_choices
 
-    check_no_choice_removed(options.words)
+    check_choices(options.words)
     given: dict[str, str] = {}
     for word in options.words:
         name = word.lstrip("+~").partition("=")[0]
