@@ -69,7 +69,7 @@ def unknown_setting(name: str, given: str | None = None) -> str:
     """The message for a setting that does not exist, in the word `given`, such as `lr=0.1`."""
     shown, (section, _, option) = given or name, name.partition(".")
     if f"{name}.".startswith("train.target."):
-        instead = "train.target=null 'train.target={METRIC: VALUE}'"
+        instead = "train.target=null '++train.target={METRIC: VALUE}'"  # a sweep keeps only one of two equal names
         return f"{shown}: the target has no such metric; {instead} sets another target"
     if owners := [f"{section}={choice}" for choice in names_of(section) if name in _settings(section, choice)]:
         return f"{shown}: not a setting of the chosen {section}; it is one of {', '.join(owners)}"

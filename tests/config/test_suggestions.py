@@ -48,8 +48,8 @@ def test_question_names_the_likest_first_or_is_empty():
         (
             "train.target",
             "train.target={loss: 0.5}",
-            "train.target={loss: 0.5}: the target has no such metric; train.target=null 'train.target={METRIC: VALUE}' "
-            "sets another target",
+            "train.target={loss: 0.5}: the target has no such metric; train.target=null "
+            "'++train.target={METRIC: VALUE}' sets another target",
         ),
         ("hydra.foo", None, "hydra.foo: no such setting; `pipetrain run --hydra-help` lists them"),
         (

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from support.cli import TINY, refused, run_here
 
 from pipetrain import cli
+from pipetrain.config.composition import overrides_of
 
 
 def shown(capsys, *words, code=0):
@@ -82,7 +84,9 @@ def test_setting_that_is_given_twice_is_told(capsys):
 
 
 def test_mapping_of_a_preset_is_replaced_without_a_warning(capsys):
-    words = ["experiment=pipeoptim/table6_resnet101", "train.target=null", "train.target={loss: 0.5}"]
+    words = ["experiment=pipeoptim/table6_resnet101", "train.target=null", "++train.target={loss: 0.5}"]
+    [[of_a_sweep]] = BasicSweeper.split_arguments(overrides_of(words), None)
+    assert of_a_sweep == [*words[:-1], "++train.target={loss:0.5}"]
     assert cli.carry_out(["run", "--cfg", "job", "-p", "train", *words]) == 0
     out, err = capsys.readouterr()
     assert "target:\n  loss: 0.5\n" in out
