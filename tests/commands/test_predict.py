@@ -215,6 +215,14 @@ def test_largest_fitting_batch_counts_weight_versions_of_method(profile, capsys)
     assert {row[0]: row[4] for row in rows} == {"naive_async": "30", "pipedream": "27"}
 
 
+def test_largest_fitting_batches_of_a_sweep_show_what_differs(profile, capsys):
+    words = ["partition.stages=2", "topology.memory_gigabytes=1", "train.recompute=false,true"]
+    assert cli.carry_out(["predict", "--fit", profile, "method=gpipe", *words]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["method", "schedule", "D", "N", "train.recompute"]
+    assert [row.split()[4] for row in rows] == ["False", "True"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

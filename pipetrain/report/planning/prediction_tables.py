@@ -56,14 +56,19 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
     Raises:
         ConfigError: one cannot be predicted.
     """
+    for swept, run in zip(_swept(words), profiled_runs(words), strict=True):
+        for phase, prediction in run.predictions():
+            numbered = {"phase": str(phase.number)} if phase.number is not None else {}
+            chosen_here = {**numbered, **settings_of_case(phase.choices, run), **swept}
+            yield Case(chosen_here, prediction, run.notes())
+
+
+def _swept(words: Sequence[str]) -> list[dict[str, str]]:
+    """The settings of each member of a sweep that differ, without those that every case shows."""
     members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in combinations(words)]
     always = ("method", "schedule", "partition.stages", "train.microbatches")
     swept = [name for name in members[0] if name not in always and len({member[name] for member in members}) > 1]
-    for member, run in zip(members, profiled_runs(words), strict=True):
-        for phase, prediction in run.predictions():
-            numbered = {"phase": str(phase.number)} if phase.number is not None else {}
-            chosen_here = {**numbered, **settings_of_case(phase.choices, run), **{name: member[name] for name in swept}}
-            yield Case(chosen_here, prediction, run.notes())
+    return [{name: member[name] for name in swept} for member in members]
 
 
 def settings_of_case(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
@@ -172,15 +177,17 @@ def fit_table(words: Sequence[str]) -> Iterator[str]:
     for chosen in combinations(words):
         if composed(chosen).topology.memory_gigabytes is None:
             raise ConfigError("--fit: topology.memory_gigabytes=null: give the memory of a device, such as 16")
-    rows = []
-    for run, other in map(_twice, profiled_runs(words)):
+    rows, every = [], _swept(words)
+    for swept, (run, other) in zip(every, map(_twice, profiled_runs(words)), strict=True):
         growth = activation_growth(run.cut, other)
         for index, phase in enumerate(run.settings.phases):
             with naming_phase(phase.number):
                 run.check(phase)
-            rows.append([*settings_of_case(phase.choices, run).values(), *_fit_cells(run, index, growth)])
-    heads = ("method", "schedule", "D", "N", "largest batch", "microbatch", "full at stage", "which then holds")
-    yield from text_table(heads, rows, "<<>>>>>>")
+            shown = [*settings_of_case(phase.choices, run).values(), *swept.values()]
+            rows.append([*shown, *_fit_cells(run, index, growth)])
+    heads = ("method", "schedule", "D", "N", *every[0])
+    counts = ("largest batch", "microbatch", "full at stage", "which then holds")
+    yield from text_table((*heads, *counts), rows, "<<>>".ljust(len(heads), "<") + ">>>>")
 
 
 def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[Growth]) -> list[str]:
