@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from hydra import initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from support import cli, ragged_data
 from support.own_metrics import Ordered
@@ -24,6 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import pipetrain
+from pipetrain.api.runs import _with_params
+from pipetrain.config.composition import Composition, combinations, overrides_of
 from pipetrain.config.schema import config_dir
 from pipetrain.data.images.synthetic import synthetic_images
 from pipetrain.data.loader import Loader
@@ -441,6 +444,13 @@ def test_sweep_has_the_commands_order_and_a_table(tmp_path, capsys):
     assert "run 4 of 4: method=pipedream seed=1" in capsys.readouterr().out
     assert hashes(swept[0]) != hashes(swept[1])
     assert len(swept[1:3]) == 2
+
+
+def test_sweep_of_a_preset_has_the_members_of_the_command_in_its_order():
+    words = ["experiment=pipeoptim/table4_alexnet", "optimizer.lr=0.1,0.2", "seed=0,1", "seed=2,3"]
+    params = [f"{name}={value}" for name, value in Composition.of(words[:1]).hydra.sweeper.params.items()]
+    [commands] = BasicSweeper.split_arguments(overrides_of([*params, *words]), None)
+    assert list(combinations(_with_params(words, {}, None))) == commands
 
 
 @pytest.mark.slow

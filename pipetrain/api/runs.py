@@ -145,10 +145,14 @@ def sweep(
 
 
 def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str | Path | None) -> list[str]:
-    """The words, and what a preset varies by itself, in `hydra.sweeper.params`."""
+    """What a preset varies by itself, in `hydra.sweeper.params`, and the words, merged as Hydra's sweeper does."""
     check_presets_swept(with_choices_of(None if config_dir is None else Path(config_dir), words))
     first = next(combinations(words), None)
-    return words if first is None else [*words, *_composed(first, objects, config_dir).varied(words)]
+    if first is None:
+        return words
+    params = _composed(first, objects, config_dir).hydra.sweeper.get("params") or {}
+    varied = (f"{name}={value}" for name, value in params.items())
+    return list({word.partition("=")[0]: word for word in (*varied, *words)}.values())
 
 
 def _checked(words: Sequence[str]) -> list[str]:

@@ -199,13 +199,18 @@ def check_choices(words: Sequence[str]) -> None:
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
-    """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order."""
-    choices = [
-        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
-        if each.is_sweep_override()
-        else [str(each.input_line)]
-        for each in overrides_of(overrides)
-    ]
+    """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order.
+
+    Values that a later word replaces make no members.
+    """
+    parsed, choices = overrides_of(overrides), list[list[str]]()
+    last = {each.get_key_element(): each for each in parsed}
+    for each in parsed:
+        name = each.get_key_element()
+        if not each.is_sweep_override():
+            choices.append([str(each.input_line)])
+        elif each is last[name]:
+            choices.append([f"{name}={value}" for value in each.sweep_string_iterator()])
     yield from (list(chosen) for chosen in itertools.product(*choices))
 
 

@@ -3,9 +3,10 @@
 import shlex
 
 import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
 from pipetrain.config.choices import choices_of, group_overrides_of, names_of, section, section_overrides_of, tuned_file
-from pipetrain.config.composition import combinations, composed, composed_one
+from pipetrain.config.composition import combinations, composed, composed_one, overrides_of
 from pipetrain.config.reference import groups
 from pipetrain.config.schema import OPEN_SECTIONS, config_dir, schema
 from pipetrain.config.suggestions import known_names
@@ -98,6 +99,12 @@ def test_each_run_of_model_sweep_has_its_model_settings(folder):
     swept = [chosen(folder, *words) for words in combinations(["model=lenet5,mine"])]
     assert [settings.choices["dataset"] for settings in swept] == ["fashion_mnist_mini", "synthetic_images"]
     assert [settings.train.batch_size for settings in swept] == [64, 8]
+
+
+@pytest.mark.parametrize("words", [["seed=0,1", "method=gpipe,lwp", "seed=2,3"], ["seed=0,1", "seed=3"]])
+def test_later_word_of_a_sweep_replaces_the_earlier_one(words):
+    [commands] = BasicSweeper.split_arguments(overrides_of(words), None)
+    assert sorted(map(sorted, combinations(words))) == sorted(map(sorted, commands))
 
 
 def test_model_of_ones_own_brings_nothing():
