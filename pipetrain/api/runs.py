@@ -122,8 +122,6 @@ def sweep(
         varied = [number for number, each in enumerate(parsed) if each.is_sweep_override()]
         combined = list(combinations(words))
         composed = [_composed(chosen, given, config_dir) for chosen in combined]
-        if not composed:
-            raise ConfigError(f"{' '.join(words)}: no run; a glob or range in it has no values")
         for composition in composed:
             settings_of(composition.config, composition.choices)
         folder = _folder(composed[0], "sweep", path)
@@ -147,10 +145,7 @@ def sweep(
 def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str | Path | None) -> list[str]:
     """What a preset varies by itself, in `hydra.sweeper.params`, and the words, merged as Hydra's sweeper does."""
     check_presets_swept(with_choices_of(None if config_dir is None else Path(config_dir), words))
-    first = next(combinations(words), None)
-    if first is None:
-        return words
-    params = _composed(first, objects, config_dir).hydra.sweeper.get("params") or {}
+    params = _composed(next(combinations(words)), objects, config_dir).hydra.sweeper.get("params") or {}
     varied = (f"{name}={value}" for name, value in params.items())
     return list({word.partition("=")[0]: word for word in (*varied, *words)}.values())
 

@@ -202,6 +202,9 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
     """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order.
 
     Values that a later word replaces make no members.
+
+    Raises:
+        ConfigError: there is no member.
     """
     parsed, choices = overrides_of(overrides), list[list[str]]()
     last = {each.get_key_element(): each for each in parsed}
@@ -211,6 +214,8 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
             choices.append([str(each.input_line)])
         elif each is last[name]:
             choices.append([f"{name}={value}" for value in each.sweep_string_iterator()])
+    if not all(choices):
+        raise ConfigError(f"{' '.join(overrides)}: no run; a glob or range in it has no values")
     yield from (list(chosen) for chosen in itertools.product(*choices))
 
 

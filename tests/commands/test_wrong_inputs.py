@@ -56,6 +56,7 @@ timeline partition.stages=two
 timeline empty
 timeline --forward-time 1,2,3 partition.stages=2
 timeline --minibatches 0
+timeline partition.stages=range(4,4)
 profile profile=bad.json
 profile model=lenet5 train.batch_size=0
 plan profile=empty.json
@@ -63,6 +64,9 @@ plan profile=/nonexistent.json
 plan --bogus
 predict profile=bad.json
 predict partition=4
+predict method=glob(pipe_dream*)
+predict --fit method=glob(pipe_dream*) topology.memory_gigabytes=1
+compare method=glob(pipe_dream*)
 predict profile=empty.json method=gpip
 report
 report runs empty
