@@ -117,7 +117,8 @@ def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[s
     if before and (action := flags.get(before[-1])) and action.nargs != 0:
         return map(str, action.choices or ())
     if word.startswith("-"):
-        return (name for name in flags if name.startswith("--"))
+        shown = (name for name, action in flags.items() if action.help != argparse.SUPPRESS)
+        return (name for name in shown if name.startswith("--"))
     positional = [action for action in actions if not action.option_strings]
     if not commands[command].get_default("takes_settings"):
         return (str(choice) for action in positional for choice in action.choices or ())
@@ -150,24 +151,26 @@ def _settings(before: Sequence[str], word: str, folder: Path | None) -> list[str
         rests = (each.removeprefix(last).partition("/") for each in names if each.startswith(last))
         found = [f"{name}={last}{head}{slash}" for head, slash, _ in rests]
     else:
-        found = _of_hydra([*before, f"{name}{equals}{last}"])
+        found = _of_hydra(before, f"{name}{equals}{last}", folder)
     if members:
         return [f"{name}={','.join([*members, each.partition('=')[2]])}" for each in found]
     return [_spelled(each, known) for each in found if not each.startswith("tuned")]  # not a group to choose from
 
 
-def _of_hydra(words: Sequence[str]) -> list[str]:
-    """Candidates of Hydra's own completion for a line of settings."""
+def _of_hydra(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
+    """Candidates of Hydra's own completion for `word`; after a sweep, for its first run."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 
+    from pipetrain.config.composition import combinations, with_choices_of
     from pipetrain.config.installed import register_configuration
     from pipetrain.config.schema import config_dir
 
     register_configuration()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         plugin = DefaultCompletionPlugin(GlobalHydra.instance().config_loader())
+        words = [*next(combinations(with_choices_of(folder, before))), word]
         return plugin._query(config_name="config", line=" ".join(words))
 
 

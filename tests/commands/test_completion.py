@@ -31,6 +31,8 @@ def offered(capsys, line):
         ("pipetrain completion ", ["bash ", "fish ", "zsh "]),
         ("pipetrain run --cfg ", ["all ", "hydra ", "job "]),
         ("pipetrain run --m", ["--multirun "]),
+        ("pipetrain run --c", ["--cfg ", "--config-dir "]),
+        ("pipetrain run --multirun method=gpipe,lwp seed=0,1 partition.st", ["partition.stages="]),
         ("pipetrain run tr", ["trace=", "train."]),
         ("pipetrain run train.re", ["train.recompute=", "train.recompute_boundaries="]),
         ("pipetrain run train.recompute=", ["train.recompute=false ", "train.recompute=true "]),
@@ -52,10 +54,11 @@ def test_words_that_go_on_from_the_last_one_are_offered(capsys, line, candidates
 @pytest.mark.parametrize("flag", ["--config-dir={} ", "--config-dir {} ", "-cd {} "])
 def test_choices_in_a_folder_of_ones_own_are_offered(tmp_path, capsys, flag):
     (tmp_path / "experiment" / "mine").mkdir(parents=True)
-    (tmp_path / "experiment" / "mine" / "letters.yaml").touch()
+    (tmp_path / "experiment" / "mine" / "letters.yaml").write_text("# @package _global_\n")
     line = f"pipetrain run {flag.format(tmp_path)}experiment=m"
     assert offered(capsys, line) == ["experiment=map/", "experiment=mine/", "experiment=multi30k "]
     assert offered(capsys, f"{line}ine/") == ["experiment=mine/letters "]
+    assert offered(capsys, f"{line}ine/letters partition.st") == ["partition.stages="]
 
 
 @pytest.mark.parametrize(
