@@ -158,7 +158,7 @@ def _settings(before: Sequence[str], word: str, folder: Path | None) -> list[str
 
 
 def _of_hydra(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
-    """Candidates of Hydra's own completion for `word`; after a sweep, for its first run."""
+    """Hydra's own candidates for `word`, with the choices in `folder` as well; after a sweep, for its first run."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin

@@ -86,7 +86,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return value
 
     made: list[Path] = []
-    _prepare_hydra(made)
+    _prepare_hydra(made, makes=not (options.cfg or options.info))
     sys.argv = [sys.argv[0], *words, *_flags(options)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
@@ -173,8 +173,11 @@ def _failed(error: Exception) -> ExitCode:
     return report_error(RunError(f"hydra/sweeper: {described(error)}"), code)
 
 
-def _prepare_hydra(made: list[Path]) -> None:
-    """Registers the schema, installed choices and resolvers; folders that Hydra makes for runs are added to `made`."""
+def _prepare_hydra(made: list[Path], *, makes: bool) -> None:
+    """Registers the schema, installed choices and resolvers; folders that Hydra makes for runs are added to `made`.
+
+    With `makes=False` their names are only shown.
+    """
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
@@ -190,6 +193,8 @@ def _prepare_hydra(made: list[Path]) -> None:
 
     # cached as `now` is: the folder of a run, or of all runs of a sweep, is made once
     def resolved(path: str) -> str:
+        if not makes:
+            return path
         made.append(new_folder(Path(path)))
         return str(made[-1])
 

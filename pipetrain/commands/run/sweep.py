@@ -83,9 +83,9 @@ def begin(folder: Path, objective: str | None) -> None:
             started this process.
     """
     global _sweep
+    _lock.callback(_remove_empty_sweep, folder)
     if outer_launcher.is_present():
         raise ConfigError("RANK is set: an outer launcher starts the processes of one run, not of --multirun")
-    _lock.callback(_remove_empty_sweep, folder)
     _lock.enter_context(locked(folder))
     for name in (_HYDRAS, _ENDS, MLFLOW_PARENT):
         check_own(folder / name)

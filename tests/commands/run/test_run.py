@@ -76,6 +76,12 @@ def test_unsupported_hydra_options_are_refused(tmp_path, words, message):
     refused("run", *words, cwd=tmp_path, message=f"pipetrain: error: {message}")
 
 
+def test_configuration_is_shown_without_making_a_folder(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "dir: outputs/" in shown(capsys, "--cfg", "hydra", "--resolve")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_setting_that_is_given_twice_is_told(capsys):
     assert cli.carry_out(["run", "--cfg", "job", "-p", "train", "train.epochs=3", "train.epochs=4"]) == 0
     out, err = capsys.readouterr()

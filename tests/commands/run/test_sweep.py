@@ -171,5 +171,6 @@ def test_sweep_that_cannot_keep_its_folder_is_refused(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
-    assert cli.carry_out(["run", "--multirun", "seed=0,1", "hydra.sweep.dir=sweep", *words]) == ExitCode.WRONG_USAGE
+    assert cli.carry_out(["run", "--multirun", "seed=0,1", *words]) == ExitCode.WRONG_USAGE
     assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
