@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config import schema
-from pipetrain.config.choices import file_of, section_for, section_overrides_of, tuned_file
-from pipetrain.config.schema import OPEN_SECTIONS, TARGET, Config, config_dir
+from pipetrain.config.choices import choice_of, file_of, section_for, section_overrides_of, tuned_file
+from pipetrain.config.schema import OPEN_SECTIONS, TARGET, Config, config_dir, leaves
 
 _COMMENTED = re.compile(r"^ *(?P<key>\w+):.*?(?: +# (?P<comment>.*))?$")
 
@@ -86,6 +86,14 @@ def settings_beside(group: str, name: str) -> Iterator[Setting]:
     for section, values in section_overrides_of(group, name).items():
         for key, value in values.items():
             yield Setting(f"{section}.{key}", value, comments.get(key, ""))
+
+
+def settings_of_preset(name: str) -> Iterator[Setting]:
+    """The settings that an experiment changes, each with the comment of its line."""
+    comments = _comments(file_of("experiment", name))
+    content = choice_of("experiment", name).content
+    for setting, value in leaves({key: value for key, value in content.items() if key not in ("defaults", "hydra")}):
+        yield Setting(setting, value, comments.get(setting.rpartition(".")[2], ""))
 
 
 def _comments(path: Path) -> dict[str, str]:

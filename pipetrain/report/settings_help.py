@@ -8,7 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipetrain.config.choices import choices_of_run, names_of
-from pipetrain.config.reference import Setting, groups, sections, settings_beside, settings_of_choice
+from pipetrain.config.reference import (
+    Setting,
+    groups,
+    sections,
+    settings_beside,
+    settings_of_choice,
+    settings_of_preset,
+)
 from pipetrain.config.schema import config_dir
 from pipetrain.errors import as_configured
 
@@ -23,7 +30,8 @@ def settings_help(words: Sequence[str], folder: Path | None = None) -> Iterator[
         words: of the command line; the settings of their choices are shown.
         folder: the user's own configuration files, in addition to pipetrain's.
     """
-    chosen = choices_of_run({match[1]: match[2] for word in words if (match := _CHOICE.fullmatch(word))})
+    asked = {match[1]: match[2] for word in words if (match := _CHOICE.fullmatch(word))}
+    chosen = choices_of_run(asked)
     yield "GROUP=CHOICE chooses one of each group; `pipetrain list` describes them:"
     for group, meaning in groups().items():
         default = f" Here: {chosen[group]}." if group in chosen else ""
@@ -37,6 +45,8 @@ def settings_help(words: Sequence[str], folder: Path | None = None) -> Iterator[
         if name in names_of(group):
             settings = [*settings_of_choice(group, name, chosen["model"]), *settings_beside(group, name)]
             yield from ("", f"  {group}={name}", *_settings(settings)) if settings else ()
+    if (preset := asked.get("experiment", "")) in names_of("experiment"):
+        yield from ("", f"  experiment={preset}, in place of those above", *_settings(settings_of_preset(preset)))
 
 
 def _names(group: str, folder: Path | None) -> list[str]:

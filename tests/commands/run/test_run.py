@@ -23,6 +23,15 @@ def test_help_shows_every_setting_and_the_choices_of_every_group(capsys, monkeyp
         assert line in text
 
 
+def test_help_shows_what_a_preset_changes(capsys):
+    text = shown(capsys, "experiment=comparison", "--help")
+    changed = text.partition("experiment=comparison, in place of those above")[2].partition("Examples")[0]
+    assert [line.split()[0] for line in changed.splitlines() if line.startswith("    ")] == [
+        "partition.ppv=[1,", "optimizer.lr=0.02", "train.epochs=10", "train.microbatches=4", "threads=1",
+    ]  # fmt: skip
+    assert "diverges with stale weights" in changed
+
+
 @pytest.mark.parametrize(
     "words", ["--cfg job seed=3 method=gpipe", "seed=3 --cfg=job method=gpipe", "seed=3 method=gpipe -c job"]
 )
