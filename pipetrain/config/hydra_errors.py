@@ -136,6 +136,10 @@ _MESSAGES = {
     ),
     r"Value '(?P<value>.*?)' is not a valid (?P<kind>\w+).*full_key: (?P<name>\S+)": "{name}={value}: {kind} is needed",
     r"field '(?P<name>.+?)' is not Optional": "{name}=null: a value is needed",
+    r"override (?P<word>[^\n]+)\n.* is not a ListConfig": "{word}: a list is needed, in brackets, such as [2]",
+    r"override ~(?P<name>[^=\n]+).* does not support deletion": (
+        "~{name}: cannot be left out; give it a value: {name}=VALUE"
+    ),
     r"Invalid type assigned: .*value: (?P<value>.*?)\n.*full_key: (?P<name>\S+)": (
         "{name}={value}: is a section, whose settings are given one by one: {name}.NAME=VALUE"
     ),

@@ -66,6 +66,8 @@ def refusal(*overrides):
         ("train.epochs=null", "train.epochs=null: a value is needed"),
         ("trace=maybe", "trace=maybe: true or false is needed"),
         ("train=3", "train=3: is a section, whose settings are given one by one: train.NAME=VALUE"),
+        ("topology.workers=4", "topology.workers=4: a list is needed, in brackets, such as [2]"),
+        ("~train.epochs=10", "~train.epochs: cannot be left out; give it a value: train.epochs=VALUE"),
         ("seed.x=1", "seed: has a value and no settings of its own; seed=VALUE"),
         (
             "optimizer=sgdm,adam",
