@@ -22,6 +22,11 @@ For example: pipetrain timeline method=gpipe,pipeoptim partition.stages=4 train.
              pipetrain timeline outputs/DATE/TIME --from 8"""
 _CHECKED = 12
 """Members of a sweep that are checked; no figure has room for more."""
+_TIMES = {
+    "forward_time": "forward", "backward_time": "backward", "recompute_time": "recomputation", "update_time": "update",
+    "link_time": "link", "message_bytes": "message_bytes", "link_bandwidth": "link_bandwidth", "seconds": "seconds",
+}  # fmt: skip
+"""Option -> field of GivenTimes."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -47,11 +52,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--trust", action="store_true", help="call schedules and methods that RUN names and pipetrain does not bring"
     )
     given = parser.add_argument_group("given times, in any unit: one number, or one per stage or link, such as 1,1,2")
-    given.add_argument("--forward-time", type=_numbers, default=[1.0], metavar="T", help="per microbatch; default 1")
-    given.add_argument("--backward-time", type=_numbers, default=[2.0], metavar="T", help="per microbatch; default 2")
+    given.add_argument("--forward-time", type=_numbers, metavar="T", help="per microbatch; default 1")
+    given.add_argument("--backward-time", type=_numbers, metavar="T", help="per microbatch; default 2")
     given.add_argument("--recompute-time", type=_numbers, metavar="T", help="per microbatch; default: as the forward")
-    given.add_argument("--update-time", type=_numbers, default=[0.0], metavar="T", help="per optimizer step; default 0")
-    given.add_argument("--link-time", type=_numbers, default=[0.0], metavar="T", help="per message; default 0")
+    given.add_argument("--update-time", type=_numbers, metavar="T", help="per optimizer step; default 0")
+    given.add_argument("--link-time", type=_numbers, metavar="T", help="per message; default 0")
     given.add_argument(
         "--message-bytes", type=_numbers, metavar="B", help="per microbatch message, in either direction"
     )
@@ -78,6 +83,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")
     if run is None and options.first is not None:
         raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
+    if run is None and options.trust:
+        raise ConfigError("--trust goes with a run directory; the code that settings name is called without it")
+    given = {name: value for name in _TIMES if (value := getattr(options, name))}
+    if run is not None and given:
+        raise ConfigError(f"--{next(iter(given)).replace('_', '-')} goes with settings; a run has measured times")
     if run is None:
         words = with_choices_of(options.config_dir, options.words)
         for combination in islice(combinations(words), _CHECKED):
@@ -90,10 +100,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if run is not None:
         panels, lines = timeline_of_run(run, options.first, options.minibatches, trust=options.trust)
     else:
-        times = GivenTimes(
-            options.forward_time, options.backward_time, options.recompute_time, options.update_time,
-            options.link_time, options.message_bytes, options.link_bandwidth, options.seconds,
-        )  # fmt: skip
+        times = GivenTimes(**{_TIMES[name]: value for name, value in given.items()})
         panels, lines = timeline_of_settings(words, options.minibatches, times)
     if options.output is None and run is None:
         output = new_folder(output)
@@ -114,4 +121,7 @@ def _run_of(words: Sequence[str]) -> Path | None:
 
 
 def _numbers(text: str) -> list[float]:
-    return [float(word) for word in text.split(",")]
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: one number, or several such as 1,1,2") from error

@@ -129,6 +129,7 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
         ("--link-bandwidth 5", r"--message-bytes and --link-bandwidth go together"),
         ("--minibatches 0", r"--minibatches 0: at least 1"),
         ("--from 3", r"--from 3 goes with a run directory"),
+        ("--trust", r"--trust goes with a run directory"),
         ("method=gpipe nowhere", r"nowhere.* alone"),
         ("nowhere", r"nowhere: not a run directory"),
         pytest.param("seed=1,2,3,4,5,6,7,8,9,10,11,12,13", r"12 timelines at most", marks=pytest.mark.slow),
@@ -231,6 +232,8 @@ def test_timeline_of_trace_contradicting_lists_is_refused(traced, tmp_path, caps
     [
         ("--from 16", r"--from 16: .*trace.json is of minibatches 0 to 15"),
         ("method=gpipe", r"a run directory alone"),
+        ("--update-time 0", r"--update-time goes with settings; a run has measured times"),
+        ("--seconds", r"--seconds goes with settings"),
     ],
 )
 def test_timeline_says_what_a_run_does_not_have(traced, words, message, capsys):
@@ -247,6 +250,12 @@ def test_run_timeline_calls_foreign_method_only_if_trusted(traced, tmp_path, cap
     line = refused(capsys, str(traced), "--trust", "-o", str(tmp_path / "out"))
     assert "anothers" in line
     assert "--trust" not in line
+
+
+def test_times_that_are_no_numbers_are_told_what_works(capsys):
+    with pytest.raises(SystemExit):
+        cli.carry_out(["timeline", "--forward-time", "fast"])
+    assert "argument --forward-time: fast: one number, or several such as 1,1,2;" in capsys.readouterr().err
 
 
 def test_timeline_of_a_run_without_a_trace_says_how_to_get_one(traced, capsys):
