@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_checkpoint_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="file to write")
-    parser.add_argument("--format", choices=_FORMATS, help="default: what the name of FILE says, else torch")
+    parser.add_argument("--format", choices=_FORMATS, help="default: by the extension of FILE; an unknown one needs it")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.set_defaults(carry_out=carry_out)
 

@@ -264,7 +264,7 @@ class TopologyConfig:
     cores: int | None = None
     """Cores shared by the workers of a machine (the innermost level); null: those of a profiled CPU (planner.md)."""
     latency_s: float = 0.0
-    """Latency of each message in seconds; used by `pipetrain predict` only."""
+    """Latency of each message in seconds; used by `pipetrain predict` and `compare`, not by the planner."""
     update_gigabytes_per_s: float | None = None
     """Memory throughput of weight updates and predictions, in 10^9 bytes/s; null: from the profile."""
 
