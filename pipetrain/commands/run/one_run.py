@@ -50,6 +50,8 @@ def run(
             if leads:
                 check_writable(f"hydra.run.dir={folder}", folder)
             job = prepared(composition, directory, lock, sweep=sweep)
+            if outer_launcher.is_present():
+                _check_launcher(job)
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()
@@ -58,7 +60,7 @@ def run(
             return report_error(error, ExitCode.WRONG_USAGE, debug=debug)
         except KeyboardInterrupt:
             lock.close()
-            never_began([directory])
+            never_began([directory] if leads else [])
             raise
         except (SystemExit, Exception) as error:
             interruption.check()
@@ -98,10 +100,6 @@ def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) ->
     from pipetrain.training.outcome import ensure_summary
 
     rank = int(os.environ["RANK"])
-    try:
-        _check_launcher(job)
-    except ConfigError as error:
-        return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     if job.finished:
         _report_finished(job)
     writes = rank == 0 and not job.finished

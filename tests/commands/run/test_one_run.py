@@ -154,6 +154,15 @@ def test_interrupt_during_preparation_leaves_no_folder(tmp_path, monkeypatch, ca
     assert not (tmp_path / "outputs").exists()
 
 
+def test_interrupt_of_another_rank_leaves_its_working_directory(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("pipetrain.training.preflight.prepare", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path)
+    assert capsys.readouterr().out == ""
+    assert tmp_path.exists()
+
+
 COMPLETED = {"status": "completed", "steps": 6, "wall_s": 1.0, "per_stage": []}
 
 
@@ -344,6 +353,7 @@ def test_launcher_that_does_not_fit_the_run_is_refused(tmp_path, monkeypatch, ca
     monkeypatch.setenv("WORLD_SIZE", size)
     assert carried_out(tmp_path / "run", f"executor.name={executor}") is ExitCode.WRONG_USAGE
     assert capsys.readouterr().err == f"pipetrain: error: {message}\n"
+    assert not (tmp_path / "run").exists()
 
 
 def test_run_into_directory_of_live_run_is_refused(tmp_path, capsys):
