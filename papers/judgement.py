@@ -107,7 +107,12 @@ def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_An
     asked = order.metric or _ranked(there[0], best=best) if there else None
     if first is None or not others or asked is None:
         return
-    if blind := _blind(order, first, others, asked, there[0].scale) or _unmet(order.controls, results):
+    compared = [*there, *against]
+    if blind := (
+        _blind(order, first, others, asked, there[0].scale)
+        or _unlike(compared)
+        or _unmet(order.controls, compared, results)
+    ):
         yield _Answer((order.experiment,), None, f"{_where(there[0])}: {blind}", there[0].scale, tested=False)
         return
     for other in others:
@@ -124,6 +129,21 @@ def _blind(
     if not any(_metric(asked, first, other) for other in others):
         return f"{column_of(asked).head} was not measured, or not kept"
     return None
+
+
+def _unlike(compared: Sequence[Measured]) -> str | None:
+    """Why measurements cannot be compared, whatever their results; None if they can."""
+    small = [each for each in compared if each.scale == SMALL]
+    if 0 < len(small) < len(compared):
+        return f"only the small scale of {_names(small)} was measured"
+    outdated = [each for each in compared if each.outdated]
+    if 0 < len(outdated) < len(compared):
+        return f"only the runs of {_names(outdated)} are from before the small scale was changed"
+    return None
+
+
+def _names(found: Sequence[Measured]) -> str:
+    return " and ".join(dict.fromkeys(each.experiment for each in found))
 
 
 def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measured]) -> Iterator[_Answer]:
@@ -153,18 +173,19 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
 
 
 def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
-    """Answer to whether the first cost is larger than the second over the seeds of both, measured at one scale."""
-    scales = {each.scale for name in claim.experiments for each in companions(name, results)}
-    if len(scales) != 1:
-        return
+    """Answer to whether the first cost is larger than the second over the seeds of both."""
     more, less = (_costs(contrast, claim.metric, results) for contrast in (claim.more, claim.less))
     if not more or not less:
+        return
+    compared = [each for name in claim.experiments for each in companions(name, results)]
+    scale = compared[0].scale
+    if unlike := _unlike(compared):
+        yield _Answer(claim.experiments, None, f"{column_of(claim.metric).head}: {unlike}", scale, tested=False)
         return
     texts = [
         f"{first} over {other} in {name} {_mean(cost.values())}"
         for (name, first, other), cost in ((claim.more, more), (claim.less, less))
     ]
-    (scale,) = scales
     found = ratio(more, less)
     held = verdict(found, low=math.nextafter(1.0, 2.0))
     reading = f"the first is {found.middle:.3f} times the second, 95 % {found.low:.3f} to {found.high:.3f}"
@@ -195,10 +216,12 @@ def _costs(contrast: Contrast, metric: str, results: Results) -> dict[Hashable, 
     }
 
 
-def _unmet(controls: Sequence[Control], results: Results) -> str | None:
-    """The first control that an experiment does not meet."""
+def _unmet(controls: Sequence[Control], compared: Sequence[Measured], results: Results) -> str | None:
+    """The first control that an experiment does not meet, or that was not measured like what is compared."""
     found = ((each, _there(each, results)) for each in controls)
-    unmet = (each.unmet(_groups(there)) for each, there in found if not _exempt(each, there))
+    unmet = (
+        _unlike([*compared, *there]) or each.unmet(_groups(there)) for each, there in found if not _exempt(each, there)
+    )
     return next(filter(None, unmet), None)
 
 

@@ -158,6 +158,35 @@ def test_costs_of_a_change_are_compared_seed_by_seed(tmp_path, delayed, word):
     assert "delayed over plain in table4_vgg16 1.200" in found.why[0]
 
 
+def up_to_date(folder, name, scale):
+    """Gives the runs the command that their preset has today."""
+    path = folder / "pipeoptim" / name / scale / "made.json"
+    words = ReproductionTarget(f"pipeoptim/{name}", scale).words(folder)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": shlex.join(["pipetrain", *words])}))
+
+
+@pytest.mark.parametrize(
+    ("scale", "why"),
+    [
+        ("full", "only the small scale of table4_alexnet was measured"),
+        ("small", "only the runs of table4_alexnet are from before the small scale was changed"),
+    ],
+)
+def test_runs_of_other_scale_or_settings_are_not_compared(tmp_path, scale, why):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)}, scale=scale)
+    write(tmp_path, "table4_alexnet", {"pipeoptim": around(70.0), "gpipe": around(70.0, 0.2)})
+    up_to_date(tmp_path, "table4_vgg16", scale)
+    control = Apart("table4_alexnet", "pipeoptim", "table4_vgg16", "gpipe", "top1", points=-1.0)
+    costs = [(name, "pipeoptim", "gpipe") for name in ("table4_alexnet", "table4_vgg16")]
+    for rule in (
+        order(Relation.BETTER, "gpipe", against="table4_alexnet"),
+        order(Relation.BETTER, "gpipe", controls=(control,)),
+        ContrastClaim("loss", *costs),
+    ):
+        found = judged(tmp_path, rule)
+        assert (found.verdict, found.why[0].rpartition(": ")[2]) == ("not tested here", why)
+
+
 def write_measured(folder, name, scale, means, *, runs=1):
     """Results of so many equal runs a group: name of a group -> its means."""
     groups = [
@@ -368,7 +397,6 @@ def test_page_shows_printed_and_measured_numbers_and_curves(tmp_path):
 
 def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
     write(tmp_path, "table6_resnet101", {"pipeoptim": around(80.0)})
-    path = tmp_path / "pipeoptim" / "table6_resnet101" / "small" / "made.json"
 
     def found():
         results = read_results(tmp_path, "pipeoptim")
@@ -377,8 +405,7 @@ def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
         return results["table6_resnet101"].outdated, "from before" in text
 
     assert found() == (True, True)
-    words = ReproductionTarget("pipeoptim/table6_resnet101", "small").words(tmp_path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": shlex.join(["pipetrain", *words])}))
+    up_to_date(tmp_path, "table6_resnet101", "small")
     assert found() == (False, False)
 
 

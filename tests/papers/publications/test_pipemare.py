@@ -17,8 +17,8 @@ def group(name, **columns):
 
 
 def results(**experiments):
-    made = {"command": "pipetrain run --multirun"}
-    return {name: Measured(name, "small", "top1", found, made, Path()) for name, found in experiments.items()}
+    made = {name: {"command": f"pipetrain run --multirun experiment=pipemare/{name}"} for name in experiments}
+    return {name: Measured(name, "small", "top1", found, made[name], Path()) for name, found in experiments.items()}
 
 
 def verdict(claim, found):
