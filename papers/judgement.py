@@ -102,10 +102,16 @@ def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
 def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_Answer]:
     """For each of the other groups, the answer to whether the order holds."""
     there, against = companions(order.experiment, results), companions(order.against or order.experiment, results)
-    first = _groups(there).get(order.first)
-    others = [other for name in order.others if (other := _groups(against).get(name))]
+    first, theirs = _groups(there).get(order.first), _groups(against)
     asked = order.metric or _ranked(there[0], best=best) if there else None
-    if first is None or not others or asked is None:
+    if first is None or asked is None:
+        return
+    for name in order.others:
+        if name not in theirs:
+            text = f"{_where(there[0])}: {name}{_of(order)} was not run"
+            yield _Answer((order.experiment,), None, text, there[0].scale, tested=False)
+    others = [theirs[name] for name in order.others if name in theirs]
+    if not others:
         return
     compared = [*there, *against]
     if blind := (
@@ -142,6 +148,11 @@ def _unlike(compared: Sequence[Measured]) -> str | None:
     return None
 
 
+def _of(order: RankingClaim) -> str:
+    """Words for the experiment of the other groups; empty if it is that of the first."""
+    return f" of {order.against}" if order.against not in (None, order.experiment) else ""
+
+
 def _names(found: Sequence[Measured]) -> str:
     return " and ".join(dict.fromkeys(each.experiment for each in found))
 
@@ -152,7 +163,8 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
     where = f"{_where(there[0])}, {column_of(metric).head}"
 
     def answer(word: str, why: str, *, holds: bool | None = None, tested: bool = True) -> _Answer:
-        text = f"{where}: {shown(first, metric)} {word} {shown(other, metric)}" + (f"; {why}" if why else "")
+        text = f"{where}: {shown(first, metric)} {word} {shown(other, metric)}{_of(order)}"
+        text += f"; {why}" if why else ""
         return _Answer((order.experiment,), holds, text, there[0].scale, tested)
 
     if order.relation is not Relation.FAILS and difference.untested is not None:

@@ -101,6 +101,20 @@ def test_claim_with_one_of_its_orders_is_partly_seen(tmp_path):
     ]
 
 
+def test_part_whose_companion_was_not_run_stands_open(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "pipedream": around(70.0, 0.2)})
+    found = judged(tmp_path, order(Relation.BETTER, "pipedream", "pipedream_2bw"), superlative=True)
+    assert found.verdict == "undecided"
+    assert "not tested: table4_vgg16, small (fashion_mnist_mini): pipedream_2bw was not run" in found.why
+
+
+def test_evidence_names_the_experiment_of_the_other_group(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0)})
+    write(tmp_path, "table4_alexnet", {"pipeoptim": around(70.0, 0.2)})
+    found = judged(tmp_path, order(Relation.BETTER, "pipeoptim", against="table4_alexnet"))
+    assert "better than pipeoptim 70.00 ± 0.20 (3 runs) of table4_alexnet; gain 10.00" in found.why[0]
+
+
 def test_verdict_counts_experiments_run_for_the_claim(tmp_path):
     write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)})
     found = judged(
