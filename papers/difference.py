@@ -53,6 +53,8 @@ class Difference:
             return f"runs of {' and '.join(unfinished)} neither completed nor diverged"
         if self.metric in TIMINGS and any(group.completed == 1 for group in both):
             return "one timing does not show scatter"
+        if lost := [group.name for group in both if self._lost(group)]:
+            return f"{column_of(self.metric).head} of {' and '.join(lost)} was not measured, or not kept"
         if all(map(self._missing, both)):
             return "neither completed, or reached the target"
         if not self.of_learning:
@@ -179,6 +181,11 @@ class Difference:
 
     def _missing(self, group: MeasuredGroup) -> bool:
         return not group.completed or self.metric not in group.means
+
+    def _lost(self, group: MeasuredGroup) -> bool:
+        """True if completed runs lack the column although they need not reach anything for it, or have reached it."""
+        needed = group.reached > 0 if self.metric in TO_TARGET else not self.of_learning
+        return group.completed > 0 and self.metric not in group.means and needed
 
     def _survived(self, group: MeasuredGroup) -> bool:
         return self.of_learning and group.failed > 0

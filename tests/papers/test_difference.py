@@ -130,6 +130,16 @@ def test_epochs_of_partly_missed_target_beat_none():
     assert shown(some, "target_epochs") == "some 5.00 ± 0.10 (2 of 3 runs)"
 
 
+def test_times_that_were_not_kept_are_no_loss():
+    kept, untimed = timed(100.0), replace(timed(90.0), means={"top1": 80.0})
+    found = Difference(kept, untimed, "samples_per_second")
+    assert [found.shows(each) for each in OF_MEANS] == [None] * 3
+    assert found.reading(Relation.BETTER) == "samples/s of 90.0 was not measured, or not kept"
+    reached, missed = replace(untimed, reached=2), untimed
+    fast = replace(kept, means={"target_s": 9.0}, reached=3)
+    assert [Difference(fast, other, "target_s").shows(Relation.BETTER) for other in (reached, missed)] == [None, True]
+
+
 def test_one_timing_tells_nothing_however_far_it_is_off():
     found = Difference(timed(200.0, runs=1), timed(100.0, runs=1), "samples_per_second")
     assert [found.shows(each) for each in OF_MEANS] == [None] * 3
