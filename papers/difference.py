@@ -76,7 +76,7 @@ class Difference:
             {seed: run[self.metric] for seed, run in group.by_seed.items() if self.metric in run} for group in both
         )
         common = sorted(ours.keys() & theirs.keys())
-        if self.of_learning and self.metric not in TIMINGS and len(common) > 1:
+        if not self.of_cost and len(common) > 1:
             gain = [{seed: sign * each[seed] for seed in common} for each in (ours, theirs)]
             return difference(gain[0], gain[1])
         return welch(*(self._sample(group) for group in (both if sign > 0 else both[::-1])))
@@ -86,12 +86,17 @@ class Difference:
         """Margin by which a mean may be worse and still count as no worse."""
         if self.within is not None:
             return self.within
-        return (LEARNED if self.of_learning else MEASURED) * abs(self.other.means.get(self.metric, 0.0))
+        return (MEASURED if self.of_cost else LEARNED) * abs(self.other.means.get(self.metric, 0.0))
 
     @property
     def of_learning(self) -> bool:
         """True if the column measures learning, which varies with the seed, and not time or memory."""
         return self.metric not in MEASUREMENTS or self.metric in TO_TARGET
+
+    @property
+    def of_cost(self) -> bool:
+        """True if the column measures time or memory, even if that is the time to a target."""
+        return self.metric in TIMINGS or not self.of_learning
 
     @property
     def ratio(self) -> float:
@@ -134,14 +139,14 @@ class Difference:
         gain = self.interval
         if gain is None:
             return "" if self.shows(relation) is not None else "no interval, as some runs diverged or missed the target"
-        held = f"margin {self._digits(self.margin)}" if relation is Relation.LIKE or not self.of_learning else ""
+        held = f"margin {self._digits(self.margin)}" if relation is Relation.LIKE or self.of_cost else ""
         if not gain.how:
             return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", held)))
         ends = f"{self._digits(gain.low)} to {self._digits(gain.high)}"
         return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", f"95 % {ends}", gain.how, held)))
 
     def _by_interval(self, relation: Relation, gain: Interval) -> bool | None:
-        start = 0.0 if self.of_learning else self.margin
+        start = self.margin if self.of_cost else 0.0
         if relation is Relation.LIKE:
             return verdict(gain, low=-self.margin).holds
         no = verdict(gain, high=start) if relation is Relation.BETTER else verdict(gain, low=-start)

@@ -160,6 +160,14 @@ def test_timings_are_better_or_worse_from_a_tenth_on(rate, expected):
     assert tells(timed(rate), timed(100.0), "samples_per_second") == expected
 
 
+def test_time_to_a_target_must_exceed_the_margin_of_times():
+    slow, close, fast = (
+        MeasuredGroup(f"{s}", 3, {"completed": 3}, {"target_s": s}, {"target_s": 0.1}, 3) for s in (100.0, 97.0, 80.0)
+    )
+    assert tells(close, slow, "target_s") == [False, True, False]
+    assert tells(fast, slow, "target_s") == [True, True, False]
+
+
 def test_bytes_do_not_scatter_but_a_small_difference_is_no_gain():
     assert tells(timed(97.0, runs=1), timed(100.0, runs=1), "stage_bytes") == [False, True, False]
     assert tells(timed(80.0, runs=1), timed(100.0, runs=1), "stage_bytes") == [True, True, False]
