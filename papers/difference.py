@@ -14,6 +14,9 @@ LEARNED, MEASURED = 0.03, 0.1
 """The margin over the other's mean, of what was learned, and of time and memory."""
 
 
+_ALONE = "one run does not show scatter"
+
+
 class Relation(Enum):
     """Relation of one mean to another."""
 
@@ -60,7 +63,7 @@ class Difference:
         if not self.of_learning:
             return None
         if any(group.completed == 1 for group in both):
-            return "one run does not show scatter"
+            return _ALONE
         if self.first.same_bits(self.other):
             return "both computed the same bits, so this experiment does not separate them"
         return None if self.first.learned or self.other.learned else "neither learned"
@@ -132,6 +135,8 @@ class Difference:
     def reading(self, relation: Relation) -> str:
         """The difference, its interval and what that is held against, or why there is none."""
         if relation is Relation.FAILS:
+            if self._alone:
+                return _ALONE
             limits = [f"{column_of(column).head} of {value:g}" for column, value in self.floor.items()]
             return f"it fails with a {' or a '.join(limits)} or less" if limits else ""
         if self.untested is not None:
@@ -173,11 +178,18 @@ class Difference:
     @property
     def _fails(self) -> bool | None:
         """True if no run of the first group has learned while all of the other have; None if some of the first have."""
-        if not self._learned(self.other) or self.other.failed or self.first.broken_off or self.other.broken_off:
+        if self._alone or self.first.broken_off or self.other.broken_off:
+            return None
+        if self.other.failed or not self._learned(self.other):
             return None
         if not self._learned(self.first):
             return True
         return None if self.first.failed else False
+
+    @property
+    def _alone(self) -> bool:
+        """True if a group has a single run, however it ended."""
+        return any(sum(group.ended.values()) < 2 for group in (self.first, self.other))
 
     def _learned(self, group: MeasuredGroup) -> bool:
         if not self.floor or not group.completed:

@@ -190,6 +190,13 @@ def test_method_fails_if_none_of_its_runs_learned_but_all_others(ours, other, fa
     assert found.word(Relation.FAILS) == word
 
 
+def test_one_run_that_fails_tells_nothing():
+    for lost, learned in ((1, 3), (3, 1)):
+        found = Difference(group("a", completed=0, diverged=lost), group("b", completed=learned), "top1")
+        assert found.shows(Relation.FAILS) is None
+        assert found.reading(Relation.FAILS) == "one run does not show scatter"
+
+
 def test_floor_says_up_to_which_value_nothing_was_learned():
     assert Difference(group("a", 0.4), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is True
     assert Difference(group("a", 5.0), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is False
