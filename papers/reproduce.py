@@ -110,8 +110,11 @@ def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
         print(kept)
         return ExitCode.COMPLETED
     target, words = this.target, this.words(options.outputs)
-    if aside := _set_aside(this, options.outputs):
-        print(f"the runs of other settings are now in {aside}")
+    # what is kept of a target is collected from all of its sweeps
+    same = [this] if this.compares else [each for each in target.rounds if not each.compares]
+    for each in same:
+        if aside := _set_aside(each, options.outputs):
+            print(f"the runs of other settings are now in {aside}")
     print(command_of(words), flush=True)
     ended = carried_out([sys.executable, "-m", "pipetrain", *words])
     if ended not in _KEPT:

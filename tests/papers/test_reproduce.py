@@ -181,6 +181,32 @@ def test_runs_of_other_settings_are_moved_away(tmp_path, monkeypatch, capsys):
     assert not (target.runs(tmp_path) / "0_seed=0").exists()
 
 
+def test_no_round_keeps_runs_of_other_settings(tmp_path, monkeypatch):
+    parts = (["partition.stages=1"], ["partition.stages=2"], ["compare"])
+    settings, ran = [], []
+    rounds = property(lambda self: [SweepRound(self, number, words) for number, words in enumerate(parts, 1)])
+
+    def train(words):
+        if "compare" not in words:
+            (folder,) = (Path(word.partition("=")[2]) for word in words if word.startswith("hydra.sweep.dir="))
+            ran.append(folder.name)
+            write_run(folder / "0", f"partition.stages={folder.name[-1]}", *settings[:1], dataset="austen")
+        return ExitCode.COMPLETED
+
+    monkeypatch.setattr(ReproductionTarget, "rounds", rounds)
+    monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: list(settings)))
+    monkeypatch.setattr(reproduce, "carried_out", train)
+    monkeypatch.setattr("papers.results.comparison.write", lambda *_: [])
+    for rate in (0.01, 0.02):
+        settings[:] = [f"optimizer.lr={rate}", "seed=0"]
+        words = ["reproduce", "slowdown/soap", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+        assert cli.carry_out(words, PROGRAM) == 0
+    with (tmp_path / "out" / "slowdown" / "soap" / "small" / "runs.csv").open() as file:
+        rows = [(row["partition.stages"], row["optimizer.lr"]) for row in csv.DictReader(file)]
+    assert ran == ["round-1", "round-2"] * 2
+    assert rows == [("1", "0.02"), ("2", "0.02")]
+
+
 def test_runs_of_a_round_are_moved_out_of_the_folder_that_is_kept(tmp_path):
     rounds = [SweepRound(ReproductionTarget("slowdown/soap", "small"), 1, words) for words in (["seed=1"], ["seed=2"])]
     target, first = rounds[0].target, rounds[0].runs(tmp_path)
