@@ -6,8 +6,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from papers.results import ENDED, Row, ended_runs, kept_run, made_of, made_with, row_of, steps_to_loss, with_steps
-from papers.targets import ReproductionTarget, SweepRound, command_of
+from papers.results import (
+    ENDED,
+    Row,
+    ended_runs,
+    kept_run,
+    made_by,
+    made_of,
+    made_with,
+    row_of,
+    steps_to_loss,
+    with_steps,
+)
+from papers.targets import ReproductionTarget, SweepRound
 from pipetrain.report.sweep.compared_run import ComparedRun, read
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import csv_table
@@ -58,12 +69,12 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
 
 def is_kept(this: SweepRound, results: Path) -> bool:
     """True if all of the comparison is kept already, as the same command made it."""
-    made = made_of(results / this.name)
-    return made.get("command") == command_of(this.words(Path("DIR"))) and not made["missing"]
+    kept = results / this.name
+    return made_by(this.words(Path("DIR")), kept) and not made_of(kept)["missing"]
 
 
 def compared_runs(target: ReproductionTarget, results: Path) -> Iterator[tuple[SweepRound, list[Row]]]:
-    """The rounds that compare, with the reported runs of each as far as they are kept.
+    """The rounds that compare, with the reported runs of each as far as they are kept, and of the settings of today.
 
     Args:
         target: an experiment at a scale.
@@ -71,7 +82,8 @@ def compared_runs(target: ReproductionTarget, results: Path) -> Iterator[tuple[S
     """
     for each in target.rounds:
         if each.compares:
-            yield each, ended_runs([results / each.name / _RUNS])
+            kept = results / each.name
+            yield each, ended_runs([kept / _RUNS]) if made_by(each.words(Path("DIR")), kept) else []
 
 
 def _given(this: SweepRound, run: ComparedRun) -> Mapping[str, Any]:

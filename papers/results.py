@@ -278,7 +278,7 @@ def has_every_run(target: ReproductionTarget, folder: Path) -> bool:
         target: what is to be run.
         folder: of what is kept of it.
     """
-    if made_of(folder).get("command") != command_of(target.words(Path("DIR"))):
+    if not made_by(target.words(Path("DIR")), folder):
         return False
     params = Composition.of([f"experiment={target.experiment}"]).hydra.sweeper.params
     sweeps = [each.words(Path("DIR"))[2:] for each in target.rounds if not each.compares]
@@ -290,6 +290,11 @@ def made_of(folder: Path) -> Mapping[str, Any]:
     """Content of `made.json`; empty if there is none."""
     path = folder / "made.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def made_by(words: Sequence[str], folder: Path) -> bool:
+    """True if what is kept in a folder is from this command, and so from the settings of today."""
+    return made_of(folder).get("command") == command_of(words)
 
 
 def without_repeats(group: SweepGroup) -> list[ComparedRun]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from papers.compared import compared_runs
 from papers.lines import LOSS, STAGES, Line, depths_of, table
-from papers.results import STEPS_TO_LOSS, ended_runs
+from papers.results import STEPS_TO_LOSS, ended_runs, made_by
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.report.seed_statistics import Values, ratio, verdict
 from pipetrain.report.sweep.slowdown import ratio_cell
@@ -60,7 +60,8 @@ def lines_of(results: Path, *, tuned: bool = False) -> tuple[str, list[Line]]:
             target = ReproductionTarget(f"{NAME}/{preset}", scale)
             kept = target.results(results)
             compared = (row for _, rows in compared_runs(target, kept) for row in rows)
-            rows = list(compared) if tuned else ended_runs([kept / "runs.csv"])
+            swept = [kept / "runs.csv"] if made_by(target.words(Path("DIR")), kept) else []
+            rows = list(compared) if tuned else ended_runs(swept)
             own = [row for row in rows if row["method"] == method]
             if own and not any(row[STAGES] == "1" for row in own):
                 # one stage is the same under all methods of a preset, and is tuned under one of them

@@ -1,12 +1,14 @@
 """The map of the field: which loss counts as like plain training's, what is said of it, and the page."""
 
 import csv
+import json
+from pathlib import Path
 
 import pytest
 
 from papers.field_map import HYBRIDS, NETWORKS, maps_of, page, weights
 from papers.lines import draw
-from papers.targets import SMALL, ReproductionTarget
+from papers.targets import SMALL, ReproductionTarget, command_of
 from pipetrain.config.composition import composed
 
 COLUMNS = (
@@ -30,8 +32,9 @@ def round_with(*words):
 
 def write(folder, this, *runs):
     """Runs of a round: (method, depth, losses of seeds 0, 1, ...), and an infinite loss for one that diverged."""
-    path = folder / "map" / "gpt" / "small" / this.name / "runs.csv"
+    path = this.target.results(folder) / this.name / "runs.csv"
     path.parent.mkdir(parents=True)
+    path.with_name("made.json").write_text(json.dumps({"command": command_of(this.words(Path("DIR")))}))
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
@@ -106,6 +109,15 @@ def test_page_says_what_was_trained_and_what_is_missing(maps):
     )
     assert "Changed for the small scale: `model.layers=5 " in text
     assert "Trained on `austen`: Novels of Jane Austen" in text
+
+
+def test_rounds_of_other_settings_count_as_not_run(tmp_path, monkeypatch):
+    write(tmp_path, FIRST, ("naive_async", 1, of_seeds(1.0)))
+    monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: ["train.batch_size=8"]))
+    assert maps_of(tmp_path) == []
+    write(tmp_path, SECOND, ("pipeoptim", 4, of_seeds(1.01)))
+    (found,) = maps_of(tmp_path)
+    assert ([line.name for line in found.lines], found.missing) == (["pipeoptim"], len(TARGET.rounds) - 1)
 
 
 def test_page_without_one_stage_claims_nothing(tmp_path):

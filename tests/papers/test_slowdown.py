@@ -1,19 +1,26 @@
 """The page of slowdowns: which runs count, what is compared, and where the data decide."""
 
 import csv
+import json
 import math
+from pathlib import Path
 
 import pytest
 
 from papers.lines import draw
 from papers.slowdown import lines_of, page
+from papers.targets import ReproductionTarget, command_of
 
 COLUMNS = ("method", "partition.stages", "seed", "status", "loss_steps", "early_loss_steps", "optimizer.lr", "loss")
 
 
-def stored(folder, preset, rows, rate=0.03):
-    path = folder / "slowdown" / preset / "small" / "runs.csv"
+def stored(folder, preset, rows, rate=0.03, number=None):
+    """Runs of the sweeps of a preset, or of the comparison of this number."""
+    target = ReproductionTarget(f"slowdown/{preset}", "small")
+    this = target.rounds[number - 1] if number else target
+    path = target.results(folder) / (this.name if number else "") / "runs.csv"
     path.parent.mkdir(parents=True)
+    path.with_name("made.json").write_text(json.dumps({"command": command_of(this.words(Path("DIR")))}))
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(
             [COLUMNS, *((*row, rate, "" if row[3] == "diverged" else 2 + row[2] / 10) for row in rows)]
@@ -41,6 +48,11 @@ def test_slowdown_is_over_one_stage_and_infinite_without_the_loss(results):
     assert better.slowdown("early_loss_steps", 8).middle == pytest.approx(452 / 300, rel=1e-4)
     assert math.isinf(better.slowdown("loss_steps", 8).middle)
     assert math.isinf(control.slowdown("early_loss_steps", 8).middle)
+
+
+def test_runs_of_other_settings_are_left_out(results, monkeypatch):
+    monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: ["train.batch_size=8"]))
+    assert lines_of(results) == ("small", [])
 
 
 def test_depth_without_the_seeds_of_one_stage_has_no_slowdown(results):
@@ -100,9 +112,7 @@ def test_page_and_figure_need_no_results(tmp_path, results):
 def test_tuned_runs_have_their_own_part_with_rates_and_share_one_stage(tmp_path, results):
     one = [("pipedream", 1, 0, "completed", 700, 300)]
     deep = [(name, 8, 0, "completed", 900, 600) for name in ("pipedream", "lwp")]
-    stored(tmp_path / "tuned", "adamw", [*one, *deep], rate=0.01)
-    compared = tmp_path / "slowdown" / "adamw" / "small" / "round-3"
-    (tmp_path / "tuned" / "slowdown" / "adamw" / "small").rename(compared)
+    stored(tmp_path, "adamw", [*one, *deep], rate=0.01, number=3)
     _, (control, lwp) = tuned = lines_of(tmp_path, tuned=True)
     assert (control.name, lwp.name, lwp.depths) == ("AdamW", "AdamW, lwp", [1, 8])
     assert lwp.slowdown("early_loss_steps", 8).middle == pytest.approx(2)
