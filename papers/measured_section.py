@@ -107,7 +107,8 @@ def _made(paper: Paper, parts: Sequence[Measured]) -> str:
     timed = all(part.made.get("timed", True) for part in parts)
     announced = sum(ReproductionTarget(f"{paper.name}/{part.experiment}", SMALL).minutes for part in parts)
     outdated = any(part.outdated for part in parts)
-    quiet = "" if outdated or announced >= seconds / 60 else _QUIET.format(_minutes(announced))
+    longer = parts[0].scale == SMALL and not outdated and seconds / 60 > announced
+    quiet = _QUIET.format(_minutes(announced)) if longer else ""
     shared = "" if timed else _UNTIMED + quiet
     cores = counted(machine["cores"], "core", "cores")
     took = f"{runs}, {_minutes(seconds / 60)} on {cores} ({machine['cpu']}){shared}"

@@ -23,18 +23,19 @@ def extent(paper: str, results: Results) -> str:
         head = f"**{run}, {len(full)} of them at the paper's size.**"
     else:
         head = f"**No experiment was run at the paper's size.** {run}, none at full scale."
-    return " ".join([head, *_small(paper, small)])
+    return " ".join([head, *_small(paper, small, "Other" if full else "All")])
 
 
-def _small(paper: str, found: Sequence[Measured]) -> Iterator[str]:
+def _small(paper: str, found: Sequence[Measured], which: str) -> Iterator[str]:
+    """What is at small scale; `which` says whether there is more."""
     trained = [each for each in found if each.metric]
     timed = [each for each in found if not each.metric]
     if trained:
         samples = [size for each in trained if (size := _samples(paper, each))]
         sizes = _spread(samples, "samples"), _spread(_means(trained, "epochs"), "epochs")
-        yield f"All training is at small scale{''.join(sizes)}: {_on(paper, trained)}."
+        yield f"{which} training is at small scale{''.join(sizes)}: {_on(paper, trained)}."
     if timed:
-        yield f"All timing is at small scale{_spread(_means(timed, 'steps'), 'steps')}: {_on(paper, timed)}."
+        yield f"{which} timing is at small scale{_spread(_means(timed, 'steps'), 'steps')}: {_on(paper, timed)}."
 
 
 def _means(found: Sequence[Measured], column: str) -> list[float]:

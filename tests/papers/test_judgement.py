@@ -172,11 +172,11 @@ def test_costs_of_a_change_are_compared_seed_by_seed(tmp_path, delayed, word):
     assert "delayed over plain in table4_vgg16 1.200" in found.why[0]
 
 
-def up_to_date(folder, name, scale):
-    """Gives the runs the command that their preset has today."""
+def up_to_date(folder, name, scale, **more):
+    """Gives the runs the command that their preset has today, and more."""
     path = folder / "pipeoptim" / name / scale / "made.json"
     words = ReproductionTarget(f"pipeoptim/{name}", scale).words(folder)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": shlex.join(["pipetrain", *words])}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": shlex.join(["pipetrain", *words]), **more}))
 
 
 @pytest.mark.parametrize(
@@ -421,6 +421,14 @@ def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
     assert found() == (True, True)
     up_to_date(tmp_path, "table6_resnet101", "small")
     assert found() == (False, False)
+
+
+@pytest.mark.parametrize(("scale", "told"), [("small", True), ("full", False)])
+def test_minutes_of_an_idle_machine_are_told_of_the_small_scale_alone(tmp_path, scale, told):
+    write(tmp_path, "table6_resnet101", {"pipeoptim": around(80.0)}, scale=scale)
+    up_to_date(tmp_path, "table6_resnet101", scale, timed=False, wall_s=1e6)
+    blocks = measured_section(PAPERS["pipeoptim"], {}, read_results(tmp_path, "pipeoptim"), tmp_path)
+    assert any("on an idle machine it takes about" in line for block in blocks for line in block) is told
 
 
 def test_runs_at_a_small_scale_that_their_preset_no_longer_has_are_outdated(tmp_path):

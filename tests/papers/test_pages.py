@@ -71,6 +71,12 @@ def test_page_head_says_what_was_run_below_paper_size():
     )
 
 
+def test_page_head_does_not_hide_what_was_run_at_paper_size():
+    results = dict(read_results(ROOT / "results", "paci"))
+    results["accumulation"] = replace(results["accumulation"], scale="full")
+    assert "1 of them at the paper's size.** Other training is at small scale, " in extent("paci", results)
+
+
 def test_head_of_a_page_without_results_says_so():
     assert extent("zhang", {}) == (
         "**No experiment was run at the paper's size.** 0 of 37 presets of this paper were run, none at full scale."
