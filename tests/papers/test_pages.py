@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import support.cli
 
-from papers import field_map, measured_section
+from papers import field_map, measured_section, slowdown
 from papers.cli import PROGRAM
 from papers.judgement import companions
 from papers.pages import PAPERS
@@ -200,6 +200,13 @@ def test_command_writes_page_and_figures_of_one_paper(tmp_path):
     assert (tmp_path / "pages" / "zhang.md").is_file()
     for name in ("zhang_fig08.png", "zhang_fig09.png"):
         assert (tmp_path / "pages" / "images" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_committed_slowdown_is_what_the_command_writes():
+    committed = ROOT / "docs" / "reproduction" / "slowdown.md"
+    (scale, of_one_rate), (_, tuned) = (slowdown.lines_of(ROOT / "results", tuned=each) for each in (False, True))
+    made = slowdown.page(scale, of_one_rate, tuned)
+    assert committed.read_text(encoding="utf-8") == made, "run `python -m papers pages slowdown`"
 
 
 def test_committed_map_is_what_the_command_writes():
