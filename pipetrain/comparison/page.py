@@ -239,15 +239,16 @@ def _trials(found: Comparison) -> tuple[list[str], list[list[str]]]:
     for outcome in found.outcomes:
         contender, losses = outcome.contender, outcome.tuning.losses
         sign = 1 if contender.metric in contender.lower else -1
+        failed = {(planned.candidate, planned.steps) for planned, run in outcome.trials if run.status == "failed"}
+        texts = {
+            trial: f"{sign * loss:.4g}" if math.isfinite(loss) else "failed" if trial in failed else "diverged"
+            for trial, loss in losses.items()
+        }
         for candidate in dict.fromkeys(each for each, _ in losses):
-            cells = ["" if (loss := losses.get((candidate, n))) is None else _loss(sign * loss) for n in lengths]
+            cells = [texts.get((candidate, n), "") for n in lengths]
             mark = "chosen" if candidate == outcome.tuning.best else ""
             rows.append([contender.name, " ".join(candidate), contender.metric, *cells, mark])
     return ["", "tried", "by", *(counted(n, "step", "steps") for n in lengths), ""], rows
-
-
-def _loss(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "diverged"
 
 
 def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

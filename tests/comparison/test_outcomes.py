@@ -331,6 +331,18 @@ def test_contenders_with_equal_results_are_the_fastest_together():
     )
 
 
+def test_trials_on_the_page_say_whether_they_failed_or_diverged():
+    (only,) = contenders("gpipe")
+    trials = [
+        (PlannedRun(only, (f"optimizer.lr={rate}",), 1000, 100, tunes=True), ComparedRun(Path(), **facts))
+        for rate, facts in ((0.1, falling(0.002)), (0.2, DIVERGED), (0.3, FAILED))
+    ]
+    losses = {(planned.candidate, 100): only.loss_of(run) for planned, run in trials}
+    found = Comparison(Path(), [Outcome(only, Search(losses=losses), trials, [])], "gpipe", None, 1)
+    cells = re.findall(r"<td>(0\.8|failed|diverged)</td>", page.page(found, ""))
+    assert cells == ["0.8", "diverged", "failed"]
+
+
 @pytest.mark.parametrize(("slopes", "effect"), [((0.002, 0.002), "has no effect"), ((0.002, 0.003), "is not tuned")])
 def test_setting_has_no_effect_only_if_training_losses_are_the_same(slopes, effect):
     (only,) = contenders("gpipe")
