@@ -73,10 +73,10 @@ def tiny_imagenet(
     """
     height, width = image_size(size)
     base = Path(root).expanduser().absolute()
-    if download:
-        with downloading(_ARCHIVE, base, root):
-            _download(base)
     folder = base if base.name == _NAME else base / _NAME
+    if download:
+        with downloading(_ARCHIVE, folder.parent, root):
+            _download(folder.parent)
     train = ClassFolders.read(folder / "train", root, _TINY_REMEDY)
     train.check_same(_lines(folder / "wnids.txt", root), folder / "wnids.txt", root)
     normalize, fit = Normalize(IMAGENET_MEAN, IMAGENET_STD), resize_crop(height, width)

@@ -94,10 +94,12 @@ def archive(folder, tmp_path, monkeypatch):
     return path
 
 
-def test_archive_is_unpacked_once(archive):
-    assert len(tiny_imagenet(str(archive.parent), download=True).train) == 4
+@pytest.mark.parametrize("folder_itself", [False, True])
+def test_archive_is_unpacked_once(archive, folder_itself):
+    root = str(archive.with_suffix("") if folder_itself else archive.parent)
+    assert len(tiny_imagenet(root, download=True).train) == 4
     archive.unlink()
-    assert len(tiny_imagenet(str(archive.parent), download=True).eval) == 3
+    assert len(tiny_imagenet(root, download=True).eval) == 3
 
 
 def test_damaged_archive_that_cannot_be_refetched_is_refused(archive):
