@@ -162,6 +162,8 @@ class _Copy:
 
     def _copied(self, node: fx.Node) -> fx.Node:
         args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
+        if node.target is check_branch:  # outside of regions, which would stay entered if it raises
+            return self.graph.call_function(check_branch, args, kwargs)
         if node.meta["detached"]:
             before = self.graph.call_function(torch.is_grad_enabled)
             self.graph.call_function(torch.set_grad_enabled, (False,))

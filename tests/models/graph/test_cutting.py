@@ -303,6 +303,17 @@ def test_cache_of_a_function_keeps_nothing_of_the_recording():
     assert type(table(4)) is torch.Tensor
 
 
+def test_refused_branch_leaves_no_region_of_autocast_entered():
+    def mixed(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ torch.ones(4, 4) if x.shape[1] > 8 else x
+
+    chain = cut(Calling(mixed), torch.randn(3, 12, 4))
+    with pytest.raises(RunError, match="takes another branch"):
+        chain(torch.randn(3, 4, 4))
+    assert not torch.is_autocast_enabled("cpu")
+
+
 class Caching(nn.Module):
     """Keeps what it makes for a length."""
 
