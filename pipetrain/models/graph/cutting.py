@@ -25,14 +25,17 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     """The chain of a module, whose layers compute with its submodules and parameters.
 
     Raises:
-        ConfigError: no graph can repeat what its forward does.
+        ConfigError: no graph can repeat what its forward does, or it has no `output` to choose.
     """
     _check_names(model, example.names)
     out_of_place(model)
     training, evaluation, opaque = trace(model, example, output)
     flows = Liveness(training.graph, model), Liveness(evaluation.graph, model)
     notes = [f"model: each {kind.__name__} is part of one layer, as {why}" for kind, why in opaque.items()]
-    if picked := evaluation.picked or training.picked:
+    picked = evaluation.picked or training.picked
+    if output is not None and picked is None:
+        raise ConfigError(f"model.output={output}: {type(model).__name__} returns a single tensor; leave it out")
+    if output is None and picked is not None:
         returned = f"of what {type(model).__name__} returns, `{picked}` goes to the loss"
         notes.append(f"model: {returned}; model.output names another")
     asked = [set(_batch_size_branches(each.graph)) for each in (training, evaluation)]

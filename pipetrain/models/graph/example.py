@@ -90,4 +90,4 @@ def select_outputs(returned: Any, wanted: str | None) -> tuple[tuple[Tensor, ...
     if wanted is not None and wanted not in tensors:
         raise ConfigError(f"model.output={wanted}: the forward returns {', '.join(tensors)}")
     name = wanted or ("logits" if "logits" in tensors else next(iter(tensors)))
-    return (tensors[name],), name if len(tensors) > 1 else None
+    return (tensors[name],), name if wanted or len(tensors) > 1 else None

@@ -473,6 +473,11 @@ def test_output_of_a_model_that_is_a_chain_already_is_refused():
         chain_of(nn.Sequential(nn.Linear(2, 2)), output="logits")
 
 
+def test_output_of_a_model_that_returns_one_tensor_is_refused():
+    with pytest.raises(ConfigError, match=r"model\.output=logits: Skip returns a single tensor; leave it out"):
+        cut(Skip(), output="logits")
+
+
 def test_model_without_inputs_is_refused():
     with pytest.raises(ConfigError, match="Skip cannot be cut"):
         chain_of(Skip())

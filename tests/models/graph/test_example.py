@@ -37,6 +37,7 @@ Pair = namedtuple("Pair", "first logits")
         ((A, B), "1", (B,), "1"),
         ({"loss": None, "logits": B, "states": A}, None, (B,), "logits"),
         ({"logits": B, "cache": None}, None, (B,), None),
+        ({"logits": B, "cache": None}, "logits", (B,), "logits"),
         ({"states": A, "pooled": B}, None, (A,), "states"),
         ({"states": A, "pooled": B}, "pooled", (B,), "pooled"),
         (Pair(A, B), None, (B,), "logits"),
