@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,10 +53,11 @@ def counter(tmp_path, monkeypatch):
     return counter
 
 
-def measured_profile(cache="use", *, bandwidth=True, **changes):
+def measured_profile(cache="use", *, bandwidth=True, given=(), **changes):
     boundaries = {"_target_": "pipetrain.planner.partition.rules.Explicit", "boundaries": [3]}
     planner = {"cache": cache, "bandwidth": bandwidth}
-    return profile_of(settings("gpipe", **{"planner": planner, "device": "cpu", "partition": boundaries, **changes}))
+    chosen = settings("gpipe", **{"planner": planner, "device": "cpu", "partition": boundaries, **changes})
+    return profile_of(with_objects(chosen, dict(given)))
 
 
 @pytest.mark.parametrize(
@@ -186,6 +188,15 @@ def test_model_is_measured_on_a_device_in_a_process_that_ends(counter, monkeypat
     found = measured_profile(bandwidth=False)
     assert (counter.layers, [measure.__name__ for measure in apart]) == (1, ["_measured_again"])
     assert measured_profile(bandwidth=False) == found
+    assert counter.layers == 1
+
+
+def test_reading_of_given_data_is_measured_again(counter, monkeypatch):
+    times = iter((1.0, 2.0))
+    monkeypatch.setattr(profile, "measure_reading", lambda *_: LoaderTime(next(times), 0.0))
+    given = {"dataset": SimpleNamespace(**vars(build_data(settings("gpipe")).dataset))}
+    found = [measured_profile(given=given, dataset={"_target_": "types.SimpleNamespace"}) for _ in range(2)]
+    assert [each.reading.inputs_s for each in found] == [1.0, 2.0]
     assert counter.layers == 1
 
 
