@@ -113,7 +113,8 @@ def pickled(section: str, value: Any) -> bytes:
     except Exception as error:  # of the object's own code
         raise ConfigError(
             f"{section}={_name_of(value)}: worker processes cannot get this object: {one_line(error)}; "
-            "executor=simulated works, and so do the classes and functions of a module that they can import"
+            "the classes and functions of a module that they can import work, and so does executor=simulated, unless "
+            "partition=auto measures on a GPU, which profile=FILE avoids"
         ) from error
     return buffer.getvalue()
 

@@ -200,6 +200,22 @@ def test_reading_of_given_data_is_measured_again(counter, monkeypatch):
     assert counter.layers == 1
 
 
+class Local(nn.Sequential):
+    """As if defined in a notebook."""
+
+
+Local.__module__ = "__main__"
+
+
+@pytest.mark.usefixtures("counter")
+def test_object_that_no_process_can_get_is_not_measured_on_a_device(monkeypatch):
+    monkeypatch.setattr(profile, "device_of", lambda _: "fake")
+    monkeypatch.setattr(profile, "device_at", lambda _kind, rank: torch.device("meta", rank))
+    given = {"model": Local(nn.Flatten(), nn.Linear(64, 4))}
+    with pytest.raises(ConfigError, match=r"Local is defined in the main .* unless partition=auto measures on a GPU"):
+        measured_profile(given=given, model={"_target_": "torch.nn.Identity"})
+
+
 MINIBATCH = ((torch.zeros(4, 1, 8, 8),), (torch.zeros(4, dtype=torch.long),))
 
 
