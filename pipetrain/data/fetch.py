@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from pipetrain.arithmetic import torch_threads
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.samples import has_method, naming_errors, sample_of, target_of
 from pipetrain.errors import ConfigError
-from pipetrain.seeding import key
+from pipetrain.seeding import key, python_draws
 from pipetrain.tensors import Tensors
 
 Minibatch = tuple[Tensors, Tensors]
@@ -30,7 +30,11 @@ _LONG = 8
 
 @dataclass(frozen=True)
 class Fetch:
-    """Reads minibatches of `dataset`: their inputs, their targets, or both. Can be pickled if the data set can."""
+    """Reads minibatches of `dataset`: their inputs, their targets, or both. Can be pickled if the data set can.
+
+    Attributes:
+        drawn: not empty if a sample has drawn from Python's or numpy's generator.
+    """
 
     dataset: Any
     seed: int
@@ -38,6 +42,7 @@ class Fetch:
     targets: bool
     labels: LabelRange | None = None
     tokens: TokenRange | None = None
+    drawn: list[bool] = field(default_factory=list)
 
     @property
     def decodes(self) -> bool:
@@ -76,8 +81,9 @@ class Fetch:
             return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
         pairs = self._pairs(epoch, indices)
         if has_method(self.dataset, "collate"):
-            with generator_kept() as generator:
-                generator.manual_seed(key(self.seed, epoch, *indices))
+            seed = key(self.seed, epoch, *indices)
+            with generator_kept() as generator, python_draws(seed):
+                generator.manual_seed(seed)
                 inputs, targets = _by_data_set(self.dataset, pairs, indices)
             return inputs if self.inputs else (), targets if self.targets else ()
         return (
@@ -86,13 +92,28 @@ class Fetch:
         )
 
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
-        pairs = []
+        """The samples, each with its own random numbers from torch, Python and numpy.
+
+        Seeding Python and numpy takes longer than reading a small sample, so the samples are first read without, and
+        once more if one has drawn.
+        """
         with generator_kept() as generator:
+            if not self.drawn:
+                with python_draws(self.seed) as drawn:
+                    pairs = [self._pair(generator, epoch, index) for index in indices]
+                if not any(drawn):
+                    return pairs
+                self.drawn.append(True)
+            pairs = []
             for index in indices:
-                # torch.manual_seed would seed every device, in 300 µs instead of 2
-                generator.manual_seed(key(self.seed, epoch, index))
-                pairs.append(sample_of(self.dataset, index))
+                with python_draws(key(self.seed, epoch, index)):
+                    pairs.append(self._pair(generator, epoch, index))
         return pairs
+
+    def _pair(self, generator: torch.Generator, epoch: int, index: int) -> Sequence[Any]:
+        # torch.manual_seed would seed every device, in 300 µs instead of 2
+        generator.manual_seed(key(self.seed, epoch, index))
+        return sample_of(self.dataset, index)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from pipetrain.data.reader_process import context, leave_signals
 from pipetrain.data.samples import has_method
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, one_line
 from pipetrain.failure import Failure, RemoteError
-from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
 
 _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
@@ -27,10 +26,10 @@ _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
 class Loader:
     """Minibatches of a map-style data set in an order that depends on (seed, epoch) alone.
 
-    Before a sample is read, torch's default generator is seeded from (seed, epoch, sample), and afterwards it is put
-    back: augmentation that draws from it depends on neither process nor worker nor order, and the caller's own random
-    numbers are left as they were. Data sets that draw from elsewhere (`random`, numpy) are outside this promise. The
-    generator belongs to the process, so read in the thread that also runs the layers, or use workers.
+    Before a sample is read, the default generators of torch, Python and numpy are seeded from (seed, epoch, sample),
+    and afterwards they are put back: augmentation that draws from them depends on neither process nor worker nor order,
+    and the caller's own random numbers are left as they were. Data sets that draw from elsewhere are outside this
+    promise. The generators belong to the process, so read in the thread that also runs the layers, or use workers.
 
     A data set may have
 
@@ -97,6 +96,7 @@ class Loader:
             )
         self._sizes = list(map(len, self._minibatches))
         self._newest: tuple[int, list[Sequence[int]]] | None = None
+        self._drawn: list[bool] = []
 
     def __len__(self) -> int:
         """Number of minibatches of an epoch."""
@@ -161,16 +161,13 @@ class Loader:
         if not 0 <= first <= last <= len(self):
             raise ValueError(f"minibatches {first} … {last}: an epoch has {len(self)}")
         plan = self.minibatches(epoch)[which]
-        fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens)
+        fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens, self._drawn)
         if self.workers and fetch.decodes and plan:
-            return self._read_by_workers(fetch, epoch, plan, key(self.seed, epoch, first))
+            return self._read_by_workers(fetch, epoch, plan)
         read = (fetch(epoch, indices) for indices in plan)
         return map(_pinned, read) if self.pinned else read
 
-    def _read_by_workers(
-        self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]], seed: int
-    ) -> Iterator[Minibatch]:
-        """Minibatches of the plan; a worker draws from `random` and numpy by `seed` and its number."""
+    def _read_by_workers(self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]]) -> Iterator[Minibatch]:
         if multiprocessing.current_process().daemon:
             raise ConfigError(
                 f"dataset.workers={self.workers}: a daemonic process cannot start workers; use dataset.workers=0"
@@ -182,7 +179,7 @@ class Loader:
             num_workers=min(self.workers, len(plan)),
             prefetch_factor=self.prefetch,
             pin_memory=self.pinned,
-            generator=torch.Generator().manual_seed(seed),  # without one, it would draw from the caller's
+            generator=torch.Generator(),  # without one, it would draw from the caller's
             multiprocessing_context=context(),
             worker_init_fn=leave_signals,
         )

@@ -176,23 +176,32 @@ def test_loader_workers_change_no_result(workers):
     assert read(parallel, 1, first=2, last=2) == []
 
 
-class DrawsElsewhere(Noisy):
+class Flipped(Noisy):
+    """Draws in Python and numpy, for all samples but the first; the input is to be treated as the target is."""
+
     def __getitem__(self, index):
-        return torch.tensor([float(index), random.random(), np.random.rand()]), index
+        drawn = torch.tensor([float(index), random.random(), np.random.rand()] if index else [0.0] * 3)
+        return drawn, drawn
+
+    def collate(self, pairs):
+        drawn = torch.full((len(pairs), 1), random.random()), torch.full((len(pairs), 1), np.random.rand())
+        inputs, targets = (torch.cat([torch.stack(side), *drawn], 1) for side in zip(*pairs, strict=True))
+        return inputs, targets
 
 
-def test_workers_draw_other_numbers_in_each_epoch_and_after_each_drain():
-    loaders = [Loader(DrawsElsewhere(4), batch_size=2, workers=1, shuffle=False, seed=seed) for seed in (0, 0, 1)]
-    drawn = [
-        [
-            torch.cat([inputs for (inputs,) in loader.inputs(epoch, first)])[-1].tolist()
-            for epoch, first in ((0, 0), (0, 1), (1, 0))
-        ]
-        for loader in loaders
-    ]
-    assert drawn[0] == drawn[1]
-    numbers = [number for found in (drawn[0], drawn[2]) for sample in found for number in sample[1:]]
-    assert len(set(numbers)) == len(numbers)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_numbers_of_python_and_numpy_belong_to_the_sample(workers):
+    state, (_, numbers, *_) = random.getstate(), np.random.get_state()
+    drawn = {}
+    for seed, epoch in ((0, 0), (0, 1), (1, 0)):
+        loader = Loader(Flipped(6), batch_size=2, workers=workers, shuffle=False, seed=seed)
+        inputs = [inputs for (inputs,) in loader.inputs(epoch)]
+        later = Loader(Flipped(6), batch_size=2, shuffle=False, seed=seed).targets(epoch, first=1)
+        assert all(torch.equal(one, other) for one, (other,) in zip(inputs[1:], later, strict=True))
+        drawn[seed, epoch] = torch.cat(inputs)[1:, 1:].flatten().tolist()
+    assert len({number for found in drawn.values() for number in found}) == 3 * (2 * 5 + 2 * 3)
+    assert random.getstate() == state
+    assert (np.random.get_state()[1] == numbers).all()
 
 
 def test_loader_with_workers_serves_two_readers_side_by_side():
