@@ -33,7 +33,7 @@ class Loader:
 
     A data set may have
 
-    - `target(i)`, which must equal `dataset[i][1]`: `targets` then decodes nothing;
+    - `target(i)`, which must equal `dataset[i][1]`: `targets` then decodes nothing, unless there is a `collate`;
     - `batches(batch_size, samples)`: the samples of each minibatch, made of its first `samples` ones, as lists, the
       same for every epoch; a shuffle then changes the order of the minibatches alone;
     - `ordered`, true where each minibatch continues the one before it: nothing is shuffled;
