@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data.loader import Loader, microbatch_sizes
+from pipetrain.errors import RunError
 from pipetrain.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.module import BackwardId
@@ -71,7 +72,7 @@ class Outgoing:
         """Sends one message of `key`.
 
         Raises:
-            ValueError: its shapes are not those of the key's first message; the peer would misread it.
+            RunError: its shapes are not those of the key's first message; the peer would misread it.
         """
         if self._coming:
             self._coming.popleft()
@@ -83,9 +84,10 @@ class Outgoing:
             header = encode(specs)
             message.append((header, self._link.start_sending(header, self._link.groups.headers)))
         elif specs != self._specs[key]:
-            raise ValueError(
-                f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; "
-                "a layer's output shape may depend on its input's shape alone"
+            raise RunError(
+                f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; samples that differ "
+                "in shape need minibatches of the split's own (`batches`), and a layer's output shape may depend on "
+                "its input's shape alone"
             )
         self._pending.append(message + self._payload(tensors))
 

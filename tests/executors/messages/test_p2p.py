@@ -8,7 +8,7 @@ import torch.distributed as dist
 from support.worker_pool import forked
 from torch import nn
 
-from pipetrain.errors import LostStageError
+from pipetrain.errors import LostStageError, RunError
 from pipetrain.executors.messages.links import LinkGroups, Links, Spec
 from pipetrain.executors.messages.p2p import Incoming, Outgoing, decode, encode
 from pipetrain.executors.messages.transport import Transport
@@ -109,7 +109,7 @@ def sender(groups, folder):
     error = "none"
     try:
         out.send(2, (torch.randn(2, 3, 4, 5), torch.tensor(0.5)))
-    except ValueError as caught:
+    except RunError as caught:
         error = str(caught)
     (folder / "error").write_text(error)
 
@@ -226,6 +226,7 @@ def test_shape_that_changes_for_one_key_is_refused_by_the_sender(exchanged):
     assert "activations" in error
     assert "(2, 3, 4, 4)" in error
     assert "(2, 3, 4, 5)" in error
+    assert "`batches`" in error
 
 
 def test_receiving_from_a_process_that_ended_names_the_process(exchanged):
