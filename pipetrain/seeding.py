@@ -31,16 +31,22 @@ def key(*numbers: int) -> int:
 
 
 @contextmanager
-def python_generators_kept() -> Iterator[None]:
-    """Afterwards Python's and numpy's default generators are where they were."""
+def python_generators_kept() -> Iterator[list[bool]]:
+    """Afterwards Python's and numpy's default generators are where they were.
+
+    The list that it gives then says whether any number was drawn.
+    """
     numpy: Any = sys.modules.get("numpy")  # what has not imported it draws nothing from it
     before, numpy_before = random.getstate(), numpy and numpy.random.get_state()
+    drawn: list[bool] = []
     try:
-        yield
+        yield drawn
     finally:
-        random.setstate(before)
-        if numpy:
-            numpy.random.set_state(numpy_before)
+        drawn.append(random.getstate() != before or bool(numpy and _differ(numpy_before, numpy.random.get_state())))
+        if drawn[0]:
+            random.setstate(before)
+            if numpy:
+                numpy.random.set_state(numpy_before)
 
 
 @contextmanager
@@ -49,16 +55,12 @@ def python_draws(seed: int) -> Iterator[list[bool]]:
 
     Afterwards the list that it gives says whether any number was drawn.
     """
-    numpy: Any = sys.modules.get("numpy")
-    drawn: list[bool] = []
     with python_generators_kept():
         random.seed(seed)
-        if numpy:
+        if numpy := sys.modules.get("numpy"):
             numpy.random.seed(seed & 0xFFFFFFFF)
-            first = numpy.random.get_state()
-        seeded = random.getstate()
-        yield drawn
-        drawn.append(random.getstate() != seeded or bool(numpy and _differ(first, numpy.random.get_state())))
+        with python_generators_kept() as drawn:
+            yield drawn
 
 
 def may_draw(files: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from pipetrain.arithmetic import torch_threads
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.samples import has_method, naming_errors, sample_of, target_of
 from pipetrain.errors import ConfigError
-from pipetrain.seeding import key, python_draws
+from pipetrain.seeding import key, python_draws, python_generators_kept
 from pipetrain.tensors import Tensors
 
 Minibatch = tuple[Tensors, Tensors]
@@ -99,7 +99,7 @@ class Fetch:
         """
         with generator_kept() as generator:
             if not self.drawn:
-                with python_draws(self.seed) as drawn:
+                with python_generators_kept() as drawn:
                     pairs = [self._pair(generator, epoch, index) for index in indices]
                 if not any(drawn):
                     return pairs
