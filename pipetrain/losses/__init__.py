@@ -17,7 +17,7 @@ from pipetrain.losses.loss import (
     on_device,
     step_loss,
 )
-from pipetrain.losses.metrics import NO_METRICS, Metric, Metrics, RunningMetrics
+from pipetrain.losses.metrics import NO_METRICS, Metric, Metrics, RunningMetrics, without_exchanges
 
 __all__ = [
     "NO_METRICS",
@@ -40,4 +40,5 @@ __all__ = [
     "number_of_classes",
     "on_device",
     "step_loss",
+    "without_exchanges",
 ]

@@ -2,9 +2,10 @@
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -56,13 +57,15 @@ class RunningMetrics:
 
     def __init__(self, fresh: Mapping[str, Metric]) -> None:
         self._metrics: dict[str, Metric] = {}
+        self._unmoved: list[nn.Module] = []
         self._drawn = torch.Generator().manual_seed(0).get_state()
         for name, metric in fresh.items():
+            copies: dict[int, Any] = {}  # of all that the metric holds, such as a list of torchmetrics'
             try:
-                self._metrics[name] = copy.deepcopy(metric)
+                self._metrics[name] = copy.deepcopy(metric, copies)
             except Exception as error:
                 raise RunError(f"metrics.{name}: cannot be copied for an evaluation: {described(error)}") from error
-            _disable_synchronization(self._metrics[name])
+            self._unmoved += [each for each in copies.values() if isinstance(each, nn.Module)]
 
     def __bool__(self) -> bool:
         return bool(self._metrics)
@@ -74,10 +77,10 @@ class RunningMetrics:
         Raises:
             RunError: a metric raised an exception.
         """
+        while self._unmoved:
+            self._unmoved.pop().to(tensors[0].device)
         for name, metric in self._metrics.items():
-            if isinstance(metric, nn.Module):
-                metric.to(tensors[0].device)
-            with _naming_metric(name), self._own_draws():
+            with _naming_metric(name), self._own_draws(), without_exchanges():
                 metric.update(*tensors)
 
     @torch.no_grad()
@@ -90,7 +93,7 @@ class RunningMetrics:
         """
         values = {}
         for name, metric in self._metrics.items():
-            with _naming_metric(name), self._own_draws():
+            with _naming_metric(name), self._own_draws(), without_exchanges():
                 value = metric.compute()
             if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
                 kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -107,13 +110,10 @@ class RunningMetrics:
             self._drawn = torch.get_rng_state()
 
 
-def _disable_synchronization(metric: Metric) -> None:
-    """Has torchmetrics leave out its own exchange between processes, which here are stages and not replicas."""
-    held = (metric, *getattr(metric, "__dict__", {}).values())  # a user's own may wrap one of torchmetrics
-    parts: list[Any] = [part for each in held if isinstance(each, nn.Module) for part in each.modules()]
-    for part in parts:
-        if hasattr(part, "distributed_available_fn"):
-            part.distributed_available_fn = lambda: False
+def without_exchanges() -> AbstractContextManager[object]:
+    """Has torchmetrics leave out its exchange between processes, which here are stages and not replicas."""
+    # a metric may hold others of torchmetrics anywhere, and all of them ask this
+    return mock.patch.object(torch.distributed, "is_initialized", return_value=False)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.losses import without_exchanges
 from pipetrain.models.chain import LayerChain, assemble, sharing_buffers
 from pipetrain.seeding import key
 from pipetrain.training.builders.data import evaluation_batch_size
@@ -81,7 +82,7 @@ class WholeModelMetrics:
             ConfigError: the data set returns no metrics.
         """
         on_device = self.options.device.type == "cuda"
-        with torch.random.fork_rng([self.options.device] if on_device else []):
+        with torch.random.fork_rng([self.options.device] if on_device else []), without_exchanges():
             torch.manual_seed(key(self.seed))
             values = self.decoding.measure(model, replace(self.options, on_progress=self._progress))
         if not isinstance(values, Mapping) or set(values) != set(self.decoding.metrics):

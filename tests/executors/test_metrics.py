@@ -20,6 +20,7 @@ from pipetrain.training.finished.evaluate import evaluate
 METRICS = {
     "f1": {"_target_": "torchmetrics.classification.MulticlassF1Score", "num_classes": 4},
     "auc": {"_target_": "torchmetrics.classification.MulticlassAUROC", "num_classes": 4},
+    "held": {"_target_": "support.own_metrics.Holder", "classes": 4},
     "ordered": {"_target_": "support.own_metrics.Ordered", "power": 1.5},
 }
 

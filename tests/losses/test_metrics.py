@@ -1,5 +1,6 @@
 """Metrics with a state of their own, as one evaluation has them."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -7,24 +8,24 @@ from pipetrain.losses import Metrics
 
 
 class Exchanging(nn.Module):
-    """Computes as torchmetrics do whether its processes would exchange what they have."""
+    """Asks as torchmetrics do whether there are processes to exchange with, and on which device it is."""
 
     def __init__(self):
         super().__init__()
-        self.distributed_available_fn = lambda: True
+        self.register_buffer("state", torch.zeros(()))
 
     def update(self, *_tensors):
-        pass
+        assert self.state.is_meta
 
     def compute(self):
-        return float(self.distributed_available_fn())
+        return float(torch.distributed.is_initialized())
 
 
-class Wrapper:
-    """A metric of a user's own that is no module, and has one that is."""
+class Holder:
+    """A metric of a user's own that is no module, and holds one that is."""
 
-    def __init__(self):
-        self.inner = Exchanging()
+    def __init__(self, parts, inner):
+        self.parts, self.inner = parts, inner
 
     def update(self, *tensors):
         self.inner.update(*tensors)
@@ -33,9 +34,17 @@ class Wrapper:
         return self.inner.compute()
 
 
-def test_torchmetrics_do_not_communicate_between_stages():
-    metrics = Metrics({"own": Exchanging(), "wrapped": Wrapper()})
+def held(kind):
+    inner = Exchanging()
+    parts = {"alone": None, "attribute": inner, "list": [inner], "dict": {"a": inner}}[kind]
+    return inner if kind == "alone" else Holder(parts, inner)
+
+
+@pytest.mark.parametrize("kind", ["alone", "attribute", "list", "dict"])
+def test_torchmetrics_are_on_device_and_do_not_communicate_between_stages(monkeypatch, kind):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    metrics = Metrics({"own": held(kind)})
     evaluated = metrics.begin()
-    evaluated.update((torch.zeros(2), torch.zeros(2)))
-    assert evaluated.values() == {"own": 0.0, "wrapped": 0.0}
-    assert metrics.fresh["wrapped"].compute() == 1.0
+    evaluated.update((torch.zeros(2, device="meta"), torch.zeros(2, device="meta")))
+    assert evaluated.values() == {"own": 0.0}
+    assert metrics.fresh["own"].compute() == 1.0

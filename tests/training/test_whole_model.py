@@ -67,6 +67,12 @@ def test_random_draws_of_a_data_set_repeat_and_disturb_nobody():
     assert made.metrics(made.chain) == first
 
 
+def test_torchmetrics_of_a_data_set_do_not_communicate_between_stages(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    made = whole_metrics(lambda *_: {"wer": torch.distributed.is_initialized()}, metrics=("wer",))
+    assert made.metrics(made.chain) == {"wer": 0.0}
+
+
 def test_decoding_shows_progress_and_stops_with_the_run():
     told, hooks = [], RunHooks(on_progress=lambda words: told.append(words))
 
