@@ -8,9 +8,10 @@ from pipetrain.errors import ConfigError, ExitCode
 
 _DESCRIPTION = """\
 Prints a text that the language model of a checkpoint goes on with, a token at a time. The same seed gives the same
-text."""
+text. Settings of dataset and model, device and threads may be changed."""
 _EPILOG = """\
-For example: pipetrain sample outputs/DATE/TIME --best --prompt "It is a truth" --length 100"""
+For example: pipetrain sample outputs/DATE/TIME --best --prompt "It is a truth" --length 100
+             pipetrain sample outputs/DATE/TIME device=cpu"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -23,6 +24,9 @@ def add_parser(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_checkpoint_arguments(parser)
+    parser.add_argument(
+        "overrides", nargs="*", metavar="SETTING", help="settings to change, such as dataset.root=/data device=cpu"
+    )
     parser.add_argument("--prompt", default="", metavar="TEXT", help="how the text begins; default a new line")
     parser.add_argument("--length", type=int, default=200, metavar="N", help="tokens to add; default 200")
     parser.add_argument(
@@ -32,24 +36,28 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the draws; default 0")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error in the code of RUN")
     parser.add_argument("--trust", action="store_true", help="call code that RUN names and pipetrain does not bring")
-    parser.set_defaults(carry_out=carry_out)
+    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
     """Prints the text as it is found; errors of the user's own code are shown, not raised.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, it is of no language model, or a number is out of its range.
+        ConfigError: there is no such run or checkpoint, it is of no language model, a setting is wrong, or a number
+            is out of its range.
     """
     from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
+    from pipetrain.tracking.stored_settings import parse_overrides
 
+    overrides = parse_overrides(options.overrides)
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
     from pipetrain.training.finished.sample import Sampling, sample
 
     sampling = Sampling(options.length, options.temperature, options.top_k, options.seed)
     try:
-        weights, pieces = sample(selected_checkpoint(options), options.prompt, sampling, trust=options.trust)
+        selected = selected_checkpoint(options)
+        weights, pieces = sample(selected, options.prompt, sampling, overrides, trust=options.trust)
         if weights is not None:
             print(f"weights: {weights}", file=sys.stderr, flush=True)
         for piece in pieces:

@@ -15,7 +15,7 @@ from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
 from pipetrain.config.instantiate import OBJECT
 from pipetrain.config.schema import TARGET, config_dir, leaves, schema
 from pipetrain.config.settings import Settings
-from pipetrain.config.suggestions import unknown_choice, unknown_setting
+from pipetrain.config.suggestions import known_names, unknown_choice, unknown_setting
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -93,6 +93,21 @@ def parse_overrides(words: Sequence[str]) -> list[Override]:
             raise ConfigError(f"{word}: one value for one setting, such as dataset.root=/data")
         overrides.append(Override(word, each.key_or_group, each.value(), each.is_add() or each.is_force_add()))
     return overrides
+
+
+def check_read(overrides: Sequence[Override], sections: Sequence[str], names: Sequence[str], reader: str) -> None:
+    """Raises a ConfigError for an override of what is neither in these sections nor one of these names.
+
+    `reader`, such as `an evaluation`, reads nothing else.
+    """
+    for override in overrides:
+        if override.key in names or override.key.split(".")[0] in sections:
+            continue
+        if override.key not in known_names():
+            raise ConfigError(unknown_setting(override.key, override.text))
+        raise ConfigError(
+            f"{override.text}: {reader} does not read {override.key}; it reads {', '.join((*sections, *names))}"
+        )
 
 
 def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:

@@ -7,6 +7,7 @@ import torch
 from support.cli import pipetrain_here, run_here
 from support.texts import prose
 
+from pipetrain import cli
 from pipetrain.models import gpt
 
 TINY = (
@@ -22,6 +23,12 @@ def folder(tmp_path_factory):
     (folder / "novel.txt").write_text(prose(400), encoding="utf-8")
     (folder / "other.txt").write_text(prose(400, seed=1).upper(), encoding="utf-8")
     return folder
+
+
+def test_setting_that_no_sample_reads_is_refused(tmp_path, capsys):
+    assert cli.carry_out(["sample", "--length", "1", str(tmp_path), "loss=mse", "--seed", "1"]) == 2
+    message = "loss=mse: sampling does not read loss; it reads dataset, model, device, threads\n"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

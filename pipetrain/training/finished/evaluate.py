@@ -10,15 +10,13 @@ from torch import nn
 
 from pipetrain.arithmetic import switched
 from pipetrain.config.settings import Settings
-from pipetrain.config.suggestions import known_names, unknown_setting
 from pipetrain.data.loader import Loader
-from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.losses import on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.stateful_layer import carrying_state
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.stored_settings import Override, stored_settings
+from pipetrain.tracking.stored_settings import Override, check_read, stored_settings
 from pipetrain.training.builders.data import build_dataset, evaluation_loader
 from pipetrain.training.builders.loss import build_loss, build_metrics
 from pipetrain.training.builders.machine import device_of
@@ -72,14 +70,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     Raises:
         ConfigError: there is no such run or checkpoint, or a change is wrong.
     """
-    for override in overrides:
-        if override.key in _READ or override.key.split(".")[0] in _CALLED:
-            continue
-        if override.key not in known_names():
-            raise ConfigError(unknown_setting(override.key, override.text))
-        raise ConfigError(
-            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*_CALLED, *_READ))}"
-        )
+    check_read(overrides, _CALLED, _READ, "an evaluation")
     settings = stored_settings(selection.run, _CALLED, overrides, trust=trust)
     folder = selection.checkpoint()
     if settings.threads is not None:

@@ -1,6 +1,6 @@
 """`pipetrain sample RUN`: continues a text with a language model, a token at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,13 +11,14 @@ from torch import Tensor
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import NOT_NEGATIVE
-from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.tracking.stored_settings import Override, check_read, stored_settings
 from pipetrain.training.builders.data import build_dataset
 from pipetrain.training.checkpoint import contents
 from pipetrain.training.checkpoint.store import Selection
 from pipetrain.training.whole_model import load_whole_model
 
 _CALLED = ("dataset", "model")
+_READ = ("device", "threads")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,12 @@ class Sampling:
 
 
 def sample(
-    selection: Selection, prompt: str, sampling: Sampling, *, trust: bool = False
+    selection: Selection,
+    prompt: str,
+    sampling: Sampling,
+    overrides: Sequence[Override] = (),
+    *,
+    trust: bool = False,
 ) -> tuple[str | None, Iterator[str]]:
     """Which weights are used, None without averages; and the prompt and its continuation, in pieces as generated.
 
@@ -64,12 +70,15 @@ def sample(
         selection: of the checkpoint.
         prompt: beginning of the text; if it is empty, that of a line of the training text.
         sampling: how tokens are chosen.
+        overrides: changes of the run's settings.
         trust: True to call code that is not pipetrain's own.
 
     Raises:
-        ConfigError: there is no such checkpoint, it is of no language model, or the prompt cannot be written in tokens.
+        ConfigError: there is no such checkpoint, it is of no language model, a change is wrong, or the prompt cannot be
+            written in tokens.
     """
-    settings = stored_settings(selection.run, _CALLED, trust=trust)
+    check_read(overrides, _CALLED, _READ, "sampling")
+    settings = stored_settings(selection.run, _CALLED, overrides, trust=trust)
     folder = selection.checkpoint()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)

@@ -1,15 +1,21 @@
 """Text that a language model makes up."""
 
+import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support.texts import prose
+from support.worker_pool import job, plan_of, simulated
 
 from pipetrain.data.vocabulary import CharacterVocabulary
 from pipetrain.errors import ConfigError
 from pipetrain.models import gpt
-from pipetrain.training.finished.sample import Sampling, _pieces, generate
+from pipetrain.tracking.stored_settings import parse_overrides
+from pipetrain.training.checkpoint.store import Selection
+from pipetrain.training.finished.sample import Sampling, _pieces, generate, sample
 
 SCORES = torch.tensor([1.0, 3.0, 2.0, 0.0])
 
@@ -70,3 +76,24 @@ def test_text_comes_in_pieces_of_whole_characters():
     assert list(_pieces(whole, [0, 1], iter([2, 0]))) == ["ab", "c", "a", ""]
     halves = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
     assert [piece for piece in _pieces(halves, [97], iter("é!".encode())) if piece] == ["a", "é", "!"]
+
+
+def test_run_on_a_gpu_is_sampled_without_one_from_text_elsewhere(tmp_path, monkeypatch):
+    text = tmp_path / "novel.txt"
+    text.write_text(prose(40), encoding="utf-8")
+    dataset = {"_target_": "pipetrain.data.text.text_files.text_file", "path": str(text), "positions": 8}
+    model = {"_target_": "pipetrain.models.gpt.build", "layers": 1, "width": 8, "heads": 1}
+    loss = {"_target_": "pipetrain.losses.TokenCrossEntropy"}
+    made = job(tmp_path / "run", "gpipe", 1, dataset=dataset, model=model, loss=loss, train={"max_steps": 1})
+    simulated(replace(made, plan=plan_of([(0, 4)])))
+    made.run.config.write_text(json.dumps({**made.settings.stored, "device": "cuda"}))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def sampled(*words):
+        _, pieces = sample(Selection(made.run.path), "The cat", Sampling(length=1), parse_overrides(words))
+        return "".join(pieces)
+
+    with pytest.raises(ConfigError, match="device=cuda: torch finds no CUDA device here; device=cpu works"):
+        sampled()
+    moved = text.rename(tmp_path / "moved.txt")
+    assert sampled("device=cpu", f"dataset.path={moved}").startswith("The cat")
