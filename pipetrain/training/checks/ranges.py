@@ -29,16 +29,19 @@ def check_labels(settings: Settings, data: Data, trial: DryRun, labels: LabelRan
     """Compares the classes of the data set, and the labels of the first minibatch, with the outputs of the model.
 
     Raises:
-        ConfigError: one is out of range, or the data set has more classes than the model outputs, or only one.
+        ConfigError: one is out of range, the data set has more classes than the model outputs, or either has only one.
     """
-    known = class_count(data.dataset)
+    known, model = class_count(data.dataset), settings.model.target
     if known is not None and known > labels.classes:
         larger = f"; model.classes={known} works" if labels.setting else ""
         raise ConfigError(
-            f"{settings.model.target.setting}: {labels.classes} outputs, and the data object says that "
+            f"{model.setting}: {labels.classes} outputs, and the data object says that "
             f"there are {known} classes{larger}"
         )
     if labels.classes < 2:
+        follows = "classes" in model.parameters(required=True) and model.options.get("classes") is None
+        if known is None and not follows:
+            raise ConfigError(f"{model.setting}: 1 output; a cross-entropy needs one for each class, 2 for two classes")
         raise ConfigError("dataset: all samples are of one class, so there is nothing to learn; two or more work")
     labels.check(trial.all_targets[0], trial.indices)
 

@@ -43,15 +43,15 @@ def known(labels):
     return TensorDataset(torch.zeros(len(labels), 2), torch.tensor(labels))
 
 
-def tried(train, evaluation=(0,), loss=None, split=known, outputs=3, **attributes):
+def tried(train, evaluation=(0,), loss=None, split=known, outputs=3, chosen=CHOSEN, **attributes):
     """Checks data sets of these labels for a model of so many outputs."""
     dataset = SimpleNamespace(train=split(train), eval=split(evaluation), **attributes)
     data = Data(dataset, *(Loader(each, batch_size=1, shuffle=False) for each in (dataset.train, dataset.eval)))
     scores = torch.zeros(1, outputs)
     trial = DryRun((scores,), (torch.tensor(train[:1]),), [0], (torch.tensor(train[:1]),))
-    labels = label_range(CHOSEN.model.target, dataset, trial, loss or CrossEntropy())
-    check_labels(CHOSEN, data, trial, labels)
-    ranges.check_samples(CHOSEN, data, labels, None)
+    labels = label_range(chosen.model.target, dataset, trial, loss or CrossEntropy())
+    check_labels(chosen, data, trial, labels)
+    ranges.check_samples(chosen, data, labels, None)
 
 
 @pytest.mark.parametrize("split", [known, Decoding])
@@ -136,6 +136,12 @@ def test_outputs_without_a_setting_get_no_advice_on_one():
 def test_data_of_one_class_are_refused():
     with pytest.raises(ConfigError, match="all samples are of one class, so there is nothing to learn"):
         tried([0, 0], outputs=1)
+
+
+@pytest.mark.parametrize("model", [{"_target_": "torch.nn.Sequential"}, {"classes": 1}])
+def test_model_with_one_output_is_refused_for_data_of_two_classes(model):
+    with pytest.raises(ConfigError, match=r"model._target_=.*: 1 output; .* one for each class, 2 for two classes"):
+        tried([0, 1], outputs=1, chosen=settings("gpipe", model=model))
 
 
 class Reader(nn.Module):
