@@ -222,7 +222,7 @@ class TrainingSession:
         if state.stopping is not None and (reason := state.stopped_early(job.timetable)):
             result |= {"reason": reason, "early_stopping": state.stopping.fields()}
         if self.trainer.decoder is not None:
-            result["metric_signatures"] = self.trainer.decoder.signatures
+            result["metric_signatures"] = state.signatures
         if self._trace is not None:
             self._trace.close()
             assemble(job.run, [job.placement.name(process) for process in range(job.placement.num_processes)])

@@ -173,10 +173,10 @@ class Trainer:
         Raises:
             BrokenOffError: the run is to end; raised in every process.
         """
-        state = self.executor.whole_state()
+        whole = self.executor.whole_state()
         decoded: dict[str, float] | None = {}
         try:
-            decoded = {} if state is None else decoder.metrics_with(state)
+            decoded = {} if whole is None else decoder.metrics_with(whole)
         except BrokenOffError:
             decoded = None
         if self.executor.broadcast_from_last(decoded is None):
@@ -184,6 +184,7 @@ class Trainer:
             raise BrokenOffError
         if metrics is not None and decoded:
             metrics.update(decoded)
+            self.state.signatures = decoder.signatures
         return bool(decoded)
 
     def _ends_with(self, metrics: Mapping[str, float]) -> bool:

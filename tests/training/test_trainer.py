@@ -1,6 +1,7 @@
 """The trainer on an executor that only keeps count."""
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from support.worker_pool import settings
@@ -87,6 +88,8 @@ class Noting:
 
 class Decoding:
     """Measures these values of the whole model, one time after the other; nothing in place of None."""
+
+    signatures: ClassVar = {"bleu": "beam:5"}
 
     def __init__(self, values):
         self.values = list(values)
@@ -287,6 +290,7 @@ def test_whole_model_metrics_are_recorded_when_due():
         {"loss": 3.0}, {"loss": 2.0, "bleu": 10.0}, {"loss": 1.0, "bleu": 12.0}
     ]  # fmt: skip
     assert made.state.metrics == {"loss": 1.0, "bleu": 12.0}
+    assert made.state.signatures == {"bleu": "beam:5"}
 
 
 @pytest.mark.parametrize(("decoded", "every", "steps"), [([5.0, 25.0], 1, 8), ([25.0], 2, 8), ([None, 30.0], 1, 8)])

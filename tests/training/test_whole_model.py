@@ -176,9 +176,12 @@ def test_s2vt_has_equal_bits_and_captions_in_runs_and_eval(tmp_path, stages, met
 def test_run_that_a_metric_ends_has_the_texts_of_its_last_evaluation(tmp_path):
     train = {**S2VT["train"], "epochs": 5, "patience": 1, "min_improvement": 1e6}
     changes = {**S2VT, "train": train, "eval": {**S2VT["eval"], "decode_every_epochs": 4}}
-    found = simulated(replace(job(tmp_path, "gpipe", 2, **changes), plan=plan_of(BOUNDS[2])))
+    found = simulated(run := replace(job(tmp_path, "gpipe", 2, **changes), plan=plan_of(BOUNDS[2])))
     assert found["epochs"] == 2
     assert "meteor" in found["final"]
+    run.run.summary.unlink()
+    again = simulated(replace(run, resume=store.newest_undamaged(str(tmp_path))))
+    assert again["metric_signatures"] == found["metric_signatures"] != {}
 
 
 def test_metric_of_which_less_is_better_keeps_and_continues_what_improves(tmp_path, monkeypatch):

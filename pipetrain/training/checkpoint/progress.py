@@ -21,6 +21,7 @@ class TrainingState:
         extra_drains: steps after which the pipeline of an asynchronous schedule drained though the settings do not ask
             for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
         metrics: of an evaluation at this very step, in the process of the last stage.
+        signatures: metric of the whole model -> how it was computed the last time; also there.
         evaluation_due: True if the run has yet to be evaluated at this very step.
         stopping: count of evaluations without an improvement; None if they do not end the run.
     """
@@ -31,6 +32,7 @@ class TrainingState:
     measured: list[dict[str, Any]] = field(default_factory=list)
     extra_drains: list[int] = field(default_factory=list)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    signatures: Mapping[str, str] = field(default_factory=dict)
     evaluation_due: bool = False
     stopping: EarlyStopping | None = None
 
@@ -58,6 +60,7 @@ class TrainingState:
             measured=progress.get("per_stage", []),
             extra_drains=[*progress.get("extra_drains", ())],
             metrics=metrics,
+            signatures=progress.get("metric_signatures", {}),
             evaluation_due=due and timetable.evaluates(step),
             stopping=stopping,
         )
@@ -71,6 +74,7 @@ class TrainingState:
             "per_stage": self.measured,
             "extra_drains": self.extra_drains,
             "metrics": self.metrics,
+            "metric_signatures": self.signatures,
             "evaluation_due": self.evaluation_due,
             "early_stopping": None if self.stopping is None else self.stopping.fields(),
         }
@@ -98,6 +102,7 @@ _OPTIONAL = {
     "replicas": ("[positive]", "a list of numbers of replicas"),
     "extra_drains": ("[count]", "a list of steps"),
     **dict.fromkeys(("metrics", "final", "best"), ("{number?}", "a mapping of metrics")),  # null: it was not finite
+    "metric_signatures": ("{text}", "a mapping of text"),
     **dict.fromkeys(("best_step", "best_epoch"), ("{count}", "a mapping of numbers")),
     "evaluation_due": ("flag", "true or false"),
     "early_stopping": ("stopping?", "a metric with its best value and a number of evaluations"),

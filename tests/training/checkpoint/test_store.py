@@ -209,6 +209,7 @@ WRONG = [
     ({"step": 6, "model": 1, "dataset": "x"}, "its model is not text"),
     *[({"step": 6, **NAMES, "aliases": each}, "its aliases is not a mapping of names") for each in ([], {"a": 1})],
     *[({"step": 6, **NAMES, "metrics": each}, "its metrics is not a mapping of metrics") for each in ([], {"a": ""})],
+    ({"step": 6, **NAMES, "metric_signatures": {"bleu": 1}}, "its metric_signatures is not a mapping of text"),
     ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is not a list of steps"),
     ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is not a list of stages"),
     *[
