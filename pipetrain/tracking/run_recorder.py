@@ -64,7 +64,8 @@ class Recorder:
 
     Args:
         recorded: the run.
-        progress: of a resumed run, `progress()` of its checkpoint, and the `step`.
+        progress: of a resumed run, `progress()` of its checkpoint, the `step`, and `evaluation_due`: True if the run
+            has yet to be evaluated there.
         history: of a resumed run, `history()` of its checkpoint.
         show: is called with every record.
     """

@@ -311,6 +311,18 @@ def test_step_that_becomes_the_last_one_is_evaluated(tmp_path, step):
     assert (again["status"], again["steps"], len(again["per_stage"])) == ("completed", step, 2)
     (last,) = (record for record in records(tmp_path / "run") if record["kind"] == "eval" and record["step"] == step)
     assert again["final"] == metrics_of(last)
+    assert last_start(tmp_path / "run")["evaluation_due"]
+
+
+def last_start(folder):
+    return [record for record in records(folder) if record["kind"] == "start"][-1]
+
+
+def test_evaluation_that_settings_no_longer_ask_for_is_not_announced(stopped):
+    folder = RunDirectory(stopped).checkpoint(6)
+    replace_progress(folder, {**store.load_progress(folder), "evaluation_due": True, "metrics": {}})
+    resumed(stopped, "eval.every_epochs=0")
+    assert "evaluation_due" not in last_start(stopped)
 
 
 def test_evaluation_that_other_stages_repeat_has_their_measurements(unsummarized):
