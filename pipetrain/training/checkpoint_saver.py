@@ -95,6 +95,7 @@ class CheckpointSaver:
 
     def save(self, state: TrainingState) -> None:
         """Writes a checkpoint of this step in the background."""
+        self.finish()  # reports the one before while it is there: the thread of this one may remove it
         self._executor.hooks.on_progress(f"copying the checkpoint of step {state.step}")
         with self._timed():
             tensors = self._recorder.history() if self._recorder else {}
@@ -103,7 +104,6 @@ class CheckpointSaver:
                     tensors.update(contents.stage_tensors(stage))
             snapshot = Snapshot(tensors, self._progress(state), self._config)
             self.writer.save(self._job.run.checkpoint(state.step), snapshot)
-        self._report()  # the one before, for which the writer has waited
         self._unreported = state.step
         self.clock.start()
 
