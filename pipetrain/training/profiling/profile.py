@@ -1,5 +1,6 @@
 """The profile of a configured model: remembered, or measured."""
 
+import contextlib
 import hashlib
 import json
 import re
@@ -32,7 +33,7 @@ from pipetrain.training.builders.data import Data, build_data
 from pipetrain.training.builders.loss import build_loss
 from pipetrain.training.builders.machine import device_at, device_of
 from pipetrain.training.builders.model import build_arithmetic, build_model
-from pipetrain.training.builders.pipeline import build_partition_rule
+from pipetrain.training.builders.pipeline import build_partition_rule, build_schedule
 from pipetrain.training.profiling.layer_times import Measuring, Minibatch, measured_model
 from pipetrain.training.profiling.link_speed import LinkSpeed, measured_link
 from pipetrain.training.profiling.measurement_cache import measure_in_subprocess, remembered
@@ -150,7 +151,13 @@ def _processes(settings: Settings) -> int:
     options = settings.partition.options
     cuts = options.get("boundaries", options.get("ppv"))
     stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)
-    return stages if isinstance(stages, int) else usable_cores()
+    if not isinstance(stages, int):
+        return usable_cores()
+    with contextlib.suppress(ConfigError):  # which a run raises
+        schedule = build_schedule(settings.phases[0])
+        schedule.check(stages, settings.train.microbatches)
+        return schedule.placement(stages).num_processes
+    return stages
 
 
 def _measured_again(settings: Settings) -> dict[str, Any]:
