@@ -144,7 +144,7 @@ class EvalConfig:
     decode: bool = True
     """Generate texts if the data set has references, for BLEU and METEOR: docs/metrics.md."""
     decode_every_epochs: int = 1
-    """Epochs between evaluations that generate texts; the last one always does."""
+    """Generate texts at those evaluations that come after a multiple of this many epochs, and at the last one."""
     beam_width: int = 5
     """Beam width of beam search; 1: greedy search."""
     length_penalty: float = 1.0

@@ -22,7 +22,7 @@ class Timetable:
         save_every_steps: also every so many steps.
         phase_ends: steps of the run at which its phases end, the last included.
         save_evaluated: True to save after each evaluation, too.
-        decode_every: epochs between evaluations that decode.
+        decode_every: epochs; evaluations after a multiple of them decode, and the last one.
         replayed: steps after which the pipeline drains only because it did so in another run.
     """
 

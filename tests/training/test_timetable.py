@@ -100,6 +100,12 @@ def test_run_evaluates_and_saves_every_n_epochs_and_at_end():
     assert [step for step in range(1, 13) if seldom.saves(step)] == [4, 8, 12]
 
 
+def test_evaluations_after_a_multiple_of_epochs_decode_and_the_last():
+    table = Timetable(45, 5, 2, 0, None, [45], decode_every=3)
+    assert [step // 5 for step in range(1, 46) if table.evaluates(step)] == [2, 4, 6, 8, 9]
+    assert [step // 5 for step in range(1, 46) if table.decodes(step)] == [6, 9]
+
+
 def test_run_that_keeps_the_best_also_saves_where_it_evaluates():
     kept = {"eval": {"every_epochs": 2}, "checkpoint": {"every_epochs": 0, "keep_best": 1}, "train": {"epochs": 5}}
     table = timetable_of(settings("gpipe", **kept), 5)
