@@ -121,9 +121,9 @@ class Generation:
         samples = range(len(self.sources) if options.limit is None else min(options.limit, len(self.sources)))
         texts = [""] * len(samples)
         for indices in self._batches(samples, options):
-            source = self._collated([self.sources[i] for i in indices])
-            source = tuple(tensor.to(options.device) for tensor in source)
-            longest = [min(self.longest, self.longest_by_source * len(self.sources[i][0]) + _ALWAYS) for i in indices]
+            sources = [self.sources[i] for i in indices]  # which may be read from a file
+            source = tuple(tensor.to(options.device) for tensor in self._collated(sources))
+            longest = [min(self.longest, self.longest_by_source * len(first) + _ALWAYS) for first, *_ in sources]
             for i, ids in zip(
                 indices, beam_search(generator, source, self.special, list(map(int, longest)), options), strict=True
             ):

@@ -62,6 +62,17 @@ def test_samples_of_about_the_same_length_share_a_minibatch():
     assert MODEL.module.batch == (2, 5)  # the last of the two: the longest sources
 
 
+def test_sources_are_read_once_for_their_lengths_and_once_for_their_texts():
+    class Read(list):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    read = []
+    replace(GENERATION, sources=Read(SOURCES)).texts(MODEL, DecodingOptions(beam_width=1, batch_size=2))
+    assert sorted(read) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
 def test_limit_leaves_the_later_samples_out():
     assert GENERATION.texts(MODEL, DecodingOptions(limit=2)) == TEXTS[:2]
 
