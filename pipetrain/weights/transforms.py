@@ -84,7 +84,7 @@ class StashedCorrection(Corrected):
 
 @dataclass(frozen=True, slots=True)
 class Scaled(WeightTransform):
-    """factor · W (I-TiMePReSt)."""
+    """factor · W (I-TiMePReSt), of the weights that are trained."""
 
     passes: ClassVar[int] = 2
     factor: float
@@ -97,12 +97,14 @@ class Scaled(WeightTransform):
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
         import torch
 
-        if _queued(version.tensors):
-            scaled = weights.pool.copy(version.tensors)
+        # a frozen weight never becomes stale
+        own = {name: version.tensors[name] for name in weights.optimizer.parameters}
+        if _queued(own):
+            scaled = weights.pool.copy(own)
             torch._foreach_mul_(list(scaled.values()), self.factor)
             return scaled
-        scaled = weights.pool.empty_like(version.tensors)
-        for name, tensor in version.tensors.items():
+        scaled = weights.pool.empty_like(own)
+        for name, tensor in own.items():
             torch.mul(tensor, self.factor, out=scaled[name])
         return scaled
 

@@ -172,6 +172,18 @@ def test_readings_print_the_version_and_what_is_made_of_it():
     assert [str(WeightRead(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
 
 
+@pytest.mark.parametrize("queued", [False, True])
+def test_frozen_weights_are_neither_scaled_nor_copied(monkeypatch, queued):
+    monkeypatch.setattr("pipetrain.device_queue.queues", lambda _device: queued)
+    parameters = {name: nn.Parameter(value.clone()) for name, value in VALUES.items()}
+    trained = {"w": parameters["w"]}
+    weights = Weights(parameters, StageOptimizer(lambda p: torch.optim.SGD(p, lr=0.0), trained, lambda _k: 0.1))
+    read = weights.read(0, Scaled(0.5))
+    assert torch.equal(read["w"], 0.5 * VALUES["w"])
+    assert torch.equal(read["b"], VALUES["b"])
+    assert weights.meter.bytes_peak == 2 * VALUES["w"].nbytes + VALUES["b"].nbytes
+
+
 @pytest.mark.parametrize("of_bias", [None, {"lr_scale": 0.1}])
 def test_device_weights_transform_together_with_equal_bits(monkeypatch, of_bias):
     weights = weights_over(lambda p: torch.optim.Adam(p, lr=0.0), VALUES, of_bias=of_bias)
