@@ -1,6 +1,7 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -60,7 +61,9 @@ class StageOptimizer:
             for group in (self.optimizer.param_groups if self.optimizer is not None else ())
         ]
         """Settings of each of torch's parameter groups, and the names of its parameters."""
-        self._settings_made = [dict(settings) for settings, _ in self._groups]
+        self._settings_made = [
+            {key: _copied(value) for key, value in settings.items() if key not in _OURS} for settings, _ in self._groups
+        ]
         self._error_feedback = error_feedback
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
@@ -271,6 +274,13 @@ class StageOptimizer:
                     owner, known = self.optimizer.state, known.removeprefix(_COMMON)
                 owner[known] = value.item() if key.endswith(_NUMBER) else _laid_out(value.to(on), p)
             self._made[name] = int(saved.get("step", saved.get(f"step{_NUMBER}", 0)))
+
+
+def _copied(value: Any) -> Any:
+    """The value as it is now, even if the optimizer changes it in place."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return copy(value) if isinstance(value, list | dict | set) else value
 
 
 def _differ(value: Any, other: Any) -> bool:

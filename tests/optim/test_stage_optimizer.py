@@ -304,8 +304,8 @@ def test_only_devices_and_types_that_torch_fuses_are_fused():
 class OwnState(Optimizer):
     """Steps that depend on numbers in the state and in the groups, as those of many libraries do."""
 
-    def __init__(self, params, lr=0.1, *, list_too=False, key="all steps"):
-        super().__init__(params, {"lr": lr, "k": 0, "list_too": list_too})
+    def __init__(self, params, lr=0.1, *, k=0, list_too=False, history=None, key="all steps"):
+        super().__init__(params, {"lr": lr, "k": k, "list_too": list_too, "history": history})
         self.key = key
 
     @torch.no_grad()
@@ -314,6 +314,8 @@ class OwnState(Optimizer):
         self.state["number"], self.state[self.key] = number + 1, tensor + 0.5
         for group in self.param_groups:
             group["k"] += 1
+            if group["history"] is not None:
+                group["history"].append(self.state["number"])
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     state = self.state[parameter]
@@ -326,12 +328,16 @@ class OwnState(Optimizer):
                     parameter.sub_(change * (number + tensor))
 
 
-def test_numbers_in_state_and_groups_continue_with_equal_bits():
+@pytest.mark.parametrize("zero", [int, lambda: torch.zeros(())])
+def test_numbers_in_state_and_groups_continue_with_equal_bits(zero):
+    def build(groups):
+        return OwnState(groups, k=zero())
+
     whole, half = parameters(), parameters()
-    run(StageOptimizer(OwnState, whole, rate), 6)
-    first = StageOptimizer(OwnState, half, rate)
+    run(StageOptimizer(build, whole, rate), 6)
+    first = StageOptimizer(build, half, rate)
     run(first, 3)
-    again = StageOptimizer(OwnState, half, rate)
+    again = StageOptimizer(build, half, rate)
     again.load_state({name: {key: t.clone() for key, t in state.items()} for name, state in first.state().items()})
     again.updates = 3
     for step in range(3, 6):
@@ -343,6 +349,10 @@ def test_state_that_checkpoints_cannot_hold_is_refused():
     optimizer = StageOptimizer(lambda groups: OwnState(groups, list_too=True), parameters(), rate)
     run(optimizer, 1)
     with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'all', .* tensors and numbers"):
+        optimizer.state()
+    optimizer = StageOptimizer(lambda groups: OwnState(groups, history=[]), parameters(), rate)
+    run(optimizer, 1)
+    with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'history', .* tensors and numbers"):
         optimizer.state()
     optimizer = StageOptimizer(lambda groups: OwnState(groups, key=("all", 1)), parameters(), rate)
     run(optimizer, 1)
