@@ -121,8 +121,7 @@ class StageOptimizer:
         The first update of a weight is not corrected. One without a gradient counts as an update of 0.
         """
         for name, parameter in self.parameters.items():
-            state = optimizer.state[parameter]
-            last = state.get(LAST_UPDATE)
+            last = optimizer.state.get(parameter, {}).get(LAST_UPDATE)
             if name not in before:
                 if last is not None:
                     last.zero_()
@@ -130,13 +129,13 @@ class StageOptimizer:
             update = before[name].sub_(parameter)
             if last is not None:
                 parameter.add_(update - last, alpha=-strength)
-            state[LAST_UPDATE] = update
+            optimizer.state[parameter][LAST_UPDATE] = update
 
     def _together(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> list[list[str]]:
         """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""
         if not (optimizer.defaults.get("fused") and any(group.get("momentum") for group in optimizer.param_groups)):
             return [list(gradients)]
-        first = {name for name in gradients if "momentum_buffer" not in optimizer.state[self.parameters[name]]}
+        first = {name for name in gradients if "momentum_buffer" not in optimizer.state.get(self.parameters[name], {})}
         parts = ([name for name in gradients if (name in first) is new] for new in (True, False))
         return [names for names in parts if names]
 
@@ -145,7 +144,7 @@ class StageOptimizer:
         self._keeps_last_gradients = enabled
         if not enabled and self.optimizer is not None:
             for parameter in self.parameters.values():
-                self.optimizer.state[parameter].pop(LAST_GRADIENT, None)
+                self.optimizer.state.get(parameter, {}).pop(LAST_GRADIENT, None)
 
     @cached_property
     def _rule(self) -> DeltaRule | None:
@@ -196,7 +195,7 @@ class StageOptimizer:
             return {}
         rule, results = self._rule or delta_rule(self.optimizer), dict[str, Tensor]()
         for settings, members in self._groups:
-            states = {name: self.optimizer.state[self.parameters[name]] for name in members}
+            states = {name: self.optimizer.state.get(self.parameters[name], {}) for name in members}
             for names in self._equally_often(rule.states(settings), states):
                 found = compute(rule, names, [states[name] for name in names], settings, self._made[names[0]])
                 if len(found) != len(names):
@@ -237,7 +236,7 @@ class StageOptimizer:
             changed = {f"{_GROUP}{key}": value for key, value in own.items() if _differ(value, before.get(key))}
             of_groups |= {name: changed for name in names}
         stored = {
-            name: self.optimizer.state[p]
+            name: self.optimizer.state.get(p, {})
             | of_groups.get(name, {})
             | {f"{_COMMON}{key}": value for key, value in common.items()}
             for name, p in self.parameters.items()
@@ -262,7 +261,7 @@ class StageOptimizer:
         for name, saved in state.items():
             if (p := self.parameters.get(name)) is None:
                 continue
-            state_of_weight = self.optimizer.state[p] = {}
+            state_of_weight: dict[Any, Any] = {}
             for key, value in saved.items():
                 if key == LAST_UPDATE and not self._error_feedback:
                     continue
@@ -273,6 +272,8 @@ class StageOptimizer:
                 elif key.startswith(_COMMON):
                     owner, known = self.optimizer.state, known.removeprefix(_COMMON)
                 owner[known] = value.item() if key.endswith(_NUMBER) else _laid_out(value.to(on), p)
+            if state_of_weight:
+                self.optimizer.state[p] = state_of_weight
             self._made[name] = int(saved.get("step", saved.get(f"step{_NUMBER}", 0)))
 
 

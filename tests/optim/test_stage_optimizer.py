@@ -13,6 +13,7 @@ from pipetrain.config.given_objects import GivenObject
 from pipetrain.config.instantiate import Target
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
+from pipetrain.optim.prediction import DELTA_RULES
 from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 
@@ -365,6 +366,37 @@ def test_state_of_no_weight_stays_when_last_gradients_are_dropped():
     run(optimizer, 2)
     optimizer.keep_last_gradients(enabled=False)
     assert optimizer.optimizer.state["number"] == 2
+
+
+class WithoutEmptyStates(Optimizer):
+    """Momentum whose first step of a weight finds no state of it, not even an empty one."""
+
+    delta_rule = DELTA_RULES[SGD]
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr, "momentum": 0.9, "nesterov": False, "k": 0})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["k"] += 1
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    if parameter not in self.state:
+                        self.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+                    buffer = self.state[parameter]["momentum_buffer"]
+                    parameter.sub_(buffer.mul_(group["momentum"]).add_(parameter.grad), alpha=group["lr"])
+
+
+def test_weight_without_updates_gets_no_empty_state():
+    optimizer = StageOptimizer(WithoutEmptyStates, parameters(), rate, error_feedback=0.1)
+    optimizer.keep_last_gradients(enabled=False)
+    optimizer.step({"weight": gradients(0)["weight"]})
+    assert optimizer.deltas().keys() == {"weight"}
+    again = StageOptimizer(WithoutEmptyStates, parameters(), rate)
+    again.load_state(optimizer.state())
+    for each in (optimizer, again):
+        each.step(gradients(1))
 
 
 def in_groups(*, lr=0.05, default=None):
