@@ -8,7 +8,7 @@ from pipetrain.failure import described
 from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.program.validation import ScheduleError, validate
 from pipetrain.schedules.base import Family, ListSchedule, Schedule
-from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.operation import Kind, Operation, update
 
 _PACKAGE = __name__.partition(".")[0]
 _MOST_IN_FLIGHT = 64
@@ -89,11 +89,15 @@ def _checked_list(schedule: ListSchedule, *args: int) -> list[Operation]:
 
 
 def _check_versions(schedule: ListSchedule, operations: Sequence[Operation], r: int, D: int, N: int) -> None:
-    """Checks the closed form that a run compares its forwards with."""
+    """Checks the closed forms that a run compares its forwards and backwards with."""
     updates = 0
     for index, op in enumerate(operations):
         if op.kind is Kind.UPDATE:
             updates += 1
+        elif op.kind is Kind.BACKWARD and op.minibatch != updates:
+            raise ConfigError(
+                f"stage {r}, operation {index}: {op} starts after {updates} updates; {update(updates)} must come first"
+            )
         elif op.kind is Kind.FORWARD:
             if op.minibatch - updates > schedule.delay(r, D, N):
                 raise ConfigError(

@@ -10,7 +10,7 @@ from pipetrain.program.custom_schedule import check_attributes, check_custom_sch
 from pipetrain.schedules.base import Family, ListSchedule, Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.operation import Kind, Operation, update
 
 
 class Own(OneFOneB):
@@ -31,6 +31,15 @@ class Swapped(OneFOneB):
 class Deeper(OneFOneB):
     def operations(self, r, D, N, M):
         return super().operations(r, D + 1, N, M)
+
+
+class LateUpdate(OneFOneB):
+    def operations(self, *place):
+        found = super().operations(*place)
+        if update(1) in found:
+            found.remove(update(0))
+            found.insert(found.index(update(1)), update(0))
+        return found
 
 
 class Short(OneFOneB):
@@ -130,6 +139,7 @@ def test_a_right_schedule_passes():
         (Reversed, "its lists for D=3, N=1, M=1 cannot run: stage 1, operation 1: B0.0 comes before its forward"),
         (Swapped, "its lists for D=3, N=1, M=2 cannot run: the operation lists deadlock: stage 0 at B0.0, stage 1"),
         (Deeper, "stage 2, operation 1: F1.0 starts 1 updates before its own, but delay(2, 3, 1) returned 0"),
+        (LateUpdate, "stage 0, operation 3: B1.0 starts after 0 updates; U0 must come first"),
         (Short, "its lists for D=3, N=1, M=1 cannot run: stage 0: B0.0 is missing from its list"),
         (Endless, "operations(0, 3, 1, 1) returned generator; a list of"),
         (Generator, "operations(0, 3, 1, 1) returned generator; a list of"),
