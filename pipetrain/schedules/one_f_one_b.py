@@ -28,8 +28,8 @@ class OneFOneB(ContinuousOneFOneB, UnevenReplicas):
     """Warm-up, then F, B (and U after every N-th B) in turn, with no flush between minibatches (PipeDream § 3.2).
 
     Attributes:
-        depth: K, the minibatches that stage 0 admits (PipeDream fig. 18); D when null. Below D fewer are held, above
-            D more, so that communication hides; the last stage never goes stale.
+        depth: K, the microbatches that each replica of stage 0 admits (PipeDream fig. 18, where N = 1); D when null.
+            Below D fewer are held, above D more, so that communication hides; the last stage never goes stale.
     """
 
     name: ClassVar[str] = "1f1b"

@@ -222,7 +222,12 @@ HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3
         ("gpipe", {"train": {"batch_size": 23}}, "train.batch_size=23: more than the 22 samples of an epoch$"),
         ("gpipe", {"lr_schedule": {**WARM, "warmup": 3}}, r"lr_schedule.warmup=3: longer than the run, .* step 12"),
         ("gpipe", {"lr_schedule": {**WARM, "warmup": 13, "unit": "step"}}, r"warmup=13: longer .*unit=step"),
-        ("pipedream", {"schedule": {**DEEP, "depth": 7}}, "schedule.depth=7: an epoch, .* has 6 steps"),
+        ("pipedream", {"schedule": {**DEEP, "depth": 7}}, "schedule.depth=7 holds 7 minibatches, .* has 6 steps"),
+        (
+            "pipedream",
+            {"schedule": {**DEEP, "depth": 4}, "partition": {**EVEN, "replicas": [2, 2]}},
+            "schedule.depth=4 holds 8 minibatches",
+        ),
         ("pipedream", {"resume": "/nowhere"}, "resume=/nowhere: no such folder; name a run directory or a checkpoint"),
         ("pipedream", {"resume": ""}, "resume=: no such folder"),
     ],
@@ -231,6 +236,11 @@ def test_run_that_cannot_work_is_refused_before_it_starts(tmp_path, case, change
     with pytest.raises(ConfigError, match=message):
         prepared(tmp_path, case, **changes)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("changes", [{"train": {"microbatches": 2}}, {"partition": {**EVEN, "stages": 1}}])
+def test_depth_above_steps_of_an_epoch_is_accepted_where_they_suffice(tmp_path, changes):
+    assert prepared(tmp_path, schedule={**DEEP, "depth": 7}, **changes).timetable.steps_per_epoch == 6
 
 
 def test_link_that_cannot_be_slowed_is_refused_before_start(tmp_path, monkeypatch):

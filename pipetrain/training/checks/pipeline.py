@@ -17,6 +17,7 @@ from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain, trainable_weights
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.models.ties import ties_between
+from pipetrain.program.steady_state import minibatches_held
 from pipetrain.schedules import ListSchedule, Placement, Schedule
 from pipetrain.training.builders.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.training.components import Components
@@ -51,12 +52,16 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
             [phase.rules.schedule for phase in components.phases], len(components.plan.bounds), settings.train
         )
     steps = components.timetable.steps_per_epoch
-    for chosen in settings.phases:
-        depth = chosen.schedule.options.get("depth")
-        if depth is not None and depth > steps:
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
+        if (depth := chosen.schedule.options.get("depth")) is None:
+            continue
+        rules = phase.rules
+        held = minibatches_held(rules.list_schedule, rules.num_stages, rules.num_microbatches)
+        if held > steps:
             with naming_phase(chosen.number):
                 raise ConfigError(
-                    f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
+                    f"schedule.depth={depth} holds {held} minibatches, and an epoch, after which the pipeline drains, "
+                    f"has {steps} steps; a smaller one works"
                 )
     most = _THREADS_PER_CORE * usable_cores()
     for name, number in (("threads", settings.threads), ("dataset.workers", settings.dataset.workers)):
