@@ -39,9 +39,9 @@ class LinearWeightPrediction(Method):
         return forward if self.stash else WeightRead(at.newest)
 
     @override
-    def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage:
-        """The last update of the weights: a running average with decay 0."""
-        return UpdateAverage(0.0, weights)
+    def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage | None:
+        """The last update of the weights, a running average with decay 0; None if no forward looks ahead."""
+        return UpdateAverage(0.0, weights) if context.delay else None
 
     @override
     def weight_versions(self, context: StageContext) -> int:

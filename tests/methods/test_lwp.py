@@ -70,10 +70,11 @@ def test_lwp_forward_extrapolates_along_last_change():
     )
 
 
-def test_lwp_holds_one_prediction_and_has_the_staleness_of_1f1b():
+def test_lwp_holds_one_prediction_where_stale_and_has_the_staleness_of_1f1b():
     pipe = pipeline(nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)]), [1, 2, 3], LWP)
     pipe.train(batches(torch.randn(40, 4), torch.randint(0, 4, (40,)), 4))
     assert pipe.reports("weight_versions_max") == [2, 2, 2, 1]
+    assert [stage.weights.statistic is None for stage in pipe.stages] == [False, False, False, True]
     assert pipe.reports("forward_staleness") == [[3], [2], [1], [0]]
 
 

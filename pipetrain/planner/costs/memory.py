@@ -101,8 +101,8 @@ class MemoryRules:
 
     Attributes:
         versions: largest number of sets of weights that a stage in this place holds.
-        more: tensors of each trainable weight's size beside those and the gradients: the method's statistic, the
-            average, and those of error feedback.
+        more: tensors of each trainable weight's size that a stage in this place holds beside those and the gradients:
+            the method's statistic, the average, and those of error feedback.
         recompute: (stages before, stages behind) -> True if the stage stores its inputs, and the number of backwards
             before which it recomputes; None: it keeps its activations.
     """
@@ -110,7 +110,7 @@ class MemoryRules:
     microbatches: int
     schedule: Schedule
     versions: Callable[[StageContext], int]
-    more: int
+    more: Callable[[StageContext], int]
     recompute: Callable[[int, int], tuple[bool, int]] | None = None
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
@@ -128,7 +128,7 @@ class MemoryRules:
         held = in_flight / N
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
         # all versions have the same frozen weights
-        weights: Size = sizes.weights + (self.versions(context) + self.more) * sizes.trainable + sizes.state
+        weights: Size = sizes.weights + (self.versions(context) + self.more(context)) * sizes.trainable + sizes.state
         if self.recompute is None:
             return weights + held * sizes.activations
         stores, lead = self.recompute(r, behind)
@@ -218,17 +218,15 @@ def _rules(phase: PhaseSettings, settings: Settings, segments: RecomputeSegments
     if not hasattr(method, "weight_versions"):
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     N = settings.train.microbatches
-    # a statistic is taken to keep one tensor for each weight, as `UpdateAverage` does
-    more = int(method.statistic(StageContext.under(schedule, 0, 2, N), {}) is not None)
-    more += settings.train.ema is not None
-    # the last update, and during an update the weights before it
-    more += 2 * (settings.optimizer.error_feedback is not None)
+    # with error feedback the last update, and during an update the weights before it
+    more = (settings.train.ema is not None) + 2 * (settings.optimizer.error_feedback is not None)
     return MemoryRules(
         microbatches=N,
         schedule=schedule,
         # what no pipeline of processes could do is planned as if it stashed what is in flight
         versions=(lambda context: context.delay + 1) if method.simulated_only else method.weight_versions,
-        more=more,
+        # a statistic is taken to keep one tensor for each weight, as `UpdateAverage` does
+        more=lambda context: more + (method.statistic(context, {}) is not None),
         recompute=_recomputation(settings.train, segments),
     )
 

@@ -66,6 +66,7 @@ def kept(case, r=0, optimizer=SGD, **train):
         (UNCORRECTED, 1, 0, 1 + 1, 8),
         ("timeprest", 2, 2, 3 + 1, 2),
         (PREDICTED, 1, 0, 2 + 2, 4),
+        (PREDICTED, 1, 3, 1 + 1, 1),
     ],
 )
 def test_stage_keeps_what_its_method_and_schedule_say(case, microbatches, r, weights, activations):

@@ -22,7 +22,7 @@ LAYERS = st.lists(st.builds(layer, st.integers(1, 20), SIZES, SIZES, SIZES), min
 
 
 def rules(schedule, N):
-    return MemoryRules(N, schedule, lambda at: 1 if schedule.synchronous else at.delay + 1, more=1)
+    return MemoryRules(N, schedule, lambda at: 1 if schedule.synchronous else at.delay + 1, more=lambda _: 1)
 
 
 def tried(layers, devices, memory):
@@ -172,7 +172,7 @@ def test_slowest_replica_sets_the_pace_of_its_stage():
 @pytest.mark.parametrize(("schedule", "held"), [(OneFOneB(), 3), (OneFOneBFlush(), 4)], ids=["1f1b", "drained"])
 def test_stage_memory_counts_what_its_schedule_has_in_flight(schedule, held):
     """Behind two replicas follow three stages: three minibatches for each in 1F1B-RR, four microbatches that drain."""
-    memory = MemoryModel((MemoryRules(4 if schedule.synchronous else 1, schedule, lambda _: 1, more=0),))
+    memory = MemoryModel((MemoryRules(4 if schedule.synchronous else 1, schedule, lambda _: 1, more=lambda _: 0),))
     layers = [layer(1.0, activation_bytes=120)] * 4
     kept = held * 120 / memory.phases[0].microbatches
     for room, possible in ((kept, True), (kept - 1, False)):

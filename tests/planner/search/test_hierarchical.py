@@ -24,7 +24,7 @@ VGG_ROWS = [
     ((16,), (3.125e9,), "15-1", 0.0423406),
     ((8, 2), (30e9, 3.125e9), "8-6-2", 0.06576668672),
 ]
-STASHING = MemoryModel((MemoryRules(1, OneFOneB(), lambda at: at.delay + 1, more=0),))
+STASHING = MemoryModel((MemoryRules(1, OneFOneB(), lambda at: at.delay + 1, more=lambda _: 0),))
 
 
 def replicas(found):
