@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar
 
 from typing_extensions import override
@@ -12,9 +13,16 @@ from pipetrain.methods._old_versions import ReadsOldVersion, check_one_or_each
 from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay
 from pipetrain.program.weight_reads import ReadContext, StageContext, t1_lr_scale
 from pipetrain.schedules.base import Family
+from pipetrain.schedules.replicas import Replicas
 from pipetrain.seeding import key
 
 _PURPOSE = 0x6877  # keeps these draws apart from others that are keyed by the same numbers
+
+
+@cache
+def _largest_delay(D: int, N: int, workers: Replicas | None) -> int:
+    """PipeMare's largest delay of any stage: that of stage 0, unless numbers of replicas differ."""
+    return max(forward_delay(StageContext(r, D, N, 0, 0, workers)) for r in range(D))
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,9 @@ class Hogwild(ReadsOldVersion):
         """The largest x of any stage."""
         if self.max_delay is not None:
             return self.max_delay
-        return 4.0 * max(self.means or [forward_delay(replace(context, stage=0))])
+        if self.means is not None:
+            return 4.0 * max(self.means)
+        return 4.0 * _largest_delay(context.num_stages, context.num_microbatches, context.workers)
 
     def delay(self, context: StageContext, minibatch: int) -> int:
         """τ of a minibatch, counted from the start of the run: the conditioned distribution's inverse where it fell."""

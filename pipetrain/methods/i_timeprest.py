@@ -50,13 +50,14 @@ class ITiMePReSt(Method):
 
     @override
     def notes(self, contexts: list[StageContext]) -> list[str]:
-        factor = self._factor(max(context.delay for context in contexts))
+        worst = max(contexts, key=lambda context: context.delay)
+        factor = self._factor(worst.delay)
         lines = [
             f"method.staleness_decay={self.staleness_decay}: backwards scale their weights by as little as {factor:.4g}"
         ]
         if factor < _LARGE_CHANGE:
             lines.append(
-                f"warning: the factor 2 - e^(λδ) = {factor:.4g} of stage 0 is below {_LARGE_CHANGE}; lower "
+                f"warning: the factor 2 - e^(λδ) = {factor:.4g} of stage {worst.stage} is below {_LARGE_CHANGE}; lower "
                 "method.staleness_decay or use fewer stages"
             )
         return lines

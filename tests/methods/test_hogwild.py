@@ -11,6 +11,8 @@ from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import Kind
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.schedules.replicas import Replicas
+from pipetrain.schedules.round_robin import RoundRobin
 
 DRAWS = 20_000
 
@@ -63,6 +65,13 @@ def test_default_mean_delay_is_of_pipemare_and_limit_4_times_max(N):
     means = [math.ceil((2 * (3 - r) + 1) / N) for r in range(4)]
     assert [method.mean(at) for at in places] == means
     assert [method.largest(at) for at in places] == [4.0 * means[0]] * 4
+
+
+def test_default_limit_of_unlike_replicas_follows_the_largest_mean():
+    method, schedule = Hogwild(), RoundRobin(OneFOneB(), Replicas((4, 1, 1, 1)))
+    places = [StageContext.under(schedule, r, 4, 1) for r in range(4)]
+    assert [method.mean(at) for at in places] == [3, 5, 3, 1]
+    assert [method.largest(at) for at in places] == [20.0] * 4
 
 
 def test_mean_delay_is_one_for_all_stages_or_one_for_each():
@@ -137,7 +146,3 @@ def test_impossible_delays_are_refused_by_name(settings, named):
 def test_mean_delays_of_wrong_length_are_refused(means):
     with pytest.raises(ConfigError, match=r"method\.mean_delay"):
         PipelineRules(OneFOneB(depth=1), Hogwild(mean_delay=means), 3, 1)
-
-
-def test_hogwild_in_the_distributed_executor_is_refused():
-    assert Hogwild.simulated_only

@@ -5,8 +5,12 @@ import math
 import pytest
 
 from pipetrain.errors import ConfigError
+from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.program.weight_reads import StageContext
+from pipetrain.schedules.nf1b import NF1B
+from pipetrain.schedules.replicas import Replicas
+from pipetrain.schedules.round_robin import RoundRobin
 
 
 def test_i_timeprest_reports_its_change_and_warns_if_large():
@@ -17,7 +21,13 @@ def test_i_timeprest_reports_its_change_and_warns_if_large():
     assert "warning" not in line
     (_, warning) = ITiMePReSt(0.2).notes(contexts)
     assert warning.startswith("warning")
-    assert "0.1779" in warning
+    assert "0.1779 of stage 0" in warning
+
+
+def test_i_timeprest_names_the_stage_with_the_largest_delay():
+    rules = PipelineRules(RoundRobin(NF1B(), Replicas((4, 1, 1, 1))), ITiMePReSt(0.4), 4, 1)
+    assert [context.delay for context in rules.contexts] == [1, 2, 1, 0]
+    assert "-0.2255 of stage 1" in rules.method.notes(rules.contexts)[1]
 
 
 @pytest.mark.parametrize("value", [0, -0.1, "0.1", math.nan])
