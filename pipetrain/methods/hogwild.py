@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
 from pipetrain.methods._old_versions import ReadsOldVersion, check_one_or_each
 from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay
+from pipetrain.number_range import NOT_NEGATIVE, POSITIVE
 from pipetrain.program.weight_reads import ReadContext, StageContext, t1_lr_scale
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.replicas import Replicas
@@ -50,12 +50,14 @@ class Hogwild(ReadsOldVersion):
 
     def __post_init__(self) -> None:
         check_anneal_steps(self.anneal_steps)
-        means = (self.mean_delay,) if isinstance(self.mean_delay, int | float) else self.mean_delay
-        object.__setattr__(self, "means", None if means is None else tuple(means))
-        if any(not mean > 0 for mean in self.means or ()):
-            raise ConfigError(f"method.mean_delay={self.mean_delay}: updates above 0, such as 3.5")
-        if self.max_delay is not None and not self.max_delay >= 0:
-            raise ConfigError(f"method.max_delay={self.max_delay}: updates, at least 0")
+        means = None
+        if self.mean_delay is not None:
+            means = tuple(self.mean_delay) if isinstance(self.mean_delay, list | tuple) else (self.mean_delay,)
+        for mean in means or ():
+            POSITIVE.check("method.mean_delay", mean, "or null for PipeMare's delay of the stage")
+        object.__setattr__(self, "means", means)
+        if self.max_delay is not None:
+            NOT_NEGATIVE.check("method.max_delay", self.max_delay, "or null for four times the largest mean")
 
     def mean(self, context: StageContext) -> float:
         """The mean of a stage's exponential."""

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, as_configured
 from pipetrain.methods.base import Method
+from pipetrain.number_range import POSITIVE
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.base import Family
 
@@ -25,9 +26,13 @@ class Stale(Method):
     stage_lr_scale: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.stage_lr_scale, list | tuple | None):
+            raise ConfigError(
+                f"method.stage_lr_scale={as_configured(self.stage_lr_scale)}: a list with one factor per stage is "
+                "needed, such as [0.5, 1.0]"
+            )
         for scale in self.stage_lr_scale or []:
-            if not isinstance(scale, int | float) or not scale > 0:
-                raise ConfigError(f"method.stage_lr_scale={self.stage_lr_scale}: every scale must be above 0")
+            POSITIVE.check("method.stage_lr_scale", scale)
 
     @override
     def learning_rate_scale(self, context: StageContext, update: int) -> float:

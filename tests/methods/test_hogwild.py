@@ -132,8 +132,11 @@ def test_t1_of_hogwild_uses_the_mean_delay():
         ({"mean_delay": -1.0}, "mean_delay"),
         ({"mean_delay": [2.0, 0.0]}, "mean_delay"),
         ({"mean_delay": math.nan}, "mean_delay"),
+        ({"mean_delay": math.inf}, "mean_delay"),
+        ({"mean_delay": "fast"}, "mean_delay=fast"),
         ({"max_delay": -1.0}, "max_delay"),
         ({"max_delay": math.nan}, "max_delay"),
+        ({"max_delay": math.inf}, "max_delay"),
         ({"anneal_steps": 0}, "anneal_steps"),
     ],
 )

@@ -1,5 +1,6 @@
 """Stale: a learning rate for each stage."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ def test_stale_has_a_learning_rate_for_each_stage():
     assert [Stale().learning_rate_scale(context, 3) for context in places] == [1.0] * 4
 
 
-@pytest.mark.parametrize("value", [[1.0, 0.0], [-1], ["1"], [None]])
+@pytest.mark.parametrize("value", [[1.0, 0.0], [-1], ["1"], [None], [math.inf], 0.5, 0, "fast"])
 def test_stale_refuses_a_scale_out_of_its_range_by_name(value):
     with pytest.raises(ConfigError, match=r"method\.stage_lr_scale") as caught:
         Stale(value)
