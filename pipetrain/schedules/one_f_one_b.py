@@ -52,7 +52,7 @@ class OneFOneB(ContinuousOneFOneB, UnevenReplicas):
         if self.depth is not None:
             raise ConfigError(
                 f"schedule.depth={self.depth}: with unlike numbers of replicas the first stage admits as many "
-                "minibatches as there are workers; leave schedule.depth out"
+                "minibatches as there are workers; schedule.depth=null, or as many replicas of every stage, works"
             )
         return behind // replicas * N + 1
 
