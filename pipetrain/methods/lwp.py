@@ -9,7 +9,7 @@ from typing_extensions import override
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
-from pipetrain.weights.statistic import UpdateAverage
+from pipetrain.weights.statistic import LastChange
 from pipetrain.weights.transforms import Corrected, StashedCorrection
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class LinearWeightPrediction(Method):
         return forward if self.stash else WeightRead(at.newest)
 
     @override
-    def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage | None:
-        """The last update of the weights, a running average with decay 0; None if no forward looks ahead."""
-        return UpdateAverage(0.0, weights) if context.delay else None
+    def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> LastChange | None:
+        """W_t - W_{t-1}; None if no forward looks ahead."""
+        return LastChange(weights) if context.delay else None
 
     @override
     def weight_versions(self, context: StageContext) -> int:

@@ -39,7 +39,7 @@ class UpdateAverage(WeightStatistic):
     """δ, kept for each weight: after an update δ <- γδ + (1 - γ)(W_new - W_old) (PipeMare § 3.2).
 
     Args:
-        decay: γ; 0 keeps the last change alone.
+        decay: γ.
         weights: name -> weight.
 
     Attributes:
@@ -75,3 +75,12 @@ class UpdateAverage(WeightStatistic):
     def load_state(self, state: "Mapping[str, Tensor]") -> None:
         for name in self.average.keys() & state.keys():  # a weight that was not trained before has none
             self.average[name].copy_(state[name])
+
+
+class LastChange(UpdateAverage):
+    """The last change of each weight, 0 before the first update: δ with γ = 0."""
+
+    name: ClassVar[str] = "last_change"  # another, so that no resumed run goes on from PipeMare's δ
+
+    def __init__(self, weights: "Mapping[str, Tensor]") -> None:
+        super().__init__(0.0, weights)

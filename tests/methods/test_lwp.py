@@ -78,6 +78,15 @@ def test_lwp_holds_one_prediction_where_stale_and_has_the_staleness_of_1f1b():
     assert pipe.reports("forward_staleness") == [[3], [2], [1], [0]]
 
 
+@pytest.mark.parametrize(("first", "then"), [("pipemare", LWP), (LWP, "pipemare")])
+def test_lwp_and_pipemare_do_not_go_on_from_the_statistic_of_each_other(first, then):
+    stage, case = trained(first).stages[0], MethodCase.named(then)
+    stage.resume_at(stage.updates, stage.statistics)
+    context = PipelineRules(case.schedule, case.method, 3, 1).contexts[0]
+    stage.enter(case.method, context, 0, fresh=False, predicts=False)
+    assert not any(change.any() for change in stage.weights.statistic.average.values())
+
+
 def test_lwp_has_equal_bits_in_both_executors(tmp_path):
     (result,) = distributed([job(tmp_path / "d", LWP, 2, train={"microbatches": 2})])
     expected = simulated(job(tmp_path / "s", LWP, 2, train={"microbatches": 2}))
