@@ -221,3 +221,9 @@ def test_processes_that_share_a_gpu_send_through_host_memory(tmp_path, monkeypat
     found = on_gpus([unfused(tmp_path / "shared", *SELECTION["pipedream"])])[0]
     assert (found["transport"], found["transport_reason"]) == ("gloo", "processes 0 and 1 share a GPU")
     assert found["weights_sha256"] == simulated(unfused(tmp_path / "s", *SELECTION["pipedream"]))["weights_sha256"]
+
+
+def test_round_cut_short_between_replicas_that_share_a_gpu_equals_simulation(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIPETRAIN_EMULATED_SHARED", "1")
+    case = replicated((2, 1), "pipedream", 1, dataset={"train": 18})  # five minibatches: the second replica has two
+    both_ways([unfused(tmp_path, *case)], on_gpus)

@@ -234,7 +234,7 @@ class OverlappedAveraging(Averaging):
             losses = self._all_losses(this) if self._groups.have_losses else []
             there = self._there()
         gradients = {  # in the order of the weights, as norms are sums
-            name: _in_memory_of(self._part.gradients.get(name), self._views[name][0])
+            name: _in_memory_of(self._part.gradients.get(name), self._views[name][0], self._groups.transport.device)
             for name in self._names
             if name in there
         }
@@ -257,6 +257,9 @@ class OverlappedAveraging(Averaging):
         return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
 
 
-def _in_memory_of(own: Tensor | None, mean: Tensor) -> Tensor:
-    """A mean in memory that no bucket uses: the memory of this replica's own gradient if its order is the same."""
-    return own.copy_(mean) if own is not None and own.stride() == mean.stride() else mean.clone()
+def _in_memory_of(own: Tensor | None, mean: Tensor, device: torch.device) -> Tensor:
+    """A mean in memory of the device that no bucket uses: that of this replica's own gradient if its order is the same.
+
+    The buckets of replicas that share a GPU are in host memory.
+    """
+    return own.copy_(mean) if own is not None and own.stride() == mean.stride() else mean.to(device, copy=True)
