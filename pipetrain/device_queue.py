@@ -27,20 +27,12 @@ class Event(Protocol):
         """Blocks the host until the device has reached it."""
         ...
 
-    def query(self) -> bool:
-        """True if the device has reached it."""
-        ...
-
 
 class _Reached:
     """The event of a device that queues nothing."""
 
     def synchronize(self) -> None:
         """Returns immediately: there is nothing to wait for."""
-
-    def query(self) -> bool:
-        """True: on the CPU nothing is ever queued."""
-        return True
 
 
 def queues(device: torch.device) -> bool:
@@ -107,11 +99,6 @@ class HostCopies:
             self._copies.append(copy.copy_(tensor.detach(), non_blocking=True))
         devices = {tensor.device for tensor in tensors if queues(tensor.device)}
         self._events = [event(device) for device in devices]
-
-    @property
-    def ready(self) -> bool:
-        """True if all copies are complete."""
-        return all(each.query() for each in self._events)
 
     def take(self) -> list[Tensor]:
         """The copies, once they are complete; blocks the host until then."""

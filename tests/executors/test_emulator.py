@@ -249,7 +249,7 @@ def check_counted_waits(_rank):
         lambda: copy.to(DEVICE, non_blocking=True),
         lambda: copy.copy_(x, non_blocking=True),
         lambda: x.to("cpu", non_blocking=True),
-        lambda: HostCopies([x]).ready,
+        lambda: HostCopies([x]),
         lambda: torch.nn.functional.dropout(x @ torch.rand(3, 3, device=DEVICE)).relu_().sum(),
         lambda: event.record(),
     ):
