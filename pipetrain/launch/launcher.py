@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import RunError
-from pipetrain.executors.messages.transport import LOOPBACK, set_environment
+from pipetrain.executors.messages.transport import LOOPBACK
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server, master
 from pipetrain.launch.failure_note import FailureKind, failure_notes
@@ -105,7 +105,6 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run = job.run
     run.forget_failures()
     run.logs.mkdir(parents=True, exist_ok=True)
-    set_environment(job.device)  # the fork server imports torch, which reads some of it then
     fork_server.start()
     workers: list[ForkServerProcess] = []
     host, start, size = loopback_store(), uuid.uuid4().hex, str(job.placement.num_processes)

@@ -3,7 +3,7 @@
 from pipetrain import outer_launcher
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
+from pipetrain.executors.messages.transport import DeviceIdentity, set_environment, transport_between
 from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.tracking.run_directory import RunDirectory
@@ -27,6 +27,8 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
     Raises:
         ConfigError: the first setting that cannot work.
     """
+    if outer_launcher.is_present() and settings.device != "cpu":  # this process trains, too, and now looks for devices
+        set_environment("cuda")
     lazy_compiler.install()
     check_callbacks(settings)
     resume, resume_notes = find_checkpoint(settings, run)

@@ -1,6 +1,8 @@
 """What is found before a run starts, and what the processes are told."""
 
+import os
 import re
+from unittest import mock
 
 import pytest
 import torch
@@ -265,6 +267,14 @@ def test_device_is_cuda_only_where_there_is_one(monkeypatch):
         device_of("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (device_of("auto"), device_of("cuda"), device_of("cpu")) == ("cuda", "cuda", "cpu")
+
+
+def test_outer_launchers_process_sets_cuda_variables_before_it_looks_for_devices(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: seen.append("PYTORCH_ALLOC_CONF" in os.environ))
+    with mock.patch.dict(os.environ, {"RANK": "0"}):
+        prepared(tmp_path, device="auto")
+    assert seen[0]
 
 
 @pytest.mark.parametrize(
