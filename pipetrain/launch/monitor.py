@@ -169,14 +169,32 @@ class Monitor:
 
     def _read(self) -> None:
         for process in self._processes:
-            if not self._store.check([_key(process)]):
-                continue
-            beat, last = Heartbeat(**json.loads(self._store.get(_key(process)))), self._latest.get(process)
-            if last is None or last.changes != beat.changes:
-                self._changed_at[process] = self._seconds
-            if last is None or last.number != beat.number:
-                self._heard_at[process] = self._seconds
-            self._latest[process] = beat
+            if self._store.check([_key(process)]):
+                self._note(Heartbeat(**json.loads(self._store.get(_key(process)))))
+
+    def _note(self, beat: Heartbeat) -> None:
+        last = self._latest.get(beat.process)
+        if last is None or last.changes != beat.changes:
+            self._changed_at[beat.process] = self._seconds
+        if last is None or last.number != beat.number:
+            self._heard_at[beat.process] = self._seconds
+        self._latest[beat.process] = beat
+
+    def _deadlock(self) -> tuple[int, str] | None:
+        """The first worker, and what all wait for; None unless all wait and nothing has changed for long.
+
+        If all wait for each other, no worker is to blame, and none would report it.
+        """
+        beats = [beat for _, beat in sorted(self._latest.items()) if not beat.finished]
+        if len(self._latest) < len(self._processes) or not beats or not all(map(self._is_stuck, beats)):
+            return None
+        others = "; ".join(f"process {beat.process} in {beat.what}" for beat in beats[1:])
+        where = f"{beats[0].what}, and every other stage waits as well: {others}" if others else beats[0].what
+        return beats[0].process, f"{self._hang_timeout:.0f} s in {where}"
+
+    def _is_stuck(self, beat: Heartbeat) -> bool:
+        heard, changed = (self._seconds - at[beat.process] for at in (self._heard_at, self._changed_at))
+        return beat.waiting and heard < 4 * BEAT_SECONDS and changed > self._hang_timeout
 
 
 class LauncherMonitor(Monitor):
@@ -256,18 +274,8 @@ class LauncherMonitor(Monitor):
                 self._report(process, f"did not start within launch.start_timeout={limit:g} seconds")
 
     def _check_deadlock(self) -> None:
-        """If all wait and nothing has changed for long, no worker is to blame, and none would report it."""
-        beats = [beat for beat in map(self._latest.get, self._processes) if beat is None or not beat.finished]
-        stuck = [
-            beat for beat in beats
-            if beat is not None and beat.waiting
-            and self._seconds - self._heard_at[beat.process] < 4 * BEAT_SECONDS
-            and self._seconds - self._changed_at[beat.process] > self._hang_timeout
-        ]  # fmt: skip
-        if stuck and len(stuck) == len(beats):
-            others = "; ".join(f"process {beat.process} in {beat.what}" for beat in stuck[1:])
-            where = f"{stuck[0].what}, and every other stage waits as well: {others}" if others else stuck[0].what
-            self._report(stuck[0].process, f"hung: {self._hang_timeout:.0f} s in {where}")
+        if found := self._deadlock():
+            self._report(found[0], f"hung: {found[1]}")
 
     def _check_end(self) -> None:
         """Ends the processes of a complete run that do not end, such as one that is stopped or waits for a thread."""
@@ -290,10 +298,14 @@ class PeerMonitor(Monitor):
 
     It also ends this worker if the store has not answered for `launch.hang_timeout`. A request over a link that was cut
     may wait for a quarter of an hour, and the thread that made it with it. So another thread looks at the time.
+
+    Attributes:
+        deadlocked: True if all workers wait for each other, as the note of the first one says.
     """
 
     def __init__(self, process: int, num_processes: int, store: Store, run: RunDirectory, hang_timeout: float) -> None:
         super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout)
+        self.deadlocked = False
         self._process = process
         self._store_seconds = self._answered_at = 0.0
         self._closed = threading.Event()
@@ -310,6 +322,10 @@ class PeerMonitor(Monitor):
         """Publishes this worker's heartbeat, and checks the heartbeats of the other workers."""
         own.publish(self._store)
         self.look()
+        self._note(own)
+        if found := self._deadlock():
+            self.deadlocked = True
+            FailureNote(FailureKind.HUNG, found[1]).leave(self._run, found[0])
         self._answered_at = self._store_seconds
         if own.finished:
             self.close()

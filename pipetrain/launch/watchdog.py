@@ -307,7 +307,8 @@ class Watchdog:
             if beat.finished:
                 self._last_beat.set()
         # it cannot end a worker of another machine, and a device that waits for another one does not tell its host
-        if self.peers is not None and (self.peers.unreachable or self._misses_another(self.peers)):
+        peers = self.peers
+        if peers is not None and (peers.unreachable or peers.deadlocked or self._misses_another(peers)):
             self._end(process_exit.EXIT_LOST)
 
     def _misses_another(self, peers: PeerMonitor) -> bool:

@@ -223,6 +223,20 @@ def test_process_with_the_store_outlasts_the_others(tmp_path):
         waits.result(timeout=10)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_peers_that_all_wait_for_each_other_are_deadlocked(tmp_path, monkeypatch, waits):
+    store = HashStore()
+    both = peers(tmp_path, store), peers(tmp_path, store, process=1)
+    for number in range(63):
+        monkeypatch.setattr(SuspendAwareClock, "look", lambda _self, now=float(number): now)
+        for process, each in enumerate(both):
+            waiting = waits or process == 0
+            each.exchange(beat_of(process, os.getpid(), number, what=f"F{process}.0, waiting", waiting=waiting))
+    assert [each.deadlocked for each in both] == [waits, waits]
+    line = "hung: 60 s in F0.0, waiting, and every other stage waits as well: process 1 in F1.0, waiting"
+    assert both[1].failure(named) == (f"stage 0 {line}" if waits else None)
+
+
 def named(process):
     return f"stage {process}"
 
