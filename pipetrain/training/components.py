@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.config.phases import naming_phase
 from pipetrain.config.settings import Settings
 from pipetrain.data.ranges import LabelRange
@@ -108,10 +109,16 @@ class Components:
         # without decoding, a further metric may have the name of a decoded one
         return *self.metrics.lower_is_better, *(name for name in decoded if name not in self.metrics.fresh)
 
+    @property
+    def arithmetic_of_checks(self) -> ComputeOptions:
+        """Arithmetic of the checks, which compute on the CPU: fp32 for a run on a GPU, as a CPU may lack the others."""
+        arithmetic = build_arithmetic(self.settings.train)
+        return arithmetic if self.device == "cpu" else replace(arithmetic, precision="fp32")
+
     @cached_property
     def trial(self) -> DryRun:
         """The model's outputs for the first samples."""
-        return training_dry_run(self.data, self.chain, build_arithmetic(self.settings.train))
+        return training_dry_run(self.data, self.chain, self.arithmetic_of_checks)
 
     @cached_property
     def labels(self) -> LabelRange | None:

@@ -126,6 +126,28 @@ def test_user_is_told_who_decides_about_a_step_of_a_scaled_loss(tmp_path):
     assert all(any(DECIDES[case] in note for note in notes) for case, notes in told.items())
 
 
+class NotOnCPU(nn.Linear):
+    """A layer that a CPU computes in fp32 alone."""
+
+    def forward(self, x):
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("not implemented for 'Half'")
+        return super().forward(x)
+
+
+def not_on_cpu(channels, classes):
+    return nn.Sequential(nn.Flatten(), NotOnCPU(64 * channels, 6), nn.Linear(6, classes))
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipeoptim"])
+def test_precision_that_only_the_cpu_lacks_is_no_obstacle_on_a_gpu(tmp_path, monkeypatch, case):
+    changes = {"model": {"_target_": f"{__name__}.not_on_cpu"}, "train": {"precision": "fp16"}}
+    with pytest.raises(ConfigError, match=r"train.precision=fp16: the model fails in it: .*'Half'.*; fp32 works"):
+        prepared(tmp_path, case, **changes)
+    monkeypatch.setattr("pipetrain.training.components.device_of", lambda _device: "cuda")
+    assert prepared(tmp_path, case, **changes, executor={"name": "simulated"}).device == "cuda"
+
+
 DECIDES = {"gpipe": "skipped by all stages alike", "pipedream": "skipped by each stage by itself"}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipetrain.config.settings import Settings
 from pipetrain.data.samples import has_method
 from pipetrain.training.builders.data import Data
-from pipetrain.training.builders.model import build_arithmetic, derived_from_data
+from pipetrain.training.builders.model import derived_from_data
 from pipetrain.training.builders.optimizer import build_rate
 from pipetrain.training.checks.dry_run import evaluation_dry_run
 from pipetrain.training.checks.loss import check_loss
@@ -39,7 +39,7 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
     check_samples(settings, data, labels, trial.tokens)
     if not settings.eval.every_epochs:
         return
-    if (evaluated := evaluation_dry_run(data, chain, trial, build_arithmetic(settings.train))) is not None:
+    if (evaluated := evaluation_dry_run(data, chain, trial, components.arithmetic_of_checks)) is not None:
         check_loss(settings, evaluated, components.loss, components.metrics, decoded)
     decoding = getattr(data.dataset, "decoding", None)
     if decoding is not None and settings.eval.decode and (problem := problem_of(decoding, chain)) is not None:

@@ -32,16 +32,15 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     Raises:
         ConfigError: stages, precision, method or checkpoints cannot handle a layer.
     """
-    chain, data, arithmetic = components.chain, components.data, build_arithmetic(settings.train)
+    chain, data = components.chain, components.data
     if chain.recorded:
+        arithmetic = build_arithmetic(settings.train)
         yield from check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
     _check_gradients(chain)
     cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
-    overlap = any(_several_in_flight(phase.rules) for phase in components.phases)
-    yield from check_forwards(
-        chain, components.trial.inputs, cuts, arithmetic, overlap=overlap and not components.plan.finegrained
-    )
+    overlap = not components.plan.finegrained and any(_several_in_flight(phase.rules) for phase in components.phases)
+    yield from check_forwards(chain, components.trial.inputs, cuts, components.arithmetic_of_checks, overlap=overlap)
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)
@@ -53,7 +52,7 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
             kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
             raise ConfigError(f"model: {name} is a {kind}, which checkpoints cannot hold; dense numbers work")
     if changing is not None:
-        yield from _derived_weights(settings, components, changing)
+        yield from _derived_weights(components, changing)
     normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in chain.module.modules())
     if normalizes and min(map(len, data.train.minibatches(0))) // settings.train.microbatches == 1:
         check_batch_norm(chain, data.example)
@@ -148,8 +147,8 @@ def _arithmetic(settings: Settings, components: Components, changing: str | None
     return [f"train.precision=fp16: the loss is scaled; {skipped}"]
 
 
-def _derived_weights(settings: Settings, components: Components, changing: str) -> Iterator[str]:
-    layers = weight_derived_layers(components.chain, components.data.example, build_arithmetic(settings.train))
+def _derived_weights(components: Components, changing: str) -> Iterator[str]:
+    layers = weight_derived_layers(components.chain, components.data.example, components.arithmetic_of_checks)
     if layers:
         named = ", ".join(layers)
         saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
