@@ -227,3 +227,11 @@ def test_round_cut_short_between_replicas_that_share_a_gpu_equals_simulation(tmp
     monkeypatch.setenv("PIPETRAIN_EMULATED_SHARED", "1")
     case = replicated((2, 1), "pipedream", 1, dataset={"train": 18})  # five minibatches: the second replica has two
     both_ways([unfused(tmp_path, *case)], on_gpus)
+
+
+def test_torch_schedule_in_one_process_needs_no_nccl(tmp_path):
+    schedule = {"_target_": "pipetrain.schedules.torch_library.Interleaved1F1B"}
+    (found,) = on_gpus([unfused(tmp_path, "gpipe", 2, microbatches(2, schedule=schedule))])
+    assert found["transport_reason"] == "one process"
+    expected = simulated(unfused(tmp_path / "simulated", "gpipe", 2, microbatches(2)))
+    assert found["final"] == pytest.approx(expected["final"], rel=1e-5)

@@ -45,7 +45,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         transport: Transport | None = None,
     ) -> None:
         super().__init__(phases, hooks, clip_norm, transport or Transport(stages[0].device))
-        if queues(stages[0].device) and not self.transport.direct:
+        if queues(stages[0].device) and not self.transport.direct and self._placement.num_processes > 1:
             raise ConfigError(
                 f"device={stages[0].device.type}: torch.distributed.pipelining needs a GPU for each process, and "
                 f"{self.transport.reason}; device=cpu works"
