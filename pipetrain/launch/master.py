@@ -11,6 +11,8 @@ PATIENCE_SECONDS = 30.0
 """Seconds before an unreachable master is reported."""
 LAUNCHER_HOSTS = "TORCHELASTIC_USE_AGENT_STORE"
 """Environment variable that torchrun sets to True: its own process hosts the store, and not rank 0."""
+_OUTSIDE = ("192.0.2.1", 9)
+"""An address that no machine has (RFC 5737)."""
 _CONNECT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
@@ -61,10 +63,18 @@ def connection_error() -> OSError | None:
 
 
 def local_address() -> str | None:
-    """The address of this machine from which the master is reached, such as `10.0.0.7`; None without a route."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
-            nothing_is_sent.connect(address())
-            return str(nothing_is_sent.getsockname()[0])
-    except OSError:
-        return None
+    """The address at which other machines reach this one, such as `10.0.0.7`; None if it cannot be found.
+
+    It is the one from which the master is reached. The master's own machine may know itself by a loopback address, as
+    in Debian's /etc/hosts; there it is that of the default route.
+    """
+    for target in (address(), _OUTSIDE):
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
+                nothing_is_sent.connect(target)
+                found = str(nothing_is_sent.getsockname()[0])
+        except OSError:
+            return None
+        if not found.startswith("127."):
+            return found
+    return None

@@ -1,5 +1,6 @@
 """The first process of a run, as others reach it."""
 
+import contextlib
 import errno
 import socket
 
@@ -59,8 +60,38 @@ def test_master_does_not_look_for_itself(monkeypatch):
     master.wait_for_master("stage 0")
 
 
-def test_own_address_is_the_one_that_leads_to_the_master(monkeypatch):
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    assert master.local_address() == "127.0.0.1"
-    monkeypatch.setenv("MASTER_ADDR", "no such name")
+@pytest.fixture
+def routes(monkeypatch):
+    """Routes of this machine: destination -> its own address on the way."""
+    found = {}
+
+    class Datagrams(contextlib.nullcontext):
+        def connect(self, target):
+            if target[0] not in found:
+                raise OSError(errno.ENETUNREACH, "Network is unreachable")
+            self.target = target[0]
+
+        def getsockname(self):
+            return found[self.target], 40000
+
+        def __enter__(self):
+            return self
+
+    monkeypatch.setattr(socket, "socket", lambda *_kind: Datagrams())
+    return found
+
+
+def test_own_address_is_the_one_that_leads_to_the_master(monkeypatch, routes):
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
+    routes["10.0.0.1"] = "10.0.0.7"
+    assert master.local_address() == "10.0.0.7"
+    monkeypatch.setenv("MASTER_ADDR", "10.0.1.1")
     assert master.local_address() is None
+
+
+def test_first_machine_named_127_0_1_1_has_the_address_of_its_default_route(monkeypatch, routes):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.1.1")
+    routes["127.0.1.1"] = "127.0.0.1"
+    assert master.local_address() is None
+    routes["192.0.2.1"] = "10.0.0.7"
+    assert master.local_address() == "10.0.0.7"
