@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 import pipetrain
 from pipetrain.api.runs import _with_params
+from pipetrain.api.surroundings import kept
 from pipetrain.config.composition import Composition, combinations, overrides_of
 from pipetrain.config.schema import config_dir
 from pipetrain.data.images.synthetic import synthetic_images
@@ -414,6 +415,17 @@ def test_program_around_a_run_finds_all_as_it_was(run, words):
         except pipetrain.ConfigError:
             assert words == ["train.epochs=0"]
         assert state_of_process() == before
+
+
+def test_program_around_a_run_has_its_own_cuda_device(monkeypatch):
+    current = [1]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    with kept():
+        torch.cuda.set_device(0)
+    assert current == [1, 0, 1]
 
 
 @pytest.mark.slow

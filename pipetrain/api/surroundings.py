@@ -22,10 +22,10 @@ _preparation_data = spawn.get_preparation_data
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """Around runs: random numbers, threads and environment stay the program's own, and no process runs its main script.
+    """Around runs: random numbers, threads, CUDA device and environment stay the program's own.
 
-    multiprocessing would have each worker import that script, which would start the run again unless it checks
-    `__name__`.
+    Nor does a process run its main script: multiprocessing would have each worker import it, and so start the run
+    again, unless the script checks `__name__`.
     """
     cuda = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with (
@@ -36,10 +36,13 @@ def kept() -> Iterator[None]:
         mock.patch.object(spawn, "get_preparation_data", _without_main_script),
     ):
         threads, environment = torch.get_num_threads(), set(os.environ)
+        device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
         try:
             yield
         finally:
             torch.set_num_threads(threads)
+            if device is not None:
+                torch.cuda.set_device(device)
             for name in os.environ.keys() - environment:
                 del os.environ[name]
 
