@@ -17,7 +17,7 @@ from pipetrain.data.order import own_minibatches
 from pipetrain.data.ranges import class_count, known_labels, label_of
 from pipetrain.data.samples import class_of, has_method, sample_of
 from pipetrain.errors import ConfigError, is_whole
-from pipetrain.models.chain import LayerChain
+from pipetrain.models.chain import LayerChain, sharing_buffers
 from pipetrain.models.conversion import Inputs, chain_of, is_cut_along_graph
 from pipetrain.models.ties import untie
 from pipetrain.seeding import python_draws
@@ -39,6 +39,9 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
         module = model.build(**options)
     if not isinstance(module, nn.Module | LayerChain):
         raise model.wrong_type_error(module, "an nn.Module or a pipetrain.LayerChain")
+    parts = (module.module, *module.layers) if isinstance(module, LayerChain) else (module,)
+    with sharing_buffers(*parts):
+        parts[0].cpu()  # where the checks compute, and from where each stage goes to its device
     module.train()  # before its graph is recorded: a library may return it in evaluation mode
     chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), settings.model.output)
     if settings.model.untie:

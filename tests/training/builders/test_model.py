@@ -13,7 +13,9 @@ from torch.utils.data import TensorDataset
 
 from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
-from pipetrain.training.builders.model import derived_from_data, first_inputs, from_data
+from pipetrain.models.chain import LayerChain
+from pipetrain.training.builders.data import build_dataset
+from pipetrain.training.builders.model import build_model, derived_from_data, first_inputs, from_data
 from pipetrain.training.checks.model import check_model
 from pipetrain.training.components import build
 
@@ -49,6 +51,24 @@ def in_evaluation(channels, classes):
 
 def frozen(channels, classes):
     return Frozen(nn.Flatten(), nn.BatchNorm1d(64 * channels), nn.Linear(64 * channels, classes))
+
+
+def elsewhere(channels, classes):
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64 * channels), nn.Linear(64 * channels, classes)).to("meta")
+
+
+def chain_elsewhere(channels, classes):
+    model = elsewhere(channels, classes)
+    return LayerChain(model, list(model))
+
+
+@pytest.mark.parametrize("model", ["elsewhere", "chain_elsewhere"])
+def test_model_on_another_device_is_moved_to_the_cpu(monkeypatch, model):
+    monkeypatch.setattr(nn.Module, "cpu", lambda module: module.to_empty(device="cpu"))  # a GPU's would keep the values
+    chosen = settings("gpipe", model={"_target_": f"{__name__}.{model}"})
+    chain = build_model(chosen, build_dataset(chosen.dataset, chosen.seed))
+    states = [chain.module.state_dict(), *(layer.state_dict() for layer in chain.layers)]
+    assert not any(tensor.is_meta for state in states for tensor in state.values())
 
 
 @pytest.mark.parametrize(("model", "modes"), [("in_evaluation", [True] * 3), ("frozen", [True, False, True])])
