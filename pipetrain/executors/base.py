@@ -216,11 +216,10 @@ class ManyProcesses(Executor):
             dist.barrier()
         return time.perf_counter()
 
-    @staticmethod
     def _metrics(
-        outputs: Iterable[Tensors], feed: Feed, loss: Loss | None, metrics: Metrics
+        self, outputs: Iterable[Tensors], feed: Feed, loss: Loss | None, metrics: Metrics
     ) -> dict[str, float] | None:
         if loss is not None:
-            return evaluate(outputs, feed.host_targets, loss, metrics)
+            return evaluate(outputs, feed.host_targets, loss, metrics, self.hooks.waiting)
         deque(outputs, maxlen=0)
         return None

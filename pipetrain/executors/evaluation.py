@@ -11,6 +11,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import RunError
 from pipetrain.executors.feed import Feed, to_device
+from pipetrain.executors.hooks import Around, RunHooks
 from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of, log_loss_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
@@ -37,9 +38,15 @@ def evaluate_model(
 
 
 def evaluate(
-    outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: Loss, metrics: Metrics = NO_METRICS
+    outputs: Iterable[Tensors],
+    targets: Callable[[], Tensors],
+    loss: Loss,
+    metrics: Metrics = NO_METRICS,
+    waiting: Around = RunHooks.waiting,
 ) -> dict[str, float]:
     """The loss and metrics over `outputs`, a part of the evaluation set at a time; `targets` returns those of the next.
+
+    `waiting` is the context in which the host waits for its device.
 
     Returns:
         `loss`, `perplexity` if there is one, each metric of the loss in percent, and the additional ones.
@@ -54,7 +61,7 @@ def evaluate(
                 running.update((*part, *to_device(given, part[0].device)))
             yield score
 
-    return metrics_of(scores()) | running.values()
+    return metrics_of(scores(), waiting) | running.values()
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class PartScore:
         return part if queues(outputs[0].device) else next(on_host([part]))
 
 
-def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:
+def on_host(parts: Iterable[PartScore], waiting: Around = RunHooks.waiting) -> Iterator[PartScore]:
     """The parts with numbers in host memory, copied for many parts together.
 
     Raises:
@@ -99,7 +106,8 @@ def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:
     remaining = iter(parts)
     while some := list(itertools.islice(remaining, _UNREAD)):
         scalars = [value for part in some for value in (*part.means.values(), *part.hits.values())]
-        found = iter(numbers([value for value in scalars if isinstance(value, Tensor)]))
+        with waiting("its device"):  # which may wait for a message
+            found = iter(numbers([value for value in scalars if isinstance(value, Tensor)]))
         for part in some:
             means, hits = (
                 {name: next(found) if isinstance(value, Tensor) else value for name, value in values.items()}
@@ -110,10 +118,10 @@ def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:
             yield PartScore(part.count, means, hits)
 
 
-def metrics_of(parts: Iterable[PartScore]) -> dict[str, float]:
+def metrics_of(parts: Iterable[PartScore], waiting: Around = RunHooks.waiting) -> dict[str, float]:
     """Metrics over all parts, exact whatever their sizes: `loss`, `perplexity` if any, and percentages."""
     count, sums, hits = 0, {"loss": 0.0}, dict[str, float]()
-    for part in on_host(parts):
+    for part in on_host(parts, waiting):
         count += part.count
         for name, mean in part.means.items():
             # of no target it may be NaN

@@ -114,6 +114,7 @@ class TiedMessages(TiedGradients):
 
     def __init__(self, stages: Sequence[Stage], process_of: Callable[[int], int], links: Links) -> None:
         ties = stages[0].ties
+        self._links = links
         self._stages = {stage.index: stage for stage in stages}
         super().__init__(ties, list(self._stages))
         rank, transport = dist.get_rank(), links.transport
@@ -156,6 +157,7 @@ class TiedMessages(TiedGradients):
         for (a, b), inbox in self._incoming.items():
             if b == stage:
                 self.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
+                self._links.catch_up(f"gradients of shared weights from stage {a}")  # whose flags are read below
         if stage == next(reversed(self._stages)):
             for outbox in self._outgoing.values():
                 outbox.settle(0)

@@ -1,5 +1,7 @@
 """The loss and metrics of an evaluation set."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from support import small_model
@@ -119,6 +121,15 @@ def test_device_evaluation_counts_on_host_and_reads_once(monkeypatch):
     monkeypatch.setattr(evaluation, "to_device", lambda tensors, _device: tuple(each.clone() for each in tensors))
     monkeypatch.setattr(evaluation, "numbers", lambda scalars: reads.append(len(scalars)) or numbers(scalars))
     targets = [target for _, target in parts]
-    assert evaluate([output for output, _ in parts], iter(targets).__next__, loss) == expected
+    waits = []
+
+    @contextmanager
+    def waiting(what):
+        before = len(reads)
+        yield
+        waits.append((what, len(reads) - before))
+
+    assert evaluate([output for output, _ in parts], iter(targets).__next__, loss, waiting=waiting) == expected
+    assert waits == [("its device", 1)]
     assert reads == [9]  # loss, log-likelihood and hits of each part
     assert all(counted is there for counted, (there,) in zip(loss.counted, targets, strict=True))

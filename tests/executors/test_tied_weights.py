@@ -1,5 +1,8 @@
 """A weight that several stages hold: its gradient is the sum of theirs, and all copies stay equal."""
 
+from types import SimpleNamespace
+from unittest import mock
+
 import pytest
 import torch
 from support import tied_model
@@ -9,7 +12,7 @@ from torch import nn
 from pipetrain.device_queue import numbers
 from pipetrain.errors import ConfigError
 from pipetrain.executors import tied_weights
-from pipetrain.executors.tied_weights import TiedGradients
+from pipetrain.executors.tied_weights import TiedGradients, TiedMessages
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.conversion import chain_of
 from pipetrain.models.ties import Tie
@@ -126,3 +129,18 @@ def test_flags_of_all_partners_are_read_together(monkeypatch):
     assert reads == []
     assert {name: total.tolist() for name, total in gathered.take(0).items()} == {"a": [5.0, 5.0]}
     assert reads == [4]
+
+
+def test_flags_are_read_once_their_message_has_come(monkeypatch):
+    seen = []
+    links = mock.Mock(catch_up=lambda _what: seen.append("has come"))
+    monkeypatch.setattr(tied_weights.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(tied_weights, "numbers", lambda flags: seen.append("is read") or numbers(flags))
+    monkeypatch.setattr(tied_weights, "Outgoing", mock.Mock())
+    monkeypatch.setattr(tied_weights, "encode_parts", mock.Mock())
+    message = torch.tensor([True]), torch.ones(2)
+    monkeypatch.setattr(tied_weights, "Incoming", lambda *_: mock.Mock(take=lambda: message))
+    gathered = TiedMessages([SimpleNamespace(index=0, ties=[Tie("w", (0, 1))])], lambda stage: stage, links)
+    gathered.offer(0, {"w": torch.ones(2)})
+    assert gathered.take(0)["w"].tolist() == [2.0, 2.0]
+    assert seen == ["has come", "is read"]
