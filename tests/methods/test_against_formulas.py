@@ -24,9 +24,9 @@ from support.methods import (
     MethodCase,
     fitting,
     fitting_cases,
-    quick_cases,
 )
 from support.pipelines import difference, half_decay
+from support.quick_cases import quick_cases
 from torch import nn
 
 from pipetrain.methods.delayed import Delayed

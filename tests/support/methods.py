@@ -5,8 +5,6 @@ from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-import pytest
-
 from pipetrain.methods import Method
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.lwp import LinearWeightPrediction
@@ -95,9 +93,3 @@ def fitting_cases(
 ) -> list[tuple[str, int, int]]:
     """(name, D, N) for all of them that fit."""
     return [each for each in product(names, stages, microbatches) if fitting(*each)]
-
-
-def quick_cases() -> list[Any]:
-    """`fitting_cases` as parameters; three stages and two microbatches are left to the slow tests."""
-    slow = {each: each[1] == 3 or each[2] == 2 for each in fitting_cases()}
-    return [pytest.param(*each, marks=[pytest.mark.slow] if late else []) for each, late in slow.items()]

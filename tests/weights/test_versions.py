@@ -8,8 +8,9 @@ from typing import ClassVar
 import pytest
 import torch
 from support import reference
-from support.methods import METHODS, fitting_cases, quick_cases
+from support.methods import METHODS, fitting_cases
 from support.pipelines import batches, newest, pipeline, sgd, stage_of, unit_gradients
+from support.quick_cases import quick_cases
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from typing_extensions import override
