@@ -42,6 +42,7 @@ def broken_off(made, steps, interruption=None, kind="interval"):
 
 
 LONG = {"train": {"epochs": 3}, "checkpoint": {"every_epochs": 1}}
+SHOWN = {**LONG, "log": {"to": ["tensorboard"]}}
 
 
 @pytest.mark.slow
@@ -77,7 +78,7 @@ def evaluated_in_tensorboard(run):
 @pytest.mark.parametrize("where", ["same", "other"])
 def test_simulation_stopped_in_evaluation_repeats_only_that(tmp_path, step, where):
     whole = simulated(job(tmp_path / "whole", "pipedream", 3, **LONG))
-    made = job(tmp_path / "run", "pipedream", 3, **LONG)
+    made = job(tmp_path / "run", "pipedream", 3, **SHOWN)
     stopped = broken_off(made, step, kind="epoch")
     folder = made.run.checkpoint(step)
     assert (stopped["status"], stopped["steps"], stopped["extra_drains"]) == ("interrupted", step, [])
@@ -103,7 +104,7 @@ def test_simulation_stopped_in_evaluation_repeats_only_that(tmp_path, step, wher
 
 
 def test_evaluation_recorded_but_not_saved_is_recorded_once(tmp_path, monkeypatch):
-    made = job(tmp_path / "run", "pipedream", 3, **LONG)
+    made = job(tmp_path / "run", "pipedream", 3, **SHOWN)
     with monkeypatch.context() as patched:
         patched.setattr(BackgroundWriter, "save_progress", lambda *_: os.kill(os.getpid(), signal.SIGQUIT))
         with pytest.raises(KeyboardInterrupt), interruptible():

@@ -45,6 +45,7 @@ CONFIG: dict[str, Any] = {
     "train": {"epochs": 2, "batch_size": 4},
     "checkpoint": {"every_epochs": 0},
     "launch": {"hang_timeout": 60.0},
+    "log": {"to": []},  # importing TensorBoard takes longer than the run
     "seed": 3,
 }
 """A tiny run, as far as it differs from the defaults; its partition is `small_model.bounds`."""

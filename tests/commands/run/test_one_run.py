@@ -53,7 +53,8 @@ def test_completed_run_shows_plan_and_summary(tmp_path, capsys):
 )
 def test_terminal_run_ends_with_next_steps(tmp_path, monkeypatch, capsys, mode, terminal, shown):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    carried_out(tmp_path / "run", "train.epochs=1", hydra=OmegaConf.merge(HYDRA, {"mode": RunMode[mode]}))
+    words = ("train.epochs=1", "log.to=[tensorboard]")
+    carried_out(tmp_path / "run", *words, hydra=OmegaConf.merge(HYDRA, {"mode": RunMode[mode]}))
     assert (f"next: tensorboard --logdir {tmp_path / 'run'}" in capsys.readouterr().out) is shown
 
 
