@@ -11,9 +11,13 @@ SEED ?= 0
 
 PAPERS := pipeoptim pipemare zhang timeprest pipedream one_step_delay asyncpp paci basis_rotation
 
-# Where versions may matter: the command, torch's pipelines, optimizers and hooks, figures, images, torchvision's models.
-LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/executors/torch_pipelining \
-	tests/methods/test_lwp.py tests/optim tests/stage tests/report tests/data tests/models
+# Where versions may matter: the command, private APIs, torch's pipelines, optimizers and hooks, figures, images, vocabularies,
+# texts and videos of other packages, torchvision's models.
+LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/libraries/test_torchvision_shim.py \
+	tests/executors/torch_pipelining tests/methods/test_lwp.py tests/optim tests/stage tests/models \
+	tests/report/planning tests/report/sweep tests/report/timeline tests/report/test_distances.py \
+	tests/data/images tests/data/test_loader.py tests/data/test_samples.py tests/data/test_vocabulary.py \
+	tests/data/translation/test_synthetic.py tests/data/video/test_msvd.py
 
 # Tests start many processes: each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -48,7 +52,7 @@ test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowe
 
 $(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
 	$(PYTHON) -m venv $(VENV_LOWER)
-	$(VENV_LOWER)/bin/pip install --quiet --no-compile --constraint constraints-lower.txt --editable ".[dev]"
+	$(VENV_LOWER)/bin/pip install --quiet --no-compile --constraint constraints-lower.txt --editable ".[test]"
 	@touch $@
 
 test-cuda: setup  ## Run the tests that need CUDA devices, one to four of them; the end lists what was skipped and why

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OPTIONAL = PROJECT["optional-dependencies"]
 DEPENDENCIES = [Requirement(line) for line in PROJECT["dependencies"]]
-EXTRAS = [Requirement(line) for extra, lines in OPTIONAL.items() if extra != "dev" for line in lines]
+EXTRAS = [Requirement(line) for extra, lines in OPTIONAL.items() if extra not in ("test", "dev") for line in lines]
 # SQLAlchemy 1.4.0 has no wheel
 LOWEST = [requirement for requirement in (*DEPENDENCIES, *EXTRAS) if requirement.name != "sqlalchemy"]
 
@@ -38,4 +38,5 @@ def test_tested_constraints_pin_a_version_that_is_allowed(requirement):
 
 
 def test_tests_run_with_every_extra():
-    assert {str(requirement) for requirement in EXTRAS} <= {str(Requirement(line)) for line in OPTIONAL["dev"]}
+    installed = {str(Requirement(line)) for line in (*OPTIONAL["test"], *OPTIONAL["dev"])}
+    assert {str(requirement) for requirement in EXTRAS} <= installed
