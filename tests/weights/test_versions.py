@@ -188,10 +188,14 @@ def versions_of_the_specification(rule, D, N):
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())
-def test_versions_measured_are_those_of_the_specification(rule, D, N):
+def test_versions_and_staleness_measured_are_those_of_the_specification(rule, D, N):
     pipe, wanted = trained(rule, D, N), versions_of_the_specification(rule, D, N)
     assert pipe.reports("weight_versions_max") == wanted
     assert pipe.reports("weight_bytes_peak") == [versions * BYTES for versions in wanted]
+    formulas, late = reference.FORMULAS[rule], 100
+    own = [sorted({late - formulas.version_of_forward(late, j, N, D, r) for j in range(N)}) for r in range(D)]
+    assert pipe.reports("forward_staleness") == own
+    assert pipe.reports("backward_staleness") == (own if formulas.stashes else [[0]] * D)
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(1, 3, 4, 7), microbatches=(1, 3, 8)))
@@ -330,11 +334,3 @@ def test_old_version_is_freed_when_its_last_backward_ends():
     assert not any(reference.expired() for reference in references)  # the graph of the forward reads them
     stage.backward([(0, 0)], (torch.ones(2, 4),), WeightRead(0), Activations.KEPT)
     assert all(reference.expired() for reference in references)
-
-
-@pytest.mark.parametrize(("rule", "D", "N"), quick_cases())
-def test_measured_staleness_matches_formulas_in_steady_state(rule, D, N):
-    pipe, formulas, late = trained(rule, D, N), reference.FORMULAS[rule], 100
-    own = [sorted({late - formulas.version_of_forward(late, j, N, D, r) for j in range(N)}) for r in range(D)]
-    assert pipe.reports("forward_staleness") == own
-    assert pipe.reports("backward_staleness") == (own if formulas.stashes else [[0]] * D)
