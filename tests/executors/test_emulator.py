@@ -70,10 +70,17 @@ def garbage(x):
     return bool((x.contiguous().view(torch.uint8) == 0xA5).all())
 
 
+def check_each(_rank, checks):
+    """(function, arguments) of each: in one process, as a start takes longer than a check."""
+    for check, *arguments in checks:
+        check(*arguments)
+
+
 # -- streams and memory ------------------------------------------------------------------------------------------------
 
 
-def check_order_of_streams(_rank, waits):
+def check_order_of_streams(waits):
+    """Streams are in order only where one waits for another."""
     side, x = gpu().Stream(DEVICE), torch.zeros(4, device=DEVICE)
     gpu().synchronize()
     let_go = held(side)
@@ -94,12 +101,8 @@ def check_order_of_streams(_rank, waits):
     let_go.set()
 
 
-@pytest.mark.parametrize("waits", ["stream", "event", None])
-def test_streams_are_in_order_only_where_one_waits(emulated, waits):
-    emulated(check_order_of_streams, waits)
-
-
-def check_lent_memory(_rank, lends):
+def check_lent_memory(lends):
+    """Memory of another stream is garbage unless it is lent."""
     side, current = gpu().Stream(DEVICE), gpu().current_stream(DEVICE)
     with gpu().stream(side):
         x = torch.ones(64, device=DEVICE)
@@ -117,12 +120,8 @@ def check_lent_memory(_rank, lends):
     assert bool((y.cpu() == 2).all()) == lends
 
 
-@pytest.mark.parametrize("lends", [True, False])
-def test_memory_of_another_stream_is_garbage_unless_it_is_lent(emulated, lends):
-    emulated(check_lent_memory, lends)
-
-
-def check_fresh_memory(_rank):
+def check_fresh_memory():
+    """It is garbage, and dead memory is released."""
     x = torch.empty(7, device=DEVICE)
     assert garbage(x.cpu())
     y = x.fill_(1.0) + 1
@@ -138,10 +137,6 @@ def check_fresh_memory(_rank):
     del z
 
 
-def test_fresh_memory_is_garbage_and_dead_memory_is_released(emulated):
-    emulated(check_fresh_memory)
-
-
 def check_full_device(_rank):
     kept = [torch.zeros(1000, device=DEVICE)]
     with pytest.raises(torch.OutOfMemoryError):
@@ -152,7 +147,8 @@ def test_full_device_is_out_of_memory(emulated):
     emulated(check_full_device, PIPETRAIN_EMULATED_MEMORY="100000")
 
 
-def check_events(_rank):
+def check_events():
+    """Each has the time when the device gets there."""
     first, last = gpu().Event(enable_timing=True), gpu().Event(enable_timing=True)
     first.record(gpu().current_stream(DEVICE))
     let_go = held(gpu().current_stream(DEVICE))
@@ -164,35 +160,40 @@ def check_events(_rank):
     assert first.elapsed_time(last) > 40
 
 
-def test_event_has_the_time_when_the_device_gets_there(emulated):
-    emulated(check_events)
-
-
-def check_late_error(_rank):
+def check_late_error():
+    """The error of an operation is heard of when the host waits."""
     table = torch.zeros(3, 2, device=DEVICE)
     found = table[torch.tensor([7], device=DEVICE)]  # queued: nobody has looked at the number yet
     with pytest.raises(torch.AcceleratorError, match="out of bounds"):
         found.cpu()
 
 
-def test_error_of_an_operation_is_heard_of_when_the_host_waits(emulated):
-    emulated(check_late_error)
-
-
-def check_devices(_rank):
+def check_devices():
+    """An operation on two devices is an error."""
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(2, device=DEVICE) + torch.ones(2)
     assert (torch.ones(2, device=DEVICE) * torch.tensor(3.0)).tolist() == [3, 3]
 
 
-def test_operation_on_two_devices_is_an_error(emulated):
-    emulated(check_devices)
+STREAMS_AND_MEMORY = (
+    (check_fresh_memory,),  # first: it looks at all memory
+    *((check_order_of_streams, waits) for waits in ("stream", "event", None)),
+    *((check_lent_memory, lends) for lends in (True, False)),
+    (check_events,),
+    (check_devices,),
+    (check_late_error,),  # last: the device fails for good
+)
+
+
+def test_streams_and_memory_are_as_a_gpu_has_them(emulated):
+    emulated(check_each, STREAMS_AND_MEMORY)
 
 
 # -- waits of the host -------------------------------------------------------------------------------------------------
 
 
-def check_shared_weight(_rank):
+def check_shared_weight():
+    """A weight that layers share is shared on the device."""
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
     one.weight = other.weight
     weight = one.weight
@@ -203,11 +204,8 @@ def check_shared_weight(_rank):
     assert weight.device.type == "fakegpu"
 
 
-def test_weight_that_layers_share_is_shared_on_the_device(emulated):
-    emulated(check_shared_weight)
-
-
-def check_unasked_result(_rank):
+def check_unasked_result():
+    """Attention on padded text has the bits of the CPU."""
     layer = nn.TransformerEncoderLayer(4, 2, 4, dropout=0.0, batch_first=True).eval()
     x = torch.randn(2, 3, 4)
     padded = torch.tensor([[False, False, True], [False, False, False]])
@@ -215,10 +213,6 @@ def check_unasked_result(_rank):
         expected = layer(x, src_key_padding_mask=padded)
         found = layer.to(DEVICE)(x.to(DEVICE), src_key_padding_mask=padded.to(DEVICE))
     assert torch.equal(found.cpu()[~padded], expected[~padded])
-
-
-def test_attention_on_padded_text_has_the_bits_of_the_cpu(emulated):
-    emulated(check_unasked_result)
 
 
 def number_of_this_line():
@@ -273,7 +267,8 @@ def _with_where(rank, path):
     check_counted_waits(rank)
 
 
-def check_late_copies(_rank):
+def check_late_copies():
+    """Copies of page-locked memory read and write it late."""
     memory = torch.zeros(4).pin_memory()
     assert memory.is_pinned()
     assert not torch.zeros(4).is_pinned()
@@ -288,8 +283,8 @@ def check_late_copies(_rank):
     assert y.tolist() == [5.0] * 4
 
 
-def test_copies_of_page_locked_memory_read_and_write_it_late(emulated):
-    emulated(check_late_copies)
+def test_weights_attention_and_late_copies_are_as_on_a_gpu(emulated):
+    emulated(check_each, [(check_shared_weight,), (check_unasked_result,), (check_late_copies,)])
 
 
 def check_stuck(_rank):
@@ -325,7 +320,7 @@ OPTIMIZERS = {
 }
 
 
-def check_training(_rank, name, dtype):
+def check_training(name, dtype):
     def trained(device):
         torch.manual_seed(1)
         model, x, y = Model().to(device), torch.randn(6, 2, 4, 4).to(device), torch.tensor([0, 1, 2] * 2).to(device)
@@ -342,13 +337,9 @@ def check_training(_rank, name, dtype):
     assert all(map(torch.equal, trained(DEVICE), trained("cpu")))
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_training_has_the_bits_of_the_cpu(emulated, name):
-    emulated(check_training, name, None)
-
-
-def test_mixed_precision_has_the_bits_of_the_cpu(emulated):
-    emulated(check_training, "sgd", torch.bfloat16)
+def test_training_has_the_bits_of_the_cpu_also_in_mixed_precision(emulated):
+    trained = [(check_training, name, None) for name in OPTIMIZERS]
+    emulated(check_each, [*trained, (check_training, "sgd", torch.bfloat16)])
 
 
 # -- NCCL --------------------------------------------------------------------------------------------------------------
