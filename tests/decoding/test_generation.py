@@ -4,8 +4,6 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
-import nltk
-import nltk.corpus
 import pytest
 import torch
 from torch import nn
@@ -131,8 +129,12 @@ def test_texts_may_have_different_numbers_of_references():
 
 
 @pytest.fixture(autouse=True)
-def _without_word_net(monkeypatch):
+def nltk(monkeypatch):
+    """The package, without WordNet; imported here, as it takes a while and every process collects this module."""
+    import nltk.corpus
+
     monkeypatch.setattr(nltk.data, "path", [])
+    return nltk
 
 
 def test_meteor_weighs_recall_nine_times_and_punishes_fragments():
@@ -159,7 +161,7 @@ class WordNet:
         return [SimpleNamespace(lemmas=lambda: [SimpleNamespace(name=lambda name=name: name) for name in names])]
 
 
-def test_synonyms_match_where_wordnet_is_installed(monkeypatch):
+def test_synonyms_match_where_wordnet_is_installed(nltk, monkeypatch):
     without, _ = meteor(["a dog"], [["a hound"]])
     monkeypatch.setattr(nltk.corpus, "wordnet", WordNet())
     value, signature = meteor(["a dog"], [["a hound"]])

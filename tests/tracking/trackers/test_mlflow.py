@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,7 @@ from pipetrain.tracking.callbacks import RunInfo
 from pipetrain.tracking.records import MetricsFile
 from pipetrain.tracking.run_directory import RunDirectory
 
-pytest.importorskip("mlflow", reason="MLflow is not installed")
-from mlflow.tracking import MlflowClient
-
-from pipetrain.tracking.trackers import mlflow
+pytestmark = pytest.mark.skipif(find_spec("mlflow") is None, reason="MLflow is not installed")
 
 OWN = "support.own_callbacks"
 WORDS = (
@@ -24,17 +22,25 @@ SIMULATED = (*WORDS, "executor=simulated")
 
 
 @pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
+def client():
+    """The class of a client; imported here, as it takes a while and every process collects this module."""
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory, client):
     """Its tables take seconds to make."""
     path = tmp_path_factory.mktemp("mlflow") / "store.db"
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        MlflowClient(f"sqlite:///{path}").search_experiments()
+        client(f"sqlite:///{path}").search_experiments()
     return path
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch, empty_database):
+def store(tmp_path, monkeypatch, client, empty_database):
     """A client of a new database, which runs in `tmp_path` use, too."""
     monkeypatch.chdir(tmp_path)  # where it keeps artifacts
     shutil.copy(empty_database, tmp_path)
@@ -42,7 +48,7 @@ def store(tmp_path, monkeypatch, empty_database):
     for name, value in {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    return MlflowClient(uri)
+    return client(uri)
 
 
 def runs(store, experiment="pipetrain"):
@@ -109,6 +115,8 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
 
 @pytest.mark.slow
 def test_resumed_run_sends_no_record_again(store, tmp_path, monkeypatch):
+    from pipetrain.tracking.trackers import mlflow
+
     monkeypatch.setattr(mlflow, "_SECONDS", -1.0)  # each record by itself
     file = MetricsFile(RunDirectory(tmp_path), 0)
     file.write({"kind": "start", "step": 0})

@@ -1,6 +1,7 @@
 """Runs in Weights & Biases, offline; the files that it leaves are those that `wandb sync` sends."""
 
 import json
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +12,7 @@ from pipetrain.tracking.records import MetricsFile
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.trackers import identity
 
-pytest.importorskip("wandb", reason="Weights & Biases is not installed")
-import wandb
-from wandb.proto.wandb_internal_pb2 import Record
-
-from pipetrain.tracking.trackers.wandb import WandB
+pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="Weights & Biases is not installed")
 
 WORDS = (
     "model=lenet5", "dataset.limit=160", "train.batch_size=32", "threads=1", "partition.stages=2", "log.to=[wandb]",
@@ -31,6 +28,8 @@ def offline_runs(folder):
 
 def read(file):
     """The records of a file in LevelDB's log format, in order, by their kinds."""
+    from wandb.proto.wandb_internal_pb2 import Record  # here, as every process collects this module
+
     data, place, part, found = file.read_bytes(), _HEADER, b"", []
     while place + _OF_PART <= len(data):
         if _BLOCK - place % _BLOCK < _OF_PART:
@@ -98,6 +97,10 @@ def test_resumed_run_keeps_its_id_and_an_end_other_than_completion_its_exit_code
     ],
 )
 def test_resumed_run_with_another_interval_logs_only_steps_after_the_last_sent(tmp_path, monkeypatch, known, missing):
+    import wandb
+
+    from pipetrain.tracking.trackers.wandb import WandB
+
     logged, summary = [], {**known}
 
     def log(row):
