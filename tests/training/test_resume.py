@@ -36,11 +36,11 @@ EPOCHS = {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
 
 
 def cases():
-    """Every method with momentum, and those that know it with AdamW, whose state is of the same kind everywhere."""
+    """Every method with momentum, and two with AdamW, whose state is of the same kind everywhere."""
     for method in DISTINCT:
         yield method, "SGD"
-        if method != "spectrain":
-            yield pytest.param(method, "AdamW", marks=() if method == "pipeoptim" else pytest.mark.slow)
+    yield "pipeoptim", "AdamW"
+    yield pytest.param("pipedream", "AdamW", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("method", "optimizer"), list(cases()))
