@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support import running_text
-from support.equal_bits import PARTS, REPLICATED, TIED, assert_same, both_ways, on_diagonal, replicated, schedules_of
+from support.equal_bits import REPLICATED, TIED, assert_same, both_ways, on_diagonal, replicated, schedules_of
 from support.fake_gpu import logged_errors, logged_waits
 from support.methods import DISTINCT, fitting
 from support.worker_pool import distributed, job, simulated
@@ -166,16 +166,25 @@ def test_one_more_wait_in_a_step_is_over_the_budget(tmp_path, monkeypatch, mutan
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("rest", PARTS)
+def test_every_method_has_equal_bits_on_gpus(tmp_path, monkeypatch):
+    """Under its own schedule; stages and microbatches take turns."""
+    monkeypatch.setenv("STRICT_NCCL_LATE_MS", "0")
+    check(tmp_path, {method: (method, 2 + k % 2, microbatches(1 + k // 2 % 4)) for k, method in enumerate(DISTINCT)})
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("stages", [2, 3])
-def test_every_method_and_schedule_has_equal_bits_on_gpus(tmp_path, monkeypatch, stages, rest):
+def test_every_method_and_schedule_has_equal_bits_on_gpus(tmp_path, monkeypatch, stages):
+    """Each pair of a method and a schedule on a diagonal of (D, N)."""
     monkeypatch.setenv("STRICT_NCCL_LATE_MS", "0")
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
     cases = {
         f"{method}-{schedule}-{n}": (method, stages, microbatches(n, schedule=schedules_of(method)[schedule]))
         for k, (method, schedule) in enumerate(pairs)
         for n in (1, 2, 3, 4)
-        if on_diagonal(k, stages, n, rest) and fitting(method, stages, n)
+        if on_diagonal(k, stages, n) and fitting(method, stages, n)
     }
     check(tmp_path, cases)
 
