@@ -1,4 +1,4 @@
-"""A short version of the fault drill, and its link between two machines where one can be made."""
+"""The shortest fault drill: of one fault."""
 
 import subprocess
 import sys
@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.slow, needs_proc]
 DRILL = Path(__file__).resolve().parents[1] / "benchmarks" / "drill.py"
 
 
-def test_runs_with_failures_end_with_undisturbed_bits():
-    words = [sys.executable, str(DRILL), "--seed", "7", "--only", "0", "1", "2", "12"]
+def test_run_with_a_failure_ends_with_undisturbed_bits():
+    words = [sys.executable, str(DRILL), "--seed", "7", "--only", "0"]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("same bits") == 8, done.stdout  # each in its line, and in the counts
+    assert done.stdout.count("same bits") == 2, done.stdout  # in its line, and in the counts

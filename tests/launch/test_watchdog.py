@@ -247,18 +247,6 @@ def test_waiting_worker_does_not_hang_and_ends_when_told(tmp_path, number):
     assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
-@pytest.mark.slow
-def test_worker_that_was_stopped_and_goes_on_does_not_hang(tmp_path):
-    script = HANGING.replace("0.3, 1.5", "4.0, 60.0").replace("time.sleep(60)", "time.sleep(3)")
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(5.0)
-    process.send_signal(signal.SIGCONT)
-    assert process.wait(timeout=60) == 0
-    assert failure_notes(RunDirectory(tmp_path)) == {}
-
-
 def test_signal_to_forked_child_does_not_end_worker(tmp_path):
     with watch(tmp_path, HashStore()):
         child = os.fork()
