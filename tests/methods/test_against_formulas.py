@@ -53,6 +53,8 @@ def slow_unless(quick, cases):
 
 OTHER_OPTIMIZERS = {"sgd": (4, 1), "adam": (4, 4), "adamw": (3, 2)}
 """With the stages and microbatches of the quick tests."""
+PREDICTING = ("pipeoptim", "pipeoptim_backprop")
+"""Those that predict by the optimizer's own formula; it enters the others through its step alone."""
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,7 @@ OTHER_OPTIMIZERS = {"sgd": (4, 1), "adam": (4, 4), "adamw": (3, 2)}
             for D, N in ((2, 1), (3, 2), (4, 1), (4, 4))
             for kind in OTHER_OPTIMIZERS
             if fitting(rule, D, N) and rule not in ("spectrain", "spectrain_depth")  # which take momentum alone
+            if rule in PREDICTING or OTHER_OPTIMIZERS[kind] == (D, N)
         ],
     ),
 )
@@ -151,14 +154,15 @@ def recomputed_quickly(_rule, D, N):
     ),
 )
 def test_recomputation_by_single_stages_equals_reference(rule, D, N):
-    ours, theirs = run_pipeline(rule, D, N, recompute=range(D)), run_by_hand(rule, D, N, recompute=range(D))
-    assert_close(ours, theirs)
-    without = run_pipeline(rule, D, N)
-    if rule in ALIKE:
+    ours = run_pipeline(rule, D, N, recompute=range(D))
+    if rule in ALIKE:  # as the run without, which the first test compares with the reference
+        without = run_pipeline(rule, D, N)
         assert ours[0] == without[0]
         assert all(torch.equal(ours[1][name], value) for name, value in without[1].items())
-    elif D > 2:
-        assert difference(ours[1], without[1]) > 1e-5
+        return
+    assert_close(ours, run_by_hand(rule, D, N, recompute=range(D)))
+    if D > 2:
+        assert difference(ours[1], run_pipeline(rule, D, N)[1]) > 1e-5
 
 
 SEGMENTED = ("gpipe", "pipemare", "stale", "pipedream_pipemare", "pipeoptim_backprop")
