@@ -55,29 +55,18 @@ def checkpoints_load(folder: Path) -> None:
         assert model_state(each)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
-def test_killed_worker_ends_the_run_and_is_named(started, stage):
+def test_killed_worker_ends_the_run_and_is_named(started):
     process, folder = started
     pids = workers(process.pid)
-    os.kill(pids[stage], signal.SIGKILL)
+    os.kill(pids[1], signal.SIGKILL)
     error = ended(process, pids, within=30)
     assert process.returncode == 1
-    assert error.splitlines() == [
-        f"pipetrain: error: stage {stage} failed: killed by SIGKILL; logs in {folder / 'logs'}"
-    ]
+    assert error.splitlines() == [f"pipetrain: error: stage 1 failed: killed by SIGKILL; logs in {folder / 'logs'}"]
     assert summary(folder)["status"] == "failed"
     checkpoints_load(folder)
 
 
-@pytest.mark.parametrize(
-    ("number", "to_group", "code"),
-    [
-        (signal.SIGTERM, False, 75),
-        (signal.SIGTERM, True, 75),
-        (signal.SIGUSR1, True, 75),
-        (signal.SIGINT, True, 130),
-    ],
-)
+@pytest.mark.parametrize(("number", "to_group", "code"), [(signal.SIGTERM, False, 75), (signal.SIGINT, True, 130)])
 def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group, code):
     process, folder = started
     pids = workers(process.pid)
@@ -188,7 +177,6 @@ MISBEHAVING = (
     [
         ("raise", r"stage 1 failed: ValueError: this layer gave up .*\(.*faults.py:\d+\); traceback in "),
         ("sleep", r"stage 1 hung: \d+ s in F20.0"),
-        ("exit7", "stage 1 failed: exit code 7"),
     ],
 )
 def test_failed_stage_is_named_and_not_its_neighbor(tmp_path, how, message):
@@ -196,29 +184,14 @@ def test_failed_stage_is_named_and_not_its_neighbor(tmp_path, how, message):
     assert summary(tmp_path / "run")["status"] == "failed"
 
 
-def test_torchrun_starts_the_workers_of_a_run(tmp_path):
-    words = [
-        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pipetrain", "run",
-        "hydra.run.dir=out", "model=lenet5", "dataset.limit=160", "train.epochs=2", "train.batch_size=32",
-    ]  # fmt: skip
-    done = subprocess.run(
-        [arguments()[0], *words], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("writing to") == 1
-    assert done.stdout.count("completed after 10 steps") == 1
-    pipetrain_here("run", "hydra.run.dir=own", *words[9:], cwd=tmp_path)
-    assert summary(tmp_path / "out")["weights_sha256"] == summary(tmp_path / "own")["weights_sha256"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "own"]
-
-
-@pytest.mark.slow
-def test_torchrun_resumes_a_run_whose_initial_weights_are_gone(tmp_path):
+def test_torchrun_starts_and_resumes_a_run_whose_initial_weights_are_gone(tmp_path):
     words = ("model=lenet5", "dataset.limit=160", "train.batch_size=32", "executor=distributed")
     pipetrain_here("run", "hydra.run.dir=first", *words, "train.max_steps=1", cwd=tmp_path)
     assert pipetrain_here("export", "first", "-o", "w.pt", cwd=tmp_path).returncode == 0
+    started = ("model.weights=w.pt", "train.epochs=1")
+    assert pipetrain_here("run", "hydra.run.dir=apart/own", *words, *started, cwd=tmp_path).returncode == 0
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pipetrain", "run"]
-    summaries = []
+    ends = []
     for epochs in (1, 2):
         more = ["hydra.run.dir=run", "model.weights=w.pt", "resume=auto", f"train.epochs={epochs}"]
         done = subprocess.run(
@@ -226,10 +199,14 @@ def test_torchrun_resumes_a_run_whose_initial_weights_are_gone(tmp_path):
             timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        summaries.append(summary(tmp_path / "run"))
+        ends.append((done.stdout, summary(tmp_path / "run")))
         (tmp_path / "w.pt").unlink(missing_ok=True)
-    assert [each["steps"] for each in summaries] == [5, 10]
-    assert summaries[0]["initial_weights"] == summaries[1]["initial_weights"] is not None
+    (out, first), (_, second) = ends
+    assert (out.count("writing to"), out.count("completed after 5 steps")) == (1, 1)
+    assert first["weights_sha256"] == summary(tmp_path / "apart" / "own")["weights_sha256"]
+    assert (first["steps"], second["steps"]) == (5, 10)
+    assert first["initial_weights"] == second["initial_weights"] is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["apart", "first", "run"]
 
 
 def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
@@ -238,9 +215,8 @@ def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
     assert "WORLD_SIZE=3: partition.stages=2" in done.stderr
 
 
-@pytest.mark.parametrize("method", ["pipeoptim", "gpipe"])
-def test_reader_processes_do_not_change_bits(tmp_path, method):
-    words = (f"method={method}", "model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
+def test_reader_processes_do_not_change_bits(tmp_path):
+    words = ("method=pipeoptim", "model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
     for folder, more in (("read", ("dataset.workers=2",)), ("plain", ("executor=simulated",))):
         done = pipetrain_here("run", f"hydra.run.dir={folder}", *words, *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
