@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pipetrain.report.style import GRAY, INK, figure, figure_of_rows, tooltip
 from pipetrain.report.sweep.columns import SPEEDS, column_of, metric_of
 from pipetrain.report.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
-from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
+from pipetrain.report.sweep.groups import CoursePoint, SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import End, label_ends, line_styles
 from pipetrain.report.sweep.slowdown import STEPS, Slowdown, ratio_cell
 from pipetrain.report.text_table import shortened
@@ -80,9 +80,12 @@ def course_width(groups: Sequence[SweepGroup]) -> float:
 
 def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
     """The courses, each with its name at its end, and a band over its seeds."""
-    ends = []
-    for number, group, label, style in zip(rows.numbers, rows.groups, rows.labels, rows.styles, strict=True):
-        if points := group.course(name, axis):
+    ends, courses = [], [group.course(name, axis) for group in rows.groups]
+    cut = _cut(rows.groups, courses)
+    for number, group, points, label, style in zip(
+        rows.numbers, rows.groups, courses, rows.labels, rows.styles, strict=True
+    ):
+        if points:
             places, means, low, high = zip(*points, strict=True)
             mark = "o" if len(points) == 1 else "None"  # a line through one point cannot be seen
             drawn: list[Artist] = [
@@ -90,9 +93,10 @@ def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
             ]
             if low != high:
                 drawn.append(panel.fill_between(places, low, high, color=style.color, alpha=0.15, linewidth=0))
+            end = means[-1] if cut is None else min(means[-1], cut)
             if not group.completed:
-                drawn += panel.plot(places[-1], means[-1], marker="X", color=style.color, markersize=7)
-            ends.append(End(places[-1], means[-1], label, style.color, tooltip(group.name, number)))
+                drawn += panel.plot(places[-1], end, marker="X", color=style.color, markersize=7, clip_on=False)
+            ends.append(End(places[-1], end, label, style.color, tooltip(group.name, number)))
             for each in drawn:
                 each.set_gid(ends[-1].gid)
     if axis in (EPOCH, STEP):
@@ -103,8 +107,26 @@ def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
     if name in ALL_THROUGHPUTS:
         panel.set_ylim(bottom=0)
     title = f"{heading(name, axis)}, {band(name, rows.groups)}"
+    if cut is not None:
+        lowest = min(point.low for points in courses for point in points)
+        panel.set_ylim(lowest - 0.05 * (cut - lowest), cut)
+        title += f", cut at {cut:.3g}"
     panel.set(xlabel=_AXIS_LABELS[axis], ylabel=quantity(name), title=title)
     label_ends(panel, ends)
+
+
+def _cut(groups: Sequence[SweepGroup], courses: Sequence[Sequence[CoursePoint]]) -> float | None:
+    """Highest value that is shown; None for all values.
+
+    The losses of a run that diverges would press the courses of all others onto the axis.
+    """
+    usual = [
+        point.high
+        for group, points in zip(groups, courses, strict=True)
+        for point in (points if group.completed else points[:1])
+    ]
+    cut = 1.2 * max(usual, default=0.0)
+    return cut if max((point.high for points in courses for point in points), default=0.0) > 2 * cut > 0 else None
 
 
 class _Rows:

@@ -99,6 +99,27 @@ def test_course_that_diverged_ends_in_a_cross(panels, tmp_path):
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, 9.0)]
 
 
+def test_losses_of_a_run_that_diverged_leave_the_others_in_sight(panels, tmp_path):
+    def trained(method, status, *losses):
+        curve = [Point(1, loss, step) for step, loss in enumerate(losses, 1)]
+        run = ComparedRun(
+            Path(method), status, settings={"method": method}, numbers={"wall_s": 1.0}, curves={"train_loss": curve}
+        )
+        return SweepGroup(method, [run])
+
+    sweep_figure.draw(
+        tmp_path / "sweep.png",
+        None,
+        [trained("gpipe", "completed", 2.5, 2.0, 1.5), trained("stale", "diverged", 2.4, 60.0, 1e27)],
+    )
+    low, high = panels[0].get_ylim()
+    assert 1.0 < low < 1.5
+    assert high == pytest.approx(3.0)
+    assert (panels[0].get_title(loc="left") or panels[0].get_title()).endswith(", cut at 3")
+    (cross,) = [line for line in panels[0].lines if line.get_marker() == "X"]
+    assert list(cross.get_ydata()) == [high]
+
+
 @pytest.mark.parametrize(
     ("numbers", "time"), [({}, "wall time"), ({"predicted_samples_per_second": 5.0}, "predicted time")]
 )
