@@ -49,6 +49,13 @@ def python_generators_kept() -> Iterator[list[bool]]:
                 numpy.random.set_state(numpy_before)
 
 
+def seed_python(seed: int) -> None:
+    """Seeds Python's and numpy's default generators."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed & 0xFFFFFFFF)
+
+
 @contextmanager
 def python_draws(seed: int) -> Iterator[list[bool]]:
     """Python's and numpy's default generators draw from `seed` inside; their former state is restored after it.
@@ -56,9 +63,7 @@ def python_draws(seed: int) -> Iterator[list[bool]]:
     Afterwards the list that it gives says whether any number was drawn.
     """
     with python_generators_kept():
-        random.seed(seed)
-        if numpy := sys.modules.get("numpy"):
-            numpy.random.seed(seed & 0xFFFFFFFF)
+        seed_python(seed)
         with python_generators_kept() as drawn:
             yield drawn
 

@@ -14,7 +14,7 @@ from pipetrain.arithmetic import torch_threads
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.samples import has_method, naming_errors, sample_of, target_of
 from pipetrain.errors import ConfigError
-from pipetrain.seeding import key, python_draws, python_generators_kept
+from pipetrain.seeding import key, python_draws, python_generators_kept, seed_python
 from pipetrain.tensors import Tensors
 
 Minibatch = tuple[Tensors, Tensors]
@@ -33,7 +33,7 @@ class Fetch:
     """Reads minibatches of `dataset`: their inputs, their targets, or both. Can be pickled if the data set can.
 
     Attributes:
-        drawn: not empty if a sample has drawn from Python's or numpy's generator.
+        drawn: has True if a sample has drawn from Python's or numpy's generator; empty before the first read.
     """
 
     dataset: Any
@@ -82,7 +82,8 @@ class Fetch:
         pairs = self._pairs(epoch, indices)
         if has_method(self.dataset, "collate"):
             seed = key(self.seed, epoch, *indices)
-            with generator_kept() as generator, python_draws(seed):
+            with generator_kept() as generator, python_generators_kept():
+                seed_python(seed)
                 generator.manual_seed(seed)
                 inputs, targets = _by_data_set(self.dataset, pairs, indices)
             return inputs if self.inputs else (), targets if self.targets else ()
@@ -98,15 +99,19 @@ class Fetch:
         once more if one has drawn.
         """
         with generator_kept() as generator:
-            if not self.drawn:
-                with python_generators_kept() as drawn:
+            if True not in self.drawn:
+                # the first read may draw once for all others
+                first = not self.drawn
+                with python_draws(self.seed) if first else python_generators_kept() as drawn:
                     pairs = [self._pair(generator, epoch, index) for index in indices]
+                if first or any(drawn):
+                    self.drawn.append(any(drawn))
                 if not any(drawn):
                     return pairs
-                self.drawn.append(True)
             pairs = []
-            for index in indices:
-                with python_draws(key(self.seed, epoch, index)):
+            with python_generators_kept():
+                for index in indices:
+                    seed_python(key(self.seed, epoch, index))
                     pairs.append(self._pair(generator, epoch, index))
         return pairs
 

@@ -68,13 +68,14 @@ def local_address() -> str | None:
     It is the one from which the master is reached. The master's own machine may know itself by a loopback address, as
     in Debian's /etc/hosts; there it is that of the default route.
     """
+    found = None
     for target in (address(), _OUTSIDE):
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
                 nothing_is_sent.connect(target)
                 found = str(nothing_is_sent.getsockname()[0])
-        except OSError:
-            return None
+        except OSError:  # without a route to the outside, all processes are on this machine
+            return found
         if not found.startswith("127."):
             return found
-    return None
+    return found

@@ -323,7 +323,7 @@ class PeerMonitor(Monitor):
         own.publish(self._store)
         self.look()
         self._note(own)
-        if found := self._deadlock():
+        if not own.starting and (found := self._deadlock()):  # connecting has a limit of its own
             self.deadlocked = True
             FailureNote(FailureKind.HUNG, found[1]).leave(self._run, found[0])
         self._answered_at = self._store_seconds

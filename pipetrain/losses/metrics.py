@@ -113,7 +113,11 @@ class RunningMetrics:
 def without_exchanges() -> AbstractContextManager[object]:
     """Has torchmetrics leave out its exchange between processes, which here are stages and not replicas."""
     # a metric may hold others of torchmetrics anywhere, and all of them ask this
-    return mock.patch.object(torch.distributed, "is_initialized", return_value=False)
+    return mock.patch.object(torch.distributed, "is_initialized", _no)
+
+
+def _no() -> bool:
+    return False
 
 
 @contextmanager

@@ -70,7 +70,9 @@ class Corrected(WeightTransform):
     @override
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
         if not isinstance(weights.statistic, UpdateAverage):
-            raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
+            raise RuntimeError(
+                f"{self} needs the running average of weight changes; Method.statistic keeps none or another"
+            )
         average = weights.statistic.average
         return _moved_along(version, weights, average, dict.fromkeys(average, -self.steps))
 

@@ -92,6 +92,6 @@ def test_own_address_is_the_one_that_leads_to_the_master(monkeypatch, routes):
 def test_first_machine_named_127_0_1_1_has_the_address_of_its_default_route(monkeypatch, routes):
     monkeypatch.setenv("MASTER_ADDR", "127.0.1.1")
     routes["127.0.1.1"] = "127.0.0.1"
-    assert master.local_address() is None
+    assert master.local_address() == "127.0.0.1"
     routes["192.0.2.1"] = "10.0.0.7"
     assert master.local_address() == "10.0.0.7"

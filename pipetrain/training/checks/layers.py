@@ -98,7 +98,7 @@ def check_forwards(
         chain: the model.
         inputs: of a few samples.
         cuts: first layers of the stages but the first.
-        arithmetic: of the run.
+        arithmetic: of the checks.
         overlap: True if a forward may come between that of a microbatch and its backward.
 
     Raises:
