@@ -86,12 +86,14 @@ def trains(folder):
     return lambda: metrics.exists() and metrics.read_text().count("\n") > 5
 
 
-@pytest.mark.parametrize("when", ["importing", "training"])
+@pytest.mark.parametrize("when", ["importing", "starting", "training"])
 def test_no_process_outlives_its_launcher(tmp_path, when):
     launcher = started(tmp_path)
     try:
         if when == "importing":
             eventually(lambda: any("forkserver" in command(child) for child in children(launcher.pid)), _START_SECONDS)
+        elif when == "starting":
+            eventually(lambda: len(workers(launcher.pid)) == 2, _START_SECONDS)
         else:
             eventually(trains(tmp_path / "run"), _START_SECONDS)
             os.kill(workers(launcher.pid)[1], signal.SIGSTOP)
@@ -172,7 +174,7 @@ def test_torchrun_run_resumes_after_killed_worker(tmp_path):
 
 
 def test_worker_of_torchrun_that_is_killed_is_named_by_the_other(tmp_path):
-    """Here the one that speaks otherwise."""
+    """Rank 0, which otherwise reports for the run, is the one that is killed."""
     launcher = [*TORCHRUN, "-m", "pipetrain", "run", "hydra.run.dir=run"]
     process = started(tmp_path, launcher=launcher)
     eventually(trains(tmp_path / "run"), _START_SECONDS)

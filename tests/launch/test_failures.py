@@ -66,7 +66,10 @@ def test_killed_worker_ends_the_run_and_is_named(started):
     checkpoints_load(folder)
 
 
-@pytest.mark.parametrize(("number", "to_group", "code"), [(signal.SIGTERM, False, 75), (signal.SIGINT, True, 130)])
+@pytest.mark.parametrize(
+    ("number", "to_group", "code"),
+    [(signal.SIGTERM, False, 75), (signal.SIGUSR1, True, 75), (signal.SIGINT, True, 130)],
+)
 def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group, code):
     process, folder = started
     pids = workers(process.pid)

@@ -25,6 +25,8 @@ from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import combinations, composed
 from pipetrain.config.schema import config_dir
 from pipetrain.errors import ConfigError
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.preflight import prepare
 
 COMPUTED = {
     *((paper.name, part) for paper in PAPERS.values() for part in paper.computed),
@@ -52,6 +54,13 @@ def test_preset_of_a_paper_composes_at_both_scales(name):
 def test_every_preset_of_every_paper_composes_at_its_small_scale(half):
     for name in SMALLER[half::2]:
         composed([f"experiment={name}", *next(combinations(ReproductionTarget(name, SMALL).settings))])
+
+
+def test_recomputation_in_segments_of_stages_in_layers_can_be_run(tmp_path):
+    name = "pipemare/fig17_cifar10"
+    *_, last = combinations(ReproductionTarget(name, SMALL).settings)
+    job = prepare(composed([f"experiment={name}", *last]), RunDirectory(tmp_path))
+    assert job.settings.train.recompute_boundaries == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_every_preset_names_its_place_in_the_paper_and_its_cost():

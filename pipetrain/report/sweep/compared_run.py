@@ -160,7 +160,7 @@ def _read(run: RunDirectory, target: Mapping[str, float], lower: Collection[str]
     asked = {name: value for name, _, value in words if value != "null"}
     settings = _settings(run, content)
     began = datetime.fromtimestamp(run.config.stat().st_mtime, UTC).isoformat()
-    # of a run without a summary, as that would say
+    # defaults for a run without a summary, which would have these
     content = {"executor": settings.get("executor.name"), "started_at": began, "lower_is_better": lower, **content}
     # one that holds several, such as train.target={top1: 80}, has a name for each there, whatever its spelling was
     several = {name: [each for each in settings if each.startswith(f"{name}.")] for name in asked.keys() - settings}

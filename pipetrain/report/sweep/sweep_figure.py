@@ -81,7 +81,7 @@ def course_width(groups: Sequence[SweepGroup]) -> float:
 def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
     """The courses, each with its name at its end, and a band over its seeds."""
     ends, courses = [], [group.course(name, axis) for group in rows.groups]
-    cut = _cut(rows.groups, courses)
+    cut = None if column_of(name, rows.groups).higher else _cut(rows.groups, courses)
     for number, group, points, label, style in zip(
         rows.numbers, rows.groups, courses, rows.labels, rows.styles, strict=True
     ):
@@ -120,12 +120,13 @@ def _cut(groups: Sequence[SweepGroup], courses: Sequence[Sequence[CoursePoint]])
 
     The losses of a run that diverges would press the courses of all others onto the axis.
     """
-    usual = [
+    others = [
         point.high
         for group, points in zip(groups, courses, strict=True)
-        for point in (points if group.completed else points[:1])
+        if group.completed or not group.statuses["diverged"]
+        for point in points
     ]
-    cut = 1.2 * max(usual, default=0.0)
+    cut = 1.2 * max(others or [points[0].high for points in courses if points], default=0.0)
     return cut if max((point.high for points in courses for point in points), default=0.0) > 2 * cut > 0 else None
 
 

@@ -187,23 +187,23 @@ FROM_BEST = "from the best"
 _FROM_BEST_NOTE = (
     "from the best: difference to the first row, with its 95 % confidence interval (t and bootstrap, seed by seed "
     "where both rows have the same); undecided: the interval includes 0, or a row has a single seed; a row in which "
-    "a run has no value has none"
+    "a run diverged, or has no value, has none"
 )
 
 
 def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interval | None]:
     """The mean of each group minus the first group's; None for the first and for groups that cannot be compared.
 
-    Of a group in which a run has no value, such as one that missed the target, the others would look better than it is.
+    Without a run that diverged, or that missed the target, a group would look better than it is.
     """
     known = [_of_every_seed(group, metric) if metric else {} for group in groups]
     return [difference(own, known[0]) if number and own and known[0] else None for number, own in enumerate(known)]
 
 
 def _of_every_seed(group: SweepGroup, metric: str) -> dict[Hashable, float]:
-    """The values of a completed group by seed; empty if a run that counts has none."""
+    """The values of a completed group by seed; empty if a seed's run diverged or has none."""
     values = group.by_seed(metric)
-    return values if group.completed and len(values) == len(group.counted) else {}
+    return values if group.completed and len(values) == len(group.ended) else {}
 
 
 def difference_cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:

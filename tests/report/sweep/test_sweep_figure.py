@@ -120,6 +120,15 @@ def test_losses_of_a_run_that_diverged_leave_the_others_in_sight(panels, tmp_pat
     assert list(cross.get_ydata()) == [high]
 
 
+def test_accuracy_of_a_run_that_was_stopped_is_not_cut(panels, tmp_path):
+    points = [Point(epoch, 10.0 * epoch) for epoch in range(1, 9)]
+    run = ComparedRun(
+        Path("a"), "interrupted", settings={"method": "gpipe"}, numbers={"wall_s": 1.0}, curves={"top1": points}
+    )
+    sweep_figure.draw(tmp_path / "sweep.png", "top1", [SweepGroup("gpipe", [run])])
+    assert panels[0].get_ylim()[1] > 80
+
+
 @pytest.mark.parametrize(
     ("numbers", "time"), [({}, "wall time"), ({"predicted_samples_per_second": 5.0}, "predicted time")]
 )

@@ -55,8 +55,9 @@ def test_incomplete_run_is_a_row_with_status_and_reason(tmp_path):
     )
     write_run(tmp_path / "d", "method=lwp", status="failed", reason="stage 1 failed", per_stage=[{}, {}], final={})
     text = text_of(tmp_path)
-    assert rows(text)["pipemare"][5] == "1 completed, 1 diverged"
-    assert rows(text)["lwp"] == ["-", "-", "55.00", "300.0", "20.00", "1 failed", "-", "-", "-", "-", "-", "-"]
+    assert "from the best" not in text
+    assert rows(text)["pipemare"][4] == "1 completed, 1 diverged"
+    assert rows(text)["lwp"] == ["-", "55.00", "300.0", "20.00", "1 failed", "-", "-", "-", "-", "-", "-"]
     assert f"{tmp_path / 'c'}: diverged: the loss of step 3 is nan" in text
     assert f"{tmp_path / 'd'}: failed: stage 1 failed" in text
 
