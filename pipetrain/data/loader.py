@@ -156,6 +156,11 @@ class Loader:
         """Inputs and targets of minibatches first to last - 1 of `epoch`, each `every`-th, every sample read once."""
         return self._read(epoch, slice(first, last, every), inputs=True, targets=True)
 
+    def example(self) -> Tensors:
+        """The inputs of a minibatch of average length, which no shuffle changes."""
+        middle = self._minibatches[len(self) // 2]  # a data set that makes them itself sorts them by length
+        return Fetch(self.dataset, self.seed, inputs=True, targets=False)(0, middle)[0]
+
     def _read(self, epoch: int, which: slice, *, inputs: bool = False, targets: bool = False) -> Iterator[Minibatch]:
         first, last = which.start, len(self) if which.stop is None else which.stop
         if not 0 <= first <= last <= len(self):

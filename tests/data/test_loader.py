@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import ragged_data
 
 from pipetrain.data.loader import Loader, microbatch_sizes, split
 from pipetrain.errors import ConfigError, DataError, RunError
@@ -87,6 +88,12 @@ def test_loader_order_depends_on_seed_and_epoch_alone():
     first, again, other = (Loader(Noisy(50), batch_size=7, seed=seed) for seed in (0, 0, 1))
     assert first.minibatches(3) == again.minibatches(3)
     assert len({str(made) for made in (first.minibatches(0), first.minibatches(1), other.minibatches(0))}) == 3
+
+
+def test_example_has_the_shapes_of_an_average_minibatch_under_every_seed():
+    for seed in range(3):
+        (images,) = Loader(ragged_data.GroupedBySize(9), batch_size=3, microbatches=1, seed=seed).example()
+        assert images.shape[2:] == (7, 7)
 
 
 def test_evaluation_covers_every_sample():
