@@ -3,6 +3,7 @@
 Names are imported when they are asked for, so that `import pipetrain` alone imports no torch.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from pipetrain.tracking.callbacks import Callback as Callback
     from pipetrain.tracking.callbacks import RunInfo as RunInfo
     from pipetrain.weights.statistic import WeightStatistic as WeightStatistic
+
+# MKL reads it once: without it, the bits of a product may depend on where its operands lie in memory
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 _HOMES = {
     "Callback": "tracking.callbacks",

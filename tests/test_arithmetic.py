@@ -127,3 +127,10 @@ def test_nondeterministic_operation_error_names_the_setting():
 def test_other_errors_of_a_deterministic_run_keep_their_words():
     with pytest.raises(RuntimeError, match=r"^out of something$"), switched("cpu", deterministic=True):
         raise RuntimeError("out of something")
+
+
+def test_bits_of_products_do_not_depend_on_where_operands_lie_in_memory():
+    weight, inputs = torch.randn(8, 6), torch.randn(40, 6)
+    for row in range(36):
+        part = inputs[row : row + 3]
+        assert torch.equal(nn.functional.linear(part, weight), nn.functional.linear(part.clone(), weight))

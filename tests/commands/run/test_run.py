@@ -23,7 +23,8 @@ def test_help_shows_every_setting_and_the_choices_of_every_group(capsys, monkeyp
         assert line in text
 
 
-def test_help_shows_what_a_preset_changes(capsys):
+def test_help_shows_what_a_preset_changes(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     text = shown(capsys, "experiment=comparison", "--help")
     changed = text.partition("experiment=comparison, in place of those above")[2].partition("Examples")[0]
     assert [line.split()[0] for line in changed.splitlines() if line.startswith("    ")] == [
