@@ -39,9 +39,10 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
         module = model.build(**options)
     if not isinstance(module, nn.Module | LayerChain):
         raise model.wrong_type_error(module, "an nn.Module or a pipetrain.LayerChain")
-    parts = (module.module, *module.layers) if isinstance(module, LayerChain) else (module,)
-    with sharing_buffers(*parts):
-        parts[0].cpu()  # where the checks compute, and from where each stage goes to its device
+    if torch.get_default_device().type != "meta":  # under which a caller asks for shapes alone
+        parts = (module.module, *module.layers) if isinstance(module, LayerChain) else (module,)
+        with sharing_buffers(*parts):
+            parts[0].cpu()  # where the checks compute, and from where each stage goes to its device
     module.train()  # before its graph is recorded: a library may return it in evaluation mode
     chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), settings.model.output)
     if settings.model.untie:
