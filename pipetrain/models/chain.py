@@ -202,7 +202,7 @@ def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.devic
         if (value := state.get(name)) is not None:
             own = value.to(device).detach()
             if isinstance(tensor, nn.Parameter):
-                own = nn.Parameter(own, requires_grad=False)
+                own = nn.Parameter(own, requires_grad=tensor.requires_grad)  # as torch may take other kernels without
             copies[id(tensor)] = made.setdefault(id(value), own)
     whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
     with sharing_buffers(whole.module, *whole.layers):
