@@ -149,7 +149,7 @@ def _unlike(compared: Sequence[Measured]) -> str | None:
 
 
 def _of(order: RankingClaim) -> str:
-    """Words for the experiment of the other groups; empty if it is that of the first."""
+    """Names the experiment in which the other groups were measured; empty if it is also the first group's."""
     return f" of {order.against}" if order.against not in (None, order.experiment) else ""
 
 

@@ -27,7 +27,7 @@ def extent(paper: str, results: Results) -> str:
 
 
 def _small(paper: str, found: Sequence[Measured], which: str) -> Iterator[str]:
-    """What is at small scale; `which` says whether there is more."""
+    """Sentences on what was measured at small scale; `which` is All or Other."""
     trained = [each for each in found if each.metric]
     timed = [each for each in found if not each.metric]
     if trained:

@@ -1,4 +1,4 @@
-"""The place of this process among those that an outer launcher, such as torchrun, starts with the same command."""
+"""Whether an outer launcher, such as torchrun, has started this process, and whether it is the leading one."""
 
 import os
 

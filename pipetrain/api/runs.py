@@ -143,10 +143,9 @@ def sweep(
 
 
 def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str | Path | None) -> list[str]:
-    """What a preset varies by itself, in `hydra.sweeper.params`, and the words, merged as Hydra's sweeper does."""
+    """The words, merged with what a preset sweeps (`hydra.sweeper.params`) as Hydra's sweeper merges them."""
     check_presets_swept(with_choices_of(None if config_dir is None else Path(config_dir), words))
-    params = _composed(next(combinations(words)), objects, config_dir).hydra.sweeper.get("params") or {}
-    varied = (f"{name}={value}" for name, value in params.items())
+    varied = _composed(next(combinations(words)), objects, config_dir).varied(())
     return list({word.partition("=")[0]: word for word in (*varied, *words)}.values())
 
 

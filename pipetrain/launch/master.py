@@ -65,8 +65,8 @@ def connection_error() -> OSError | None:
 def local_address() -> str | None:
     """The address at which other machines reach this one, such as `10.0.0.7`; None if it cannot be found.
 
-    It is the one from which the master is reached. The master's own machine may know itself by a loopback address, as
-    in Debian's /etc/hosts; there it is that of the default route.
+    It is the one from which the master is reached, unless that is a loopback address, as Debian's /etc/hosts gives a
+    machine's own name; then it is the address of the default route.
     """
     found = None
     for target in (address(), _OUTSIDE):

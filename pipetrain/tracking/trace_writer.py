@@ -157,7 +157,7 @@ def assemble(run: RunDirectory, names: Sequence[str]) -> None:
 
 @dataclass
 class _OnMachine:
-    """What a machine did between two resumptions: events, and by interval the moment of its drain, by its own clock."""
+    """Events on a machine between two resumptions, and when each interval's drain was over, by the machine's clock."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     drained_at: dict[int, float] = field(default_factory=dict)

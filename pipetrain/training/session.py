@@ -98,7 +98,7 @@ class TrainingSession:
                 sweep=job.sweep,
                 callbacks=build_callbacks(settings),
             )
-            # the settings of this run decide, not those that the checkpoint was saved under
+            # decided by the settings of this run, not by those under which the checkpoint was saved
             progress = {**progress, "evaluation_due": state.evaluation_due}
             self.recorder = Recorder(recorded, progress, history, show)
             hooks = replace(hooks, on_step=self.recorder.step)

@@ -54,7 +54,7 @@ def slow_unless(quick, cases):
 OTHER_OPTIMIZERS = {"sgd": (4, 1), "adam": (4, 4), "adamw": (3, 2)}
 """With the stages and microbatches of the quick tests."""
 PREDICTING = ("pipeoptim", "pipeoptim_backprop")
-"""Those that predict by the optimizer's own formula; it enters the others through its step alone."""
+"""Methods that predict with the optimizer's own formula; in all others it enters through its step alone."""
 
 
 @pytest.mark.parametrize(
