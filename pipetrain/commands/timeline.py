@@ -1,7 +1,7 @@
 """`pipetrain timeline`: when each stage does what, as it will be and as it was."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -81,14 +81,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     check_writable(f"-o {output}", output)
     if options.minibatches is not None and options.minibatches < 1:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")
-    if run is None and options.first is not None:
-        raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
-    if run is None and options.trust:
-        raise ConfigError("--trust goes with a run directory; the code that settings name is called without it")
     given = {name: value for name in _TIMES if (value := getattr(options, name))}
-    if run is not None and given:
-        raise ConfigError(f"--{next(iter(given)).replace('_', '-')} goes with settings; a run has measured times")
-    if run is None:
+    if run is not None:
+        _check_of_run(options, given)
+    else:
+        _check_without_run(options)
         words = with_choices_of(options.config_dir, options.words)
         for combination in islice(combinations(words), _CHECKED):
             composed(combination)
@@ -107,6 +104,20 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     names = write_timeline(output, panels, as_svg=options.svg)
     print(*lines, f"written to {output}: {', '.join(names)}", sep="\n")
     return ExitCode.COMPLETED
+
+
+def _check_without_run(options: argparse.Namespace) -> None:
+    if options.first is not None:
+        raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
+    if options.trust:
+        raise ConfigError("--trust goes with a run directory; the code that settings name is called without it")
+
+
+def _check_of_run(options: argparse.Namespace, given: Mapping[str, object]) -> None:
+    if given:
+        raise ConfigError(f"--{next(iter(given)).replace('_', '-')} goes with settings; a run has measured times")
+    if options.config_dir is not None:
+        raise ConfigError(f"--config-dir {options.config_dir} goes with settings; those of a run are in its directory")
 
 
 def _run_of(words: Sequence[str]) -> Path | None:

@@ -6,13 +6,14 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
+from pipetrain.number_range import POSITIVE
 from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Scaled
 
 _LARGE_CHANGE = 0.5
+_LARGEST_EXPONENT = 700.0  # math.exp raises an error just above
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,10 @@ class ITiMePReSt(Method):
     staleness_decay: float = 0.01
 
     def __post_init__(self) -> None:
-        if not isinstance(self.staleness_decay, int | float) or not self.staleness_decay > 0:
-            raise ConfigError(f"method.staleness_decay={self.staleness_decay}: above 0, such as 0.01")
+        POSITIVE.check("method.staleness_decay", self.staleness_decay)
 
     def _factor(self, updates: int) -> float:
-        return 2.0 - math.exp(self.staleness_decay * updates)
+        return 2.0 - math.exp(min(self.staleness_decay * updates, _LARGEST_EXPONENT))
 
     @override
     def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:

@@ -234,6 +234,7 @@ def test_timeline_of_trace_contradicting_lists_is_refused(traced, tmp_path, caps
         ("method=gpipe", r"a run directory alone"),
         ("--update-time 0", r"--update-time goes with settings; a run has measured times"),
         ("--seconds", r"--seconds goes with settings"),
+        ("--config-dir /tmp", r"--config-dir /tmp goes with settings"),
     ],
 )
 def test_timeline_says_what_a_run_does_not_have(traced, words, message, capsys):

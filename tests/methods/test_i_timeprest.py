@@ -30,7 +30,12 @@ def test_i_timeprest_names_the_stage_with_the_largest_delay():
     assert "-0.2255 of stage 1" in rules.method.notes(rules.contexts)[1]
 
 
-@pytest.mark.parametrize("value", [0, -0.1, "0.1", math.nan])
+def test_i_timeprest_warns_of_a_decay_whose_factor_no_float_holds():
+    (_, warning) = ITiMePReSt(1000.0).notes([StageContext(0, 4, 1, 3, 3)])
+    assert "of stage 0 is below" in warning
+
+
+@pytest.mark.parametrize("value", [0, -0.1, "0.1", math.nan, math.inf, True])
 def test_i_timeprest_refuses_a_decay_out_of_its_range_by_name(value):
     with pytest.raises(ConfigError, match=r"method\.staleness_decay") as caught:
         ITiMePReSt(value)
