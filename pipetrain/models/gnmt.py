@@ -1,5 +1,7 @@
 """GNMT (Wu et al. 2016), as PipeDream and PipeOptim train it: LSTMs, half of them in the encoder."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -96,7 +98,7 @@ class DecoderLSTM(_Recurrent):
         return (y,) if self.last else (y, context)
 
 
-_SPREAD = 0.1  # of the initial weights, as in NVIDIA's implementation
+_SPREAD, _SPREAD_WIDTH = 0.1, 1024  # of the initial weights of NVIDIA's implementation, and its width
 
 
 class GNMT(nn.Module):
@@ -183,7 +185,8 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
 
     With one embedding of both languages, 31,800 tokens and the default width, 8 LSTMs have 159,605,816 parameters, one
     less than NVIDIA's implementation, the reference of MLPerf: that one normalizes a weight of its attention and scales
-    it. Here, as in the paper, no tensor is computed from weights alone.
+    it. Here, as in the paper, no tensor is computed from weights alone. The initial weights are uniform, within ±0.1 as
+    in that implementation; at another width than its 1024, matrices are spread by √(1024 / width) times as much.
 
     `conf/model/gnmt8.yaml` describes the options; `joint_vocabulary` is True if both languages have the same tokens.
 
@@ -201,10 +204,18 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         shared=shared_embeddings,
     )
     model = GNMT(embeddings, layers, dropout)
-    for weight in model.parameters():
-        nn.init.uniform_(weight, -_SPREAD, _SPREAD)
+    _initialize(model, width)
     zero_padding(embeddings)
     return LayerChain(model, _layers(model))
+
+
+def _initialize(model: GNMT, width: int) -> None:
+    # a narrow model's matrices sum fewer terms: at the same spread, what distinguishes the words of a source would
+    # almost vanish on its way to the attention
+    of_matrices = _SPREAD * math.sqrt(_SPREAD_WIDTH / width)
+    for name, weight in model.named_parameters():
+        spread = of_matrices if weight.dim() > 1 and "embedding" not in name else _SPREAD
+        nn.init.uniform_(weight, -spread, spread)
 
 
 def _layers(model: GNMT) -> list[nn.Module]:

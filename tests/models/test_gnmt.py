@@ -57,3 +57,23 @@ def test_context_of_the_first_decoder_lstm_reaches_all_others():
         tensors = layer(*tensors)
         assert tensors[1] is context
     assert len(chain.layers[9](*tensors)) == 1
+
+
+def _spread_over_sources(width):
+    """Standard deviation of the encoder's output at the same positions of different sentences."""
+    torch.manual_seed(0)
+    model = build(500, 500, width=width, dropout=0.0).module
+    memory = model.begin(torch.randint(4, 500, (32, 8)))[0]
+    return memory.std(0).mean().item()
+
+
+def test_encoder_tells_words_apart_as_well_at_any_width():
+    narrow, wide, nvidia = map(_spread_over_sources, (64, 256, 1024))
+    assert 0.8 * nvidia < narrow < 1.25 * nvidia
+    assert 0.8 * nvidia < wide < 1.25 * nvidia
+
+
+def test_initial_weights_at_width_of_nvidia_are_within_its_spread():
+    model = build(50, 50).module
+    for weight in model.parameters():
+        assert 0.099 < weight.abs().max() <= 0.1
