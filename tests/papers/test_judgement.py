@@ -232,6 +232,19 @@ def test_experiment_without_evaluation_shows_throughput_only(tmp_path):
     assert "![table5_gnmt8: costs](" in text
 
 
+def test_runs_that_failed_count_as_having_missed_the_target(tmp_path):
+    reached = {"status": "completed", "target_epochs": 8, "first_loss": 7.0, "loss": 4.5}
+    runs = [{**reached, "seed": 0}, {"status": "diverged", "seed": 1}]
+    runs.append({"status": "completed", "seed": 2, "first_loss": 7.0, "loss": 6.9})
+    group = {"name": "pipedream", "statuses": {"completed": 2, "diverged": 1}, "standard_deviation": {}, "runs": runs}
+    sweep = {"metric": None, "groups": [group | {"mean": {"target_epochs": 8}}]}
+    write(tmp_path, "table5_gnmt8", {})
+    (tmp_path / "pipeoptim" / "table5_gnmt8" / "small" / "sweep.json").write_text(json.dumps(sweep))
+    blocks = measured_section(PAPERS["pipeoptim"], {}, read_results(tmp_path, "pipeoptim"), tmp_path)
+    text = "\n".join(line for block in blocks for line in block)
+    assert "| pipedream | 8.00 (1 of 3) | 1 completed, 1 diverged, 1 learned nothing |" in text
+
+
 def test_missed_target_ranks_last_and_lost_column_is_unknown(
     tmp_path,
 ):
