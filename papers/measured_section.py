@@ -172,16 +172,15 @@ def _mean(group: MeasuredGroup, metric: str) -> str:
 
 def _target(group: MeasuredGroup) -> str:
     """Epochs to the target, and how many runs reached it if some did not."""
-    ran = group.completed + group.failed
-    if not 0 < group.reached < ran:
+    if not 0 < group.reached < group.conclusive:
         return _mean(group, "target_epochs")
-    return f"{group.means['target_epochs']:.2f} ({group.reached} of {ran})"
+    return f"{group.means['target_epochs']:.2f} ({group.reached} of {group.conclusive})"
 
 
 def _steps(group: MeasuredGroup) -> str:
     """Mean number of steps to the baseline's loss, and how many runs reached it if some did not."""
-    reached, ran = sum("loss_steps" in run for run in group.by_seed.values()), group.completed + group.failed
-    some = f" ({reached} of {ran})" if reached < ran else ""
+    reached = sum("loss_steps" in run for run in group.by_seed.values())
+    some = f" ({reached} of {group.conclusive})" if reached < group.conclusive else ""
     return f"{group.means['loss_steps']:.0f}{some}" if reached else ""
 
 

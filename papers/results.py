@@ -84,9 +84,14 @@ class MeasuredGroup:
         return self.ended.get("diverged", 0) + self.ended.get(STUCK, 0)
 
     @property
+    def conclusive(self) -> int:
+        """Number of runs that completed or failed."""
+        return self.completed + self.failed
+
+    @property
     def broken_off(self) -> int:
         """Number of runs that neither completed nor diverged, and so say nothing."""
-        return sum(self.ended.values()) - self.completed - self.failed
+        return sum(self.ended.values()) - self.conclusive
 
     @property
     def learned(self) -> bool:
