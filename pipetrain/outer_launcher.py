@@ -1,4 +1,4 @@
-"""Whether an outer launcher, such as torchrun, has started this process, and whether it is the leading one."""
+"""Detects an outer launcher, such as torchrun, and this process's rank under it."""
 
 import os
 

@@ -13,7 +13,7 @@ from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Scaled
 
 _LARGE_CHANGE = 0.5
-_LARGEST_EXPONENT = 700.0  # math.exp raises an error just above
+_LARGEST_EXPONENT = 700.0  # math.exp overflows above 709.78
 
 
 @dataclass(frozen=True)

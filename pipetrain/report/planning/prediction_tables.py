@@ -64,7 +64,7 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
 
 
 def _swept(words: Sequence[str]) -> list[dict[str, str]]:
-    """The swept settings of each member, without those that every case shows anyway."""
+    """Each member's swept settings, except those that `settings_of_case` returns."""
     members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in combinations(words)]
     always = ("method", "schedule", "partition.stages", "train.microbatches")
     swept = [name for name in members[0] if name not in always and len({member[name] for member in members}) > 1]
