@@ -214,7 +214,8 @@ class RankingClaim:
             others have a measured one in its place.
         against: the experiment of the others, where it is another one.
         within: margin that the paper states for `LIKE`; None for the default of `Difference`.
-        floor: column -> value up to which a method has learned nothing, for `FAILS`; empty to decide by the losses.
+        floor: column -> value up to which a method has learned nothing, for `FAILS`; empty to decide by the losses, or,
+            if the metric is the time to a target, by whether it is reached.
         factor: ratio that the paper states for `BETTER`.
         full: True if the small scale cannot decide.
         controls: what experiments have to show first.

@@ -177,21 +177,29 @@ class Difference:
 
     @property
     def _fails(self) -> bool | None:
-        """True if no run of the first group has learned while all of the other have; None if some of the first have."""
+        """True if no run of the first group has learned while all of the other have; None if some of the first have.
+
+        With the time to a target, reaching it counts in place of learning.
+        """
         if self._alone or self.first.broken_off or self.other.broken_off:
             return None
-        if self.other.failed or not self._learned(self.other):
+        if self._some_failed(self.other) or not self._learned(self.other):
             return None
         if not self._learned(self.first):
             return True
-        return None if self.first.failed else False
+        return None if self._some_failed(self.first) else False
 
     @property
     def _alone(self) -> bool:
         """True if a group has a single run, however it ended."""
         return any(sum(group.ended.values()) < 2 for group in (self.first, self.other))
 
+    def _some_failed(self, group: MeasuredGroup) -> bool:
+        return group.failed > 0 or (self.metric in TO_TARGET and _some_missed(group))
+
     def _learned(self, group: MeasuredGroup) -> bool:
+        if self.metric in TO_TARGET:
+            return group.reached > 0
         if not self.floor or not group.completed:
             return group.learned
         return all(group.means.get(column, -math.inf) > value for column, value in self.floor.items())

@@ -132,6 +132,8 @@ def _blind(
     """Why the experiment has nothing to compare, whatever its results."""
     if order.full and scale != FULL:
         return f"{column_of(asked).head} against {', '.join(other.name for other in others)}: needs the full scale"
+    if not any(group.completed for group in (first, *others)):
+        return f"neither {first.name} nor {', '.join(other.name for other in others)} completed a run"
     if not any(_metric(asked, first, other) for other in others):
         return f"{column_of(asked).head} was not measured, or not kept"
     return None

@@ -199,6 +199,11 @@ _RULES: Mapping[str, Sequence[Rule]] = {
     "asp_slow": [
         RankingClaim("asp_vgg16", "asp", Relation.WORSE, ("pipedream",), "target_epochs", against="table1_vgg16"),
     ],
+    "lars_fails_large": [
+        RankingClaim("fig13_vgg16", f"batch_size={large}", Relation.FAILS, (f"batch_size={least}",), "target_epochs")
+        for least, larger in ((1024, (4096, 8192)), (64, (256, 512)))  # the paper's, and those of the small scale
+        for large in larger
+    ],
     # GPipe updates as data parallelism does
     "statistical_efficiency": [
         RankingClaim(f"table1_{model}", "pipedream", Relation.LIKE, ("gpipe",), "target_epochs")

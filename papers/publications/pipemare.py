@@ -389,6 +389,16 @@ _RULES: Mapping[str, Sequence[Rule]] = {
         )
         for segments in of_figure
     ],
+    "sensitivity": [
+        RankingClaim("fig13_cifar10", "anneal_steps=7820", Relation.BETTER, ("anneal_steps=125120",)),
+        RankingClaim("fig13_iwslt14", "anneal_steps=72000", Relation.BETTER, ("anneal_steps=18000",)),
+        RankingClaim("fig14_cifar10", "decay=0.9", Relation.WORSE, ("t2=false",), against="fig17_cifar10"),
+        RankingClaim("fig15_iwslt14", "warm_up_epochs=20", Relation.BETTER, ("warm_up_epochs=3",)),
+        # the small scales
+        RankingClaim("fig13_cifar10", "anneal_steps=38", Relation.BETTER, ("anneal_steps=600",)),
+        RankingClaim("fig13_iwslt14", "anneal_steps=3520", Relation.BETTER, ("anneal_steps=880",)),
+        RankingClaim("fig15_iwslt14", "warm_up_epochs=6", Relation.BETTER, ("warm_up_epochs=1",)),
+    ],
 }
 
 _DATA = {"cifar10": "CIFAR10", "imagenet": "ImageNet", "iwslt14": "IWSLT14", "wmt17": "WMT17"}

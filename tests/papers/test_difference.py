@@ -212,6 +212,17 @@ def test_method_that_is_above_one_floor_of_two_has_learned_nothing():
     assert Difference(low, high, "top1", floor={"top1": 1.0, "loss": 0.5}).shows(Relation.FAILS) is False
 
 
+@pytest.mark.parametrize(
+    ("ours", "other", "fails"), [(0, 3, True), (3, 3, False), (1, 3, None), (0, 2, None), (0, 0, None)]
+)
+def test_a_group_fails_a_target_if_none_of_its_runs_reach_it_but_all_others(ours, other, fails):
+    first, second = (
+        replace(each, reached=reached, means=each.means | ({"target_epochs": 4.0} if reached else {}))
+        for each, reached in ((group("a"), ours), (group("b"), other))
+    )
+    assert Difference(first, second, "target_epochs").shows(Relation.FAILS) is fails
+
+
 def test_runs_that_have_not_learned_are_worse():
     assert Difference(group("a"), group("b", 10.0, loss=2.0), "top1").shows(Relation.BETTER)
     assert shown(group("c", completed=2, diverged=1), "top1") == "c 80.0 ± 1.0 (2 runs, 1 diverged)"

@@ -260,6 +260,13 @@ def test_missed_target_ranks_last_and_lost_column_is_unknown(
     assert "to target, s, predicted was not measured, or not kept" in found("a", "b", "predicted_target_s").why[0]
 
 
+def test_an_order_of_two_methods_that_diverged_is_untested(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": None, "gpipe": None})
+    found = judged(tmp_path, order(Relation.WORSE, "gpipe"))
+    assert found.verdict == "not tested here"
+    assert "neither pipeoptim nor gpipe completed a run" in found.why[0]
+
+
 def test_closeness_is_untested_if_no_method_is_worse(tmp_path):
     alike = {"pipeoptim": [79.9, 80.0, 80.1], "gpipe": [80.0, 80.1, 79.9], "pipedream": [80.1, 79.9, 80.0]}
     write(tmp_path, "table4_vgg16", alike)
