@@ -56,13 +56,13 @@ def _network(paper: str, measured: Measured) -> str:
 
 
 def _samples(paper: str, measured: Measured) -> float | None:
-    """Number of training samples: the limit, or computed from steps and epochs."""
+    """Number of training samples: the limit, or computed from steps and epochs; None if minibatches vary in size."""
     if limit := measured.changed("dataset.limit"):
         return float(limit)
     own = choice_of("experiment", f"{paper}/{measured.experiment}").content.get("train", {}).get("batch_size")
     batch = measured.changed("train.batch_size") or own
     means = measured.groups[0].means if measured.groups else {}
-    if not batch or "steps" not in means or not means.get("epochs"):
+    if not batch or "," in str(batch) or "steps" not in means or not means.get("epochs"):
         return None
     return round(means["steps"] * int(batch) / means["epochs"], -2)
 
