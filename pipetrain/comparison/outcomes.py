@@ -259,7 +259,9 @@ class Comparison:
         margin = ratio(theirs, efforts)
         if margin.infinite[0] == margin.seeds:
             return f"no other {self._configuration} has reached it"
-        longer = f"takes {ratio_cell(margin)} times as long"
+        # even a margin of less than a percent can hold
+        digits = 4 if f"{margin.middle:.2f}" == "1.00" else 2
+        longer = f"takes {ratio_cell(margin, digits)} times as long"
         if margin.infinite[0]:
             longer = f"has reached it{_of_all(theirs)}"
         support = _support(margin)

@@ -125,6 +125,13 @@ def test_runs_are_paired_by_the_seeds_of_the_comparison_if_the_method_has_its_ow
     assert fixed.over_baseline(fixed.outcomes[1]) == found.over_baseline(own)
 
 
+def test_a_margin_that_would_read_as_none_has_more_digits():
+    found = compared(gpipe=steady(0.0065, 0.0066, 0.0067), pipedream=steady(0.00651, 0.00661, 0.00671))
+    margin = re.search(r"gpipe takes (\S+) \((\S+) to (\S+)\) times as long: the ranking holds", found.head)
+    middle, low, high = map(float, margin.groups())
+    assert 1 < low <= middle <= high < 1.004
+
+
 def test_two_that_lead_are_compared_by_all_seeds_that_both_have():
     slow, fast = steady(0.0065, 0.0066, 0.0067, 0.0066), steady(0.0081, 0.0083, 0.0082, 0.0084)
     found = compared(gpipe=slow, pipedream=fast, stale=steady(0.005))

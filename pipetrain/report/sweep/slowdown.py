@@ -222,14 +222,14 @@ def _amount(row: RowSlowdown | None, amount: str, group: SweepGroup) -> str:
     return f"{predicted}{rate_of(statistics.fmean(reached))}{spread}{some}"
 
 
-def ratio_cell(found: Interval | None) -> str:
+def ratio_cell(found: Interval | None, digits: int = 2) -> str:
     """The slowdown with its interval; a dash also where runs of the baseline did not reach the target."""
     if found is None or found.infinite[1]:
         return "-"
     if found.infinite[0]:
         return "infinite"
-    interval = f" ({found.low:.2f} to {found.high:.2f})" if found.seeds > 1 and found.low < found.high else ""
-    return f"{found.middle:.2f}{interval}"
+    middle, low, high = (f"{value:.{digits}f}" for value in (found.middle, found.low, found.high))
+    return f"{middle} ({low} to {high})" if found.seeds > 1 and found.low < found.high else middle
 
 
 def _differs(row: RowSlowdown | None, amount: str) -> bool:
