@@ -72,7 +72,7 @@ class Difference:
     def interval(self) -> Interval | None:
         """The gain of the first, over common seeds if there are; None if one has no mean, or not of all its runs."""
         both = self.first, self.other
-        if any(map(self._missing, both)) or (self.metric in TO_TARGET and any(map(_some_missed, both))):
+        if any(map(self._missing, both)) or any(map(self._some_missed, both)):
             return None
         sign = 1 if column_of(self.metric).higher else -1
         ours, theirs = (
@@ -163,7 +163,7 @@ class Difference:
             return None
         ahead = self._missing(self.other)
         better = self.first if ahead else self.other
-        if self._survived(better) or (self.metric in TO_TARGET and _some_missed(better)):
+        if self._survived(better) or self._some_missed(better):
             return None
         return (not ahead) if relation is Relation.WORSE else ahead
 
@@ -183,19 +183,16 @@ class Difference:
         """
         if self._alone or self.first.broken_off or self.other.broken_off:
             return None
-        if self._some_failed(self.other) or not self._learned(self.other):
+        if self.other.failed or self._some_missed(self.other) or not self._learned(self.other):
             return None
         if not self._learned(self.first):
             return True
-        return None if self._some_failed(self.first) else False
+        return None if self.first.failed or self._some_missed(self.first) else False
 
     @property
     def _alone(self) -> bool:
         """True if a group has a single run, however it ended."""
         return any(sum(group.ended.values()) < 2 for group in (self.first, self.other))
-
-    def _some_failed(self, group: MeasuredGroup) -> bool:
-        return group.failed > 0 or (self.metric in TO_TARGET and _some_missed(group))
 
     def _learned(self, group: MeasuredGroup) -> bool:
         if self.metric in TO_TARGET:
@@ -203,6 +200,10 @@ class Difference:
         if not self.floor or not group.completed:
             return group.learned
         return all(group.means.get(column, -math.inf) > value for column, value in self.floor.items())
+
+    def _some_missed(self, group: MeasuredGroup) -> bool:
+        """True if the column is the time to a target, and completed runs have not reached it."""
+        return self.metric in TO_TARGET and group.reached < group.completed
 
     def _missing(self, group: MeasuredGroup) -> bool:
         return not group.completed or self.metric not in group.means
@@ -246,7 +247,3 @@ def _value(group: MeasuredGroup, metric: str) -> str:
         return f"{mean:.4g}"
     decimals = max(0, 1 - math.floor(math.log10(deviation)))
     return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"
-
-
-def _some_missed(group: MeasuredGroup) -> bool:
-    return group.reached < group.completed
