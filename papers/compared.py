@@ -28,12 +28,12 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 _MADE, _RUNS = "made.json", "runs.csv"
 _TARGETS = "targets"
-_AS_THEY_ARE = ("comparison.csv", "comparison.html")
-"""Files of a comparison: a row of each configuration, and the page with the settings that were tried."""
+_TABLE = "comparison.csv"
+"""File of a comparison with a row for each configuration."""
 
 
 def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]:
-    """Writes runs.csv with the reported runs, made.json, and the table and page of a comparison; returns the files.
+    """Writes runs.csv with the reported runs, made.json, and the table of a comparison; returns the files.
 
     Args:
         this: the round.
@@ -62,9 +62,8 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
     rows = [{**row_of(group.name, run), **_given(this, run)} for group in groups for run in group.runs]
     write_whole(kept / _RUNS, csv_table(rows))
     write_whole(kept / _MADE, strict_json.dumps(made, indent=1) + "\n")
-    for name in _AS_THEY_ARE:
-        write_whole(kept / name, (folder / name).read_text(encoding="utf-8"))
-    return [kept / name for name in (_RUNS, _MADE, *_AS_THEY_ARE)]
+    write_whole(kept / _TABLE, (folder / _TABLE).read_text(encoding="utf-8"))
+    return [kept / name for name in (_RUNS, _MADE, _TABLE)]
 
 
 def is_kept(this: SweepRound, results: Path) -> bool:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,21 +40,20 @@ _OUTDATED = " These runs are from before the small scale was changed to the sett
 _BLEU = " BLEU"
 
 
-def measured_section(paper: Paper, tables: Tables, results: Results, page: Path) -> Iterator[Block]:
+def measured_section(paper: Paper, tables: Tables, results: Results) -> Iterator[Block]:
     """The blocks of the section; none where nothing was measured.
 
     Args:
         paper: whose experiments they are.
         tables: its printed numbers.
         results: what was measured.
-        page: the folder of the page, which links are relative to.
     """
     if not results:
         return
     yield ["## Measured"]
     yield [_INTRODUCTION.format(_BEST if paper.best else "")]
     for parts in experiments(results):
-        yield from _experiment(paper, paper.printed(tables, parts[0].experiment), parts, page)
+        yield from _experiment(paper, paper.printed(tables, parts[0].experiment), parts)
 
 
 def experiments(results: Results) -> Iterator[Sequence[Measured]]:
@@ -65,12 +63,12 @@ def experiments(results: Results) -> Iterator[Sequence[Measured]]:
             yield companions(name, results)
 
 
-def figure_of(paper: Paper, parts: Sequence[Measured]) -> str | None:
-    """The file name of a figure of all parts; None if there is one part, which has its own."""
-    return f"{paper.name}_{parts[0].experiment}.png" if len(parts) > 1 else None
+def figure_of(paper: Paper, parts: Sequence[Measured]) -> str:
+    """The file name of the figure of an experiment and its companions."""
+    return f"{paper.name}_{parts[0].experiment}.png"
 
 
-def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured], page: Path) -> Iterator[Block]:
+def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured]) -> Iterator[Block]:
     preset = choice_of("experiment", f"{paper.name}/{parts[0].experiment}")
     yield [f"### {preset.summary}"]
     yield [f"{preset.remarks['paper']}. {_made(paper, parts)}"]
@@ -81,9 +79,8 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
     if in_bleu:
         yield [f"The paper prints BLEU; ours is the {metric} of words, on another scale."]
     yield _table(printed, parts, best=paper.best, in_bleu=in_bleu)
-    of_all, name = figure_of(paper, parts), parts[0].experiment
-    figure = f"images/{of_all}" if of_all else os.path.relpath(parts[0].folder / "sweep.png", page)
-    yield [f"![{name}: {f'{metric} by epoch, and costs' if metric else 'costs'}]({figure})"]
+    shown = f"{metric} by epoch, and costs" if metric else "costs"
+    yield [f"![{parts[0].experiment}: {shown}](images/{figure_of(paper, parts)})"]
 
 
 def _changed(measured: Measured) -> str:

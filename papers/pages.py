@@ -42,10 +42,10 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
             figure.draw(images / figure.name)
             yield images / figure.name
         for parts in experiments(found[paper.name]):
-            if of_all := figure_of(paper, parts):
-                measured_section.draw_measured(images / of_all, parts)
-                yield images / of_all
-        text = page(paper, tables[paper.name], found[paper.name], output)
+            drawn = images / figure_of(paper, parts)
+            measured_section.draw_measured(drawn, parts)
+            yield drawn
+        text = page(paper, tables[paper.name], found[paper.name])
         write_whole(output / f"{paper.name}.md", text)
         yield output / f"{paper.name}.md"
 

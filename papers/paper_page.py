@@ -1,7 +1,6 @@
 """The page of a paper in Markdown: claims, numbers recomputed, numbers computed without training, figures."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from papers.claims import NOT_TESTED, UNDECIDED, Verdict
 from papers.judgement import companions
@@ -87,14 +86,13 @@ _MACHINES = "the paper's machines, or several of them"
 _SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
 
 
-def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
+def page(paper: Paper, tables: Tables, results: Results) -> str:
     """The whole page; figures that need no training are in `images/` next to it.
 
     Args:
         paper: what is known of it.
         tables: its printed numbers.
         results: what its experiments measured.
-        folder: of the page.
     """
     stated, exact = list(paper.stated(tables)), list(paper.exact(tables))
     blocks = [
@@ -104,7 +102,7 @@ def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
         *([[paper.provenance]] if paper.provenance else []),
         [extent(paper.name, results)],
         *_claims(paper, tables, results),
-        *measured_section(paper, tables, results, folder),
+        *measured_section(paper, tables, results),
         *_computed(exact),
         *([f"![{each.caption}](images/{each.name})", "", each.caption] for each in paper.figures),
         *_recomputed(stated),

@@ -241,7 +241,7 @@ _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 
 
 def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
-    """Writes runs.csv, made.json, sweep.md, .json, .png and .html; returns the files.
+    """Writes runs.csv, made.json and sweep.json; returns the files.
 
     Args:
         target: what was run.
@@ -272,8 +272,29 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "runs.csv", csv_table(rows))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
-    shown = comparison.write(compared, folder / "sweep", f"{target.experiment}, {target.scale}")
-    return [folder / "runs.csv", folder / "made.json", *shown]
+    write_whole(folder / "sweep.json", compact(json.loads(comparison.as_json(compared))))
+    return [folder / name for name in ("runs.csv", "made.json", "sweep.json")]
+
+
+def compact(sweep: Mapping[str, Any]) -> str:
+    """The JSON of a sweep with a line for each group, and its curves with the digits that a figure shows."""
+    groups = [json.dumps(_with_short_curves(group), separators=(",", ":")) for group in sweep["groups"]]
+    rest = {name: value for name, value in sweep.items() if name != "groups"}
+    return f'{json.dumps(rest)[:-1]}, "groups": [\n' + ",\n".join(groups) + "\n]}\n"
+
+
+def _with_short_curves(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    runs = [
+        {**run, "curves": {name: [_short(point) for point in curve] for name, curve in run["curves"].items()}}
+        for run in group["runs"]
+    ]
+    return {**group, "runs": runs}
+
+
+def _short(point: Sequence[float | None]) -> Sequence[float | None]:
+    """A point of a curve without what is unknown at its end, to five digits."""
+    known = max(place for place, value in enumerate(point, 1) if value is not None or place == 2)
+    return [float(f"{value:.5g}") if isinstance(value, float) else value for value in point[:known]]
 
 
 def has_every_run(target: ReproductionTarget, folder: Path) -> bool:

@@ -226,7 +226,7 @@ def test_experiment_without_evaluation_shows_throughput_only(tmp_path):
     (tmp_path / "pipeoptim" / "table5_gnmt8" / "small" / "sweep.json").write_text(json.dumps(sweep))
     results = read_results(tmp_path, "pipeoptim")
     assert judge([RankingClaim("table5_gnmt8", "pipeoptim", Relation.LIKE, ("pipeoptim",))], results) is None
-    text = "\n".join(line for block in measured_section(PAPERS["pipeoptim"], {}, results, tmp_path) for line in block)
+    text = "\n".join(line for block in measured_section(PAPERS["pipeoptim"], {}, results) for line in block)
     assert "|  | samples/s | runs |\n" in text
     assert "| pipeoptim | 6.4 | 1 completed |" in text
     assert "![table5_gnmt8: costs](" in text
@@ -240,7 +240,7 @@ def test_runs_that_failed_count_as_having_missed_the_target(tmp_path):
     sweep = {"metric": None, "groups": [group | {"mean": {"target_epochs": 8}}]}
     write(tmp_path, "table5_gnmt8", {})
     (tmp_path / "pipeoptim" / "table5_gnmt8" / "small" / "sweep.json").write_text(json.dumps(sweep))
-    blocks = measured_section(PAPERS["pipeoptim"], {}, read_results(tmp_path, "pipeoptim"), tmp_path)
+    blocks = measured_section(PAPERS["pipeoptim"], {}, read_results(tmp_path, "pipeoptim"))
     text = "\n".join(line for block in blocks for line in block)
     assert "| pipedream | 8.00 (1 of 3) | 1 completed, 1 diverged, 1 learned nothing |" in text
 
@@ -420,13 +420,13 @@ def test_damaged_results_are_refused_by_their_folder(tmp_path):
 def test_page_shows_printed_and_measured_numbers_and_curves(tmp_path):
     write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": None})
     row = {"optimizer": "adamw", "model": "VGG-16", "pipeoptim": "70.89", "gpipe": "70.12"}
-    tables, page = {"table4": PublishedTable("table4", (row,))}, tmp_path / "docs"
-    blocks = list(measured_section(PAPERS["pipeoptim"], tables, read_results(tmp_path, "pipeoptim"), page))
+    tables = {"table4": PublishedTable("table4", (row,))}
+    blocks = list(measured_section(PAPERS["pipeoptim"], tables, read_results(tmp_path, "pipeoptim")))
     cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in blocks[-2][2:]]
     assert cells == [["pipeoptim", "70.89", "80.00 ± 0.10"], ["gpipe", "70.12", ""]]
     assert blocks[-3][0].startswith("On `fashion_mnist_mini`: Fashion-MNIST subset bundled with the package: 6,000 + ")
     assert blocks[-3][0].endswith(". Changed for the small scale: `dataset=fashion_mnist_mini '~dataset.size'`.")
-    assert blocks[-1][0].endswith("(../pipeoptim/table4_vgg16/small/sweep.png)")
+    assert blocks[-1][0].endswith("(images/pipeoptim_table4_vgg16.png)")
 
 
 def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
@@ -434,7 +434,7 @@ def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
 
     def found():
         results = read_results(tmp_path, "pipeoptim")
-        blocks = measured_section(PAPERS["pipeoptim"], {}, results, tmp_path)
+        blocks = measured_section(PAPERS["pipeoptim"], {}, results)
         text = "".join(line for block in blocks for line in block)
         return results["table6_resnet101"].outdated, "from before" in text
 
@@ -447,7 +447,7 @@ def test_runs_are_outdated_once_their_preset_has_other_settings(tmp_path):
 def test_minutes_of_an_idle_machine_are_told_of_the_small_scale_alone(tmp_path, scale, told):
     write(tmp_path, "table6_resnet101", {"pipeoptim": around(80.0)}, scale=scale)
     up_to_date(tmp_path, "table6_resnet101", scale, timed=False, wall_s=1e6)
-    blocks = measured_section(PAPERS["pipeoptim"], {}, read_results(tmp_path, "pipeoptim"), tmp_path)
+    blocks = measured_section(PAPERS["pipeoptim"], {}, read_results(tmp_path, "pipeoptim"))
     assert any("on an idle machine it takes about" in line for block in blocks for line in block) is told
 
 

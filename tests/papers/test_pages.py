@@ -39,7 +39,7 @@ def test_committed_page_is_what_the_command_writes(paper):
     tables = read_tables(ROOT / "results", paper.name)
     committed = ROOT / "docs" / "reproduction" / f"{paper.name}.md"
     results = read_results(ROOT / "results", paper.name)
-    made = page(paper, tables, results, committed.parent)
+    made = page(paper, tables, results)
     assert committed.read_text(encoding="utf-8") == made, "run `python -m papers pages`"
     assert all(f"    - also tried: {text}\n" in made for text in paper.tried.values())
     for figure in paper.figures:
@@ -90,7 +90,7 @@ def test_page_names_small_scale_again_if_its_settings_have_changed(current):
         target = ReproductionTarget(f"pipeoptim/{name}", "small")
         words = ["--multirun", f"experiment={target.experiment}", *(target.settings if current else ["threads=2"])]
         results[name] = replace(results[name], made={**results[name].made, "command": shlex.join(words)})
-    text = page(PAPERS["pipeoptim"], read_tables(ROOT / "results", "pipeoptim"), results, ROOT / "docs")
+    text = page(PAPERS["pipeoptim"], read_tables(ROOT / "results", "pipeoptim"), results)
     assert ("`python -m papers reproduce pipeoptim/table4_vgg16`, about " in text) is not current
 
 
