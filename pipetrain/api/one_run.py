@@ -63,6 +63,7 @@ def prepared(
         lock.enter_context(locked(run.path))
         run.check_own()
         finish_archiving(run.path)
+        run.check_replaceable()
         settings = _with_restart(settings, run)
     else:  # rank 0 finds the checkpoint to resume
         settings = replace(settings, resume=None)

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import shutil
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -28,6 +30,7 @@ _GROUPS = {
     "experiments": "experiment",
 }
 """Kind on the command line -> configuration group."""
+_NARROWEST = 40
 _OF_EXPERIMENTS = ("paper", "cost", "small", "minutes")
 _DESCRIPTION = """\
 Describes the choices of a group, or of every group, in a line each. A choice is made by GROUP=NAME, such as
@@ -89,11 +92,17 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     for kind, rows_of_kind in listed.items():
         lines = text_lines([(row["name"], row["summary"] + _remarks(row)) for row in rows_of_kind], "<<")
         if len(kinds) > 1:
-            print(f"{kind}:", *(f"  {line}" for line in lines), sep="\n")
+            print(f"{kind}:", *(_folded(f"  {line}") for line in lines), sep="\n")
         else:
             for row, line in zip(rows_of_kind, lines, strict=True):
-                print(line, *_details(row), sep="\n")
+                print(_folded(line), *map(_folded, _details(row)), sep="\n")
     return ExitCode.COMPLETED
+
+
+def _folded(line: str) -> str:
+    """The line in as many as it takes on a narrow terminal; elsewhere it stays whole."""
+    columns = shutil.get_terminal_size((len(line), 24)).columns
+    return "\n".join(textwrap.wrap(line, max(columns, _NARROWEST), subsequent_indent="      "))
 
 
 def _remarks(row: dict[str, Any]) -> str:

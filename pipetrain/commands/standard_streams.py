@@ -55,6 +55,8 @@ def make_lenient() -> None:
             options: dict[str, Any] = {
                 option: getattr(stream, option) for option in ("encoding", "errors", "line_buffering", "write_through")
             }
+            if options["errors"] == "strict":  # not every encoding has the ± of a table
+                options["errors"] = "backslashreplace"
             setattr(sys, name, LenientStream(stream.detach(), **options))
 
 

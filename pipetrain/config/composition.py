@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -40,6 +40,8 @@ from pipetrain.config.suggestions import unknown_setting
 from pipetrain.errors import ConfigError, as_configured
 
 _OF_REPLICAS = [each.name for each in fields(ReplicasConfig)]
+_SECTIONS = frozenset(each.name for each in fields(Config) if is_dataclass(each.default_factory))
+_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 _OPEN = (
     "dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "callbacks",
     "phases",
@@ -178,22 +180,29 @@ def overrides_of(words: Sequence[str]) -> list[Override]:
         return overrides_of(words)
 
 
-def check_choices(words: Sequence[str]) -> None:
-    """Checks that words such as `method=gpipe` choose by name; of all groups, a run can do without an experiment alone.
+def check_words(words: Sequence[str]) -> None:
+    """Checks choices such as `method=gpipe`, folders, and that no section is taken away that every run needs.
 
     Raises:
-        ConfigError: a word such as `~method` takes away a choice that every run needs.
+        ConfigError: a word such as `~method`, `~train` or `hydra.run.dir=` cannot work.
         MissingConfigException: a choice is not text, such as a number; Hydra's own error would not name the word.
     """
     for word, each in zip(words, overrides_of(words), strict=True):
         group = each.key_or_group
-        if group not in groups() or (each.is_delete() and group == "experiment"):
-            continue
         if each.is_delete():
-            raise ConfigError(f"{word}: every run needs a choice of {group}: {group}=NAME")
+            if group in _SECTIONS:
+                raise ConfigError(f"{word}: every run needs these settings; change one with {group}.NAME=VALUE")
+            if group in groups() and group != "experiment":
+                raise ConfigError(f"{word}: every run needs a choice of {group}: {group}=NAME")
+            continue
         for value in each.sweep_iterator() if each.is_sweep_override() else [each.value()]:
+            if group in _FOLDERS and not str(value).strip():
+                raise ConfigError(f"{word}: an empty name; name a folder, or leave {group} out")
+            if group == "hydra.output_subdir" and value is not None:
+                raise ConfigError(f"{word}: a run writes this record itself, into .hydra; leave it out")
             combined = isinstance(value, list) and group == "experiment"
-            if not combined and not isinstance(value, str | QuotedString | dict):  # braces hold settings of the choice
+            text = isinstance(value, str | QuotedString | dict)  # braces hold settings of the choice
+            if group in groups() and not combined and not text:
                 known = sorted(name for name in all_names(group) if "/" not in name)
                 raise MissingConfigException(f"{word}: no name", f"{group}/{as_configured(value)}", known)
 
@@ -235,7 +244,7 @@ class Composition:
             ConfigError: an override takes away a choice that every run needs.
         """
         with own_hydra():
-            check_choices(overrides)
+            check_words(overrides)
             whole = compose("config", list(overrides), return_hydra_config=True)
         OmegaConf.set_readonly(whole.hydra, value=False)
         OmegaConf.set_struct(whole, value=False)

@@ -146,5 +146,9 @@ _MESSAGES = {
     r"Interpolation key '(?P<key>.+?)' not found.*full_key: (?P<name>\S+)": (
         "{name}=${{{key}}}: there is no {key} to take it from"
     ),
+    r"raised while resolving interpolation: \"?(?P<why>.*?)\"?\n.*full_key: (?P<name>\S+)": "{name}: {why}",
+    r"Unsupported interpolation type (?P<key>\S+)\n.*full_key: (?P<name>\S+)": (
+        "{name}=${{{key}:...}}: there is no resolver {key}; oc.env reads an environment variable"
+    ),
 }
 """Pattern of a message of Hydra's or OmegaConf's -> our wording."""

@@ -159,6 +159,19 @@ class RunDirectory:
             return None
         return files.archive_files(self.path, [path.name for path in self._of_one_run])
 
+    def check_replaceable(self) -> None:
+        """Checks that what a new run sets aside here is an earlier run, and nothing of another program.
+
+        Raises:
+            ConfigError: there is a config.yaml that no run wrote.
+        """
+        if not self.config.exists() or self.plan.exists() or self.summary.exists():
+            return
+        with contextlib.suppress(ConfigError):
+            if {"model", "train"} <= self.stored_config().keys():
+                return
+        raise ConfigError(f"hydra.run.dir={self}: its {self.config.name} is not of a run; take another directory")
+
     def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
         """Moves checkpoints of later steps than `checkpoint`, or all, to a new folder; None if there are none."""
         found = self.checkpoints.glob("step-*")

@@ -34,9 +34,9 @@ def module(folder, name, code):
     return [name]
 
 
-def test_machine_without_gpu_fails_no_check_and_verifies_none(capsys, monkeypatch):
+def test_machine_without_gpu_verifies_nothing_and_so_fails(capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert cli.carry_out(["doctor", "--gpu"]) == 0
+    assert cli.carry_out(["doctor", "--gpu"]) == 1
     text = capsys.readouterr().out
     assert text.count("not tested: torch finds no CUDA device") == 1 + len(STEPS)
     assert text.endswith("nothing was verified\n")

@@ -95,3 +95,11 @@ def test_choices_in_user_folder_are_listed_last(tmp_path, capsys, monkeypatch):
     assert rows[-1] == {"name": "mine", "summary": "A model of mine"}
     assert cli.carry_out(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
     assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_narrow_terminal_folds_lines(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli.carry_out(["list", "methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any(line.startswith("      ") for line in lines)

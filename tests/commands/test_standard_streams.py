@@ -27,6 +27,13 @@ def test_output_that_nobody_reads_is_dropped():
         print("two" * 10_000, file=stream)
 
 
+def test_letters_that_an_encoding_lacks_are_escaped(tmp_path):
+    words = [sys.executable, "-c", _PRINTS.format("print('4 \u00b1 1')")]
+    coding = {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, cwd=tmp_path, env=environment() | coding, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4 \\xb1 1\n", "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"), [(("list", "methods"), 1), (("run", *TINY, "executor=simulated", "hydra.run.dir=run"), 0)]

@@ -40,6 +40,14 @@ run lr_schedule=step lr_schedule.gamma=x
 run launch.hang_timeout=0
 run method=gpipe,pipedream model=lenet5
 run hydra.run.dir=plain.txt model=lenet5 dataset.limit=64 train.max_steps=1
+run hydra.run.dir=
+run hydra.sweep.dir="" --multirun seed=0,1
+run hydra.output_subdir=..
+run ~train
+run hydra.run.dir=notes model=lenet5 dataset.limit=64 train.max_steps=1
+run --cfg job --package nothing
+run optimizer.lr=${oc.env:NOTHERE}
+run optimizer.lr=${eval:1}
 run =3
 run --package train
 run -cn other
@@ -86,6 +94,8 @@ def test_wrong_input_is_answered_in_one_line(line, tmp_path, monkeypatch, capfd)
     (tmp_path / "empty").mkdir()
     for name, text in (("plain.txt", "text\n"), ("bad.json", "{"), ("empty.json", "{}")):
         (tmp_path / name).write_text(text)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "config.yaml").write_text("title: notes\n")
     before = sorted(tmp_path.rglob("*"))
     try:
         code = cli.carry_out(shlex.split(line))

@@ -6,7 +6,7 @@ import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
 from pipetrain.config.choices import choices_of, group_overrides_of, names_of, section, section_overrides_of, tuned_file
-from pipetrain.config.composition import combinations, composed, composed_one, overrides_of
+from pipetrain.config.composition import Composition, combinations, composed, composed_one, overrides_of
 from pipetrain.config.reference import groups
 from pipetrain.config.schema import OPEN_SECTIONS, config_dir, schema
 from pipetrain.config.suggestions import known_names
@@ -141,3 +141,12 @@ def test_model_paper_settings_name_existing_choices_and_settings():
         words = shlex.split(choice.remarks.get("paper", ""))
         for name, _, value in (word.partition("=") for word in words):
             assert value in names_of(name) if name in groups() else name in known_names(), (choice.name, name)
+
+
+@pytest.mark.parametrize("choice", ["pipetrain", "default", "stdout", "none", "disabled"])
+def test_every_choice_of_hydras_logging_has_whole_handlers(choice):
+    logging = Composition.of([f"hydra/job_logging={choice}"]).hydra.job_logging
+    handlers = logging.get("handlers") or {}
+    assert all("class" in each for each in handlers.values())
+    assert {name for name in handlers if "filename" in handlers[name]} == {*handlers} & {"file"}
+    assert ("file" in handlers) == (choice in ("pipetrain", "default"))

@@ -65,7 +65,8 @@ def carry_out(*, emulated: bool, as_json: bool) -> ExitCode:
             if not as_json:
                 print(result, flush=True)
     print(json.dumps([asdict(each) for each in results], indent=2) if as_json else _verdict(results, emulated=emulated))
-    return ExitCode.FAILED if any(result.state == "failed" for result in results) else ExitCode.COMPLETED
+    works = all(result.state != "failed" for result in results) and any(result.state == "ok" for result in results)
+    return ExitCode.COMPLETED if works else ExitCode.FAILED
 
 
 def _emulated(folder: Path) -> Machine:

@@ -1,6 +1,8 @@
 """`pipetrain run`: Hydra composes the configuration of each job, which is then carried out."""
 
 import argparse
+import contextlib
+import io
 import logging
 import os
 import sys
@@ -19,6 +21,7 @@ from pipetrain.launch.process_exit import exit_with_parent
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+_JOB_LOGGING = "hydra/job_logging="
 _EXAMPLES = """\
 pipetrain run method=pipedream model=resnet56 partition.stages=4    one run
 pipetrain run --multirun method=gpipe,pipedream,pipeoptim seed=0,1  a sweep
@@ -71,7 +74,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     _check(options)
     words = _with_batch_size(options)
     if not outer_launcher.leads():  # rank 0 alone has the run directory and its logs
-        words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]
+        kept = [word for word in words if not word.startswith(_JOB_LOGGING)]
+        words = [*kept, "hydra.run.dir=.", "hydra.output_subdir=null", f"{_JOB_LOGGING}none"]
     import hydra
 
     from pipetrain.commands.run import sweep
@@ -88,11 +92,15 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     made: list[Path] = []
     _prepare_hydra(made, makes=not (options.cfg or options.info))
     sys.argv = [sys.argv[0], *words, *_flags(options)]
+    unknown = io.StringIO()  # Hydra's own words for an unknown package
     try:
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
+        with contextlib.redirect_stderr(unknown) if options.package else contextlib.nullcontext():
+            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
         # a launcher may have carried out the runs of a sweep in other processes
         return sweep.exit_code(running) if (running := sweep.current()) else [*codes, ExitCode.COMPLETED][0]
     except SystemExit as end:  # --cfg with an unknown --package, --hydra-help
+        if end.code and options.package:
+            raise ConfigError(f"--package {options.package}: {unknown.getvalue()}") from end
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except KeyboardInterrupt:
         sweep.show()  # Hydra has no callback here
@@ -132,9 +140,9 @@ def _check(options: argparse.Namespace) -> None:
             f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN continues a run, and its "
             "settings are in RUN/.hydra/overrides.yaml"
         )
-    from pipetrain.config.composition import check_choices
+    from pipetrain.config.composition import check_words
 
-    check_choices(options.words)
+    check_words(options.words)
     given: dict[str, str] = {}
     for word in options.words:
         name = word.lstrip("+~").partition("=")[0]
