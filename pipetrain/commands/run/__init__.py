@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,15 +93,12 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     made: list[Path] = []
     _prepare_hydra(made, makes=not (options.cfg or options.info))
     sys.argv = [sys.argv[0], *words, *_flags(options)]
-    unknown = io.StringIO()  # Hydra's own words for an unknown package
     try:
-        with contextlib.redirect_stderr(unknown) if options.package else contextlib.nullcontext():
+        with _in_one_line(options.package):
             hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
         # a launcher may have carried out the runs of a sweep in other processes
         return sweep.exit_code(running) if (running := sweep.current()) else [*codes, ExitCode.COMPLETED][0]
-    except SystemExit as end:  # --cfg with an unknown --package, --hydra-help
-        if end.code and options.package:
-            raise ConfigError(f"--package {options.package}: {unknown.getvalue()}") from end
+    except SystemExit as end:  # --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except KeyboardInterrupt:
         sweep.show()  # Hydra has no callback here
@@ -118,6 +116,20 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
             get_reusable_executor().shutdown()  # else its processes outlive the command and hold its pipes
         sweep.end(interrupted=isinstance(sys.exception(), KeyboardInterrupt))
+
+
+@contextlib.contextmanager
+def _in_one_line(package: str | None) -> Iterator[None]:
+    """Raises what Hydra says of an unknown package as a ConfigError."""
+    if package is None:
+        yield
+        return
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            yield
+    except SystemExit as end:
+        raise ConfigError(f"--package {package}: {said.getvalue()}") from end
 
 
 def _check(options: argparse.Namespace) -> None:
