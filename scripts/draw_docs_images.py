@@ -16,15 +16,15 @@ _IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 _D4 = "partition.stages=4"
 _DEPTHS = ("", " schedule.depth=2", " schedule.depth=7")
 _N2, _N4 = (f"{_D4} train.microbatches={count}" for count in (2, 4))
-_SYNCHRONOUS = [f"method=sequential {_D4}", f"method=gpipe {_N4}", f"method=pipedream_flush {_N4}"]
+_SYNCHRONOUS = [f"method=sequential {_N4}", f"method=gpipe {_N4}", f"method=pipedream_flush {_N4}"]
 _CUTS = "partition=explicit partition.boundaries=[4,8,13] train.recompute_boundaries=[0,8]"
 _DRAWN: dict[str, tuple[int, list[str]]] = {
-    "schedules": (28, [f"method=gpipe {_N4}", f"method=pipeoptim {_D4}"]),
+    "schedules": (28, [f"method=gpipe {_N4}", f"method=pipeoptim {_N4}"]),
     "all_schedules": (
         28,
         [
             *_SYNCHRONOUS,
-            *(f"method=pipedream {_D4}{depth}" for depth in _DEPTHS),
+            *(f"method=pipedream {_N4}{depth}" for depth in _DEPTHS),
         ],
     ),
     "microbatches": (28, [f"method=pipeoptim {_N2}"]),
@@ -52,7 +52,7 @@ _DRAWN: dict[str, tuple[int, list[str]]] = {
     "methods/delayed": (40, [f"method=delayed method.delay=[3,2,1,0] {_D4}"]),
     "methods/lwp": (24, [f"method=lwp {_D4}"]),
 }
-"""Image -> how many forwards long it is, and the settings of its panels."""
+"""Image -> how many forwards long it is, and the settings of its panels, whose microbatches are equally large."""
 
 
 def write(name: str, path: Path) -> None:

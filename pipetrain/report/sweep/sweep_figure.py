@@ -210,7 +210,18 @@ def main_courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple
 
 
 def _drawable(wanted: Sequence[tuple[str, str]], groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
-    return [each for each in wanted if any(group.course(*each) for group in groups)]
+    drawable = [each for each in wanted if any(group.course(*each) for group in groups)]
+    return [
+        (name, axis)
+        for name, axis in drawable
+        if not (axis == STEP and (name, EPOCH) in drawable and _same_by_step(name, groups))
+    ]
+
+
+def _same_by_step(name: str, groups: Sequence[SweepGroup]) -> bool:
+    """True if all epochs have the same number of steps, so that a course by step looks as that by epoch."""
+    pairs = (pair for group in groups for pair in zip(group.course(name, EPOCH), group.course(name, STEP), strict=False))
+    return len({round(by_step.x / by_epoch.x, 6) for by_epoch, by_step in pairs}) == 1
 
 
 def _curves(groups: Sequence[SweepGroup]) -> list[str]:

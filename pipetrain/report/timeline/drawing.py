@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.style import figure, tooltip
+from pipetrain.report.style import figure, page_style, tooltip
 from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Panel, StageRows, note
 from pipetrain.schedules import Kind
 from pipetrain.tracking.files import write_whole
@@ -143,7 +143,7 @@ def timeline_page(title: str, panels: Sequence[Panel]) -> str:
     # "</script>" in a title must not end the element
     data = json.dumps(_data(panels), separators=(",", ":")).replace("<", "\\u003c")
     text = _TEMPLATE.read_text(encoding="utf-8")
-    return text.replace("$TITLE", escape(title)).replace("$DATA", data)
+    return text.replace("$STYLE", page_style()).replace("$TITLE", escape(title)).replace("$DATA", data)
 
 
 def _data(panels: Sequence[Panel]) -> dict[str, Any]:
