@@ -8,6 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
+from pipetrain.errors import InvariantError
 from pipetrain.executors.base import IntervalTimes, OneProcess
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
@@ -141,7 +142,8 @@ class SimulatedExecutor(OneProcess):
                         runner.step()
                     moved = True
                     gradients.compare()
-            assert moved, "validated lists cannot deadlock"
+            if not moved:
+                raise InvariantError("no stage can carry out its next operation, although the lists were validated")
 
     @staticmethod
     def _ready(runner: StageRunner, box: _Mailbox) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pipetrain.data.loader import split
 from pipetrain.device_queue import numbers
+from pipetrain.errors import InvariantError
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
@@ -248,7 +249,8 @@ class StageRunner:
         self._squared_norms = norms
 
     def _update(self, planned: PlannedOperation) -> None:
-        assert self.ready_to_update(), "an update before the gradients of other stages"
+        if not self.ready_to_update():
+            raise InvariantError(f"stage {self.stage.index} updates before it has the gradients of other stages")
         self._exchange = None
         t, this = self.cursor.start + planned.operation.minibatch, self._round
         gradients = self._gradients_to_apply()

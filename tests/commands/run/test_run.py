@@ -4,7 +4,8 @@ import json
 
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from support.cli import TINY, refused, run_here
+from support.cli import TINY, pipetrain, refused, run_here, summary
+from support.equal_bits import bits
 
 from pipetrain import cli
 from pipetrain.config.composition import overrides_of
@@ -107,3 +108,11 @@ def test_mapping_of_a_preset_is_replaced_without_a_warning(capsys):
     out, err = capsys.readouterr()
     assert "target:\n  loss: 0.5\n" in out
     assert "given twice" not in err
+
+
+def test_interpreter_without_asserts_gives_the_same_bits(tmp_path):
+    words = (*TINY, "partition.stages=2", "method=pipedream", "train.max_steps=2", "threads=1", "eval.every_epochs=0")
+    run_here(tmp_path / "plain", *words)
+    done = pipetrain("run", f"hydra.run.dir={tmp_path / 'without'}", *words, cwd=tmp_path, PYTHONOPTIMIZE="1")
+    assert done.returncode == 0, done.stderr
+    assert bits(summary(tmp_path / "without")) == bits(summary(tmp_path / "plain"))
