@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -38,6 +39,22 @@ def storage_pointers(tensors: Iterable[Tensor | None]) -> set[int]:
 def new_leaves_sharing_memory(tensors: Mapping[str, Tensor], requires_grad: Mapping[str, bool]) -> dict[str, Tensor]:
     """New leaves of autograd over the memory of these tensors, by name."""
     return {name: tensor.detach().requires_grad_(requires_grad[name]) for name, tensor in tensors.items()}
+
+
+def close(one: Tensor | None, other: Tensor | None, tolerance: float = 0.0) -> bool:
+    """True if both have the same shape and, up to a relative `tolerance`, the same values; True if both are None.
+
+    They are compared in the wider of their dtypes. NaN equals NaN. The absolute tolerance is a tenth of the relative.
+    """
+    if one is None or other is None:
+        return one is other
+    dtype = torch.promote_types(one.dtype, other.dtype)
+    if dtype.itemsize == 1 and dtype.is_floating_point:
+        dtype = torch.float32
+    a, b = (each.to_dense().to(dtype) if each.layout != torch.strided else each.to(dtype) for each in (one, other))
+    if a.shape != b.shape or not (dtype.is_floating_point or dtype.is_complex):
+        return torch.equal(a, b)
+    return torch.allclose(a, b, rtol=tolerance, atol=tolerance / 10, equal_nan=True)
 
 
 def dense_copy(tensor: Tensor) -> Tensor:

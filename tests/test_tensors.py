@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.tensors import dense, dense_copy, flat, is_dense
+from pipetrain.tensors import close, dense, dense_copy, flat, is_dense
 
 
 def lstm_output():
@@ -96,3 +96,27 @@ def test_strides_of_a_tensor_change_the_bits_of_a_product():
     if torch.equal(torch.sigmoid(x), torch.sigmoid(x.contiguous())):
         pytest.skip("this build's sigmoid gives equal bits for all strides")
     assert torch.equal(torch.sigmoid(dense_copy(x)), torch.sigmoid(x))
+
+
+ONE = torch.tensor([1.0, float("nan")])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tolerance", "same"),
+    [
+        (ONE, ONE.clone(), 0.0, True),
+        (torch.complex(ONE, ONE), torch.complex(ONE, ONE), 0.0, True),
+        (torch.tensor([1 + 2j]), torch.tensor([1 + 3j]), 1e-4, False),
+        (torch.tensor([1.0]).double(), torch.tensor([1.0]).double() + 1e-12, 0.0, False),
+        (torch.tensor([1.0]).double(), torch.tensor([1.0]).double() + 1e-12, 1e-4, True),
+        (torch.tensor([1.0]), torch.tensor([1.0]).bfloat16(), 0.0, True),
+        (torch.tensor([2**53]), torch.tensor([2**53 + 1]), 1e-4, False),
+        (torch.tensor([True]), torch.tensor([False]), 1e-4, False),
+        (torch.eye(2), torch.eye(2).to_sparse(), 0.0, True),
+        (torch.ones(2), torch.ones(1, 2), 0.0, False),
+        (torch.ones(2), None, 0.0, False),
+        (None, None, 0.0, True),
+    ],
+)
+def test_values_are_compared_in_their_own_precision(one, other, tolerance, same):
+    assert close(one, other, tolerance) is same

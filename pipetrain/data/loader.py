@@ -258,7 +258,9 @@ def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
 
     The first ones are a sample larger where `num_microbatches` does not divide the minibatch.
     """
-    return list(zip(*(torch.tensor_split(tensor, num_microbatches) for tensor in tensors), strict=True))
+    # the data of a view has a version of its own: a layer may change one microbatch in place while others are needed
+    parts = ([part.data for part in torch.tensor_split(tensor, num_microbatches)] for tensor in tensors)
+    return list(zip(*parts, strict=True))
 
 
 def microbatch_sizes(samples: int, num_microbatches: int) -> list[int]:

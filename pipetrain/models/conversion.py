@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.models.chain import LayerChain
 
 Inputs = Mapping[str, Tensor] | Sequence[Tensor]
 """Inputs of a few samples: by the names of the forward's parameters, or in their order."""
@@ -15,9 +17,6 @@ Inputs = Mapping[str, Tensor] | Sequence[Tensor]
 
 def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | None = None) -> LayerChain:
     """The layer chain of a model: its own, the children of an `nn.Sequential`, or the parts of its graph.
-
-    In-place activations are switched to their out-of-place form, which computes the same numbers: a layer at the start
-    of a stage must not write over a tensor that it received.
 
     Args:
         model: a module, or a chain already.
@@ -28,6 +27,7 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
     Raises:
         ConfigError: the model is something else, or its forward does what no graph can repeat.
     """
+    _check_module(model)
     if is_cut_along_graph(model):
         if not isinstance(model, nn.Module) or not inputs:
             raise ConfigError(
@@ -47,12 +47,36 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
     if isinstance(model, LayerChain):
         return model
     assert isinstance(model, nn.Sequential)
-    out_of_place(model)
     # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.
     children = [(name, child) for name, child in model._modules.items() if child is not None]
     layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
     labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
     return LayerChain(model, layers, labels)
+
+
+def _check_module(model: nn.Module | LayerChain) -> None:
+    """Checks that a model has all its weights, and a forward in Python.
+
+    Raises:
+        ConfigError: it is compiled or scripted as a whole, or a lazy layer of it was never called.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ConfigError(
+            "model: a module of torch.jit has no forward that can be cut; return the module that it was made of"
+        )
+    if "_orig_mod" in getattr(model, "_modules", ()):
+        raise ConfigError(
+            "model: torch.compile was called on the whole model, which cannot be cut then; return the module itself, "
+            "and train.compile=true compiles its layers"
+        )
+    module = model.module if isinstance(model, LayerChain) else model
+    named = module.named_parameters() if isinstance(module, nn.Module) else ()
+    lazy = next((name for name, weight in named if is_lazy(weight)), None)
+    if lazy is not None:
+        raise ConfigError(
+            f"model: {lazy} of {type(module).__name__} has no shape yet, as its lazy layer was never called; call the "
+            "model on an input before you return it"
+        )
 
 
 def is_cut_along_graph(model: object) -> bool:

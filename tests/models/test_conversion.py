@@ -27,6 +27,15 @@ def test_module_that_appears_twice_is_two_layers():
     assert torch.equal(chain(x), model(x))
 
 
+class Wrapped(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(x)
+
+
 def test_tuple_between_children_is_one_argument():
     class Fork(nn.Module):
         def forward(self, x):
@@ -41,13 +50,39 @@ def test_tuple_between_children_is_one_argument():
     assert torch.equal(chain_of(model)(x), model(x))
 
 
-def test_in_place_activations_are_switched_off():
+def test_activations_of_a_users_model_stay_in_place():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Sequential(nn.Hardtanh(inplace=True)))
     chain_of(model)
-    assert not any(getattr(part, "inplace", False) for part in model.modules())
+    chain_of(Wrapped(model), (torch.randn(5, 2),))
+    assert model[1].inplace
+    assert model[2][0].inplace
+
+
+def test_activations_of_our_models_are_switched_out_of_place():
     dropout = nn.Dropout(inplace=True)
     out_of_place(dropout)
     assert not dropout.inplace
+
+
+def compiled(module):
+    """As torch.compile wraps a module, without the seconds that its import takes."""
+    wrapper = nn.Module()
+    wrapper._orig_mod = module
+    return wrapper
+
+
+REFUSED = {
+    "a module of torch.jit has no forward": lambda: torch.jit.script(nn.Sequential(nn.Linear(2, 2))),
+    "torch.compile was called on the whole model": lambda: compiled(nn.Linear(2, 2)),
+    "1.weight of Sequential has no shape yet": lambda: nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(2)),
+    "net.0.weight of Wrapped has no shape yet": lambda: Wrapped(nn.Sequential(nn.LazyLinear(2))),
+}
+
+
+@pytest.mark.parametrize("error", REFUSED)
+def test_model_without_weights_or_a_forward_in_python_is_refused(error):
+    with pytest.raises(ConfigError, match=error):
+        chain_of(REFUSED[error](), (torch.randn(5, 2),))
 
 
 def test_chain_of_a_chain_is_the_chain():

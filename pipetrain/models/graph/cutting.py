@@ -12,7 +12,7 @@ from torch.fx.node import map_aggregate
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.models.chain import LayerChain
 from pipetrain.models.graph.equivalence import evaluates_alone, trains_alone
 from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.liveness import Liveness, cut_positions, is_size_of_tensor, size_pair, sizes_of
@@ -28,7 +28,6 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
         ConfigError: no graph can repeat what its forward does, or it has no `output` to choose.
     """
     _check_names(model, example.names)
-    out_of_place(model)
     training, evaluation, opaque = trace(model, example, output)
     flows = Liveness(training.graph, model), Liveness(evaluation.graph, model)
     notes = [f"model: each {kind.__name__} is part of one layer, as {why}" for kind, why in opaque.items()]

@@ -111,13 +111,23 @@ def _run(chain: LayerChain, tensors: list[Tensor]) -> list[LayerCost]:
         # the data needs no gradient, which saves the first layer a part of its backward
         inputs = [tensor.detach().requires_grad_(i > 0 and tensor.is_floating_point()) for tensor in tensors]
         try:
-            cost, tensors = _cost(label, layer.train(), inputs)
+            cost, tensors = _cost_in_place(label, layer.train(), inputs)
         except Exception as error:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs)
             problem = f"fails on an input of shape {shapes}: {described(error)}"
             raise ConfigError(f"model: layer {i} ({label}) {problem}") from error
         costs.append(cost)
     return costs
+
+
+def _cost_in_place(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost, list[Tensor]]:
+    """The same as `_cost`, also for a layer that changes its inputs in place, as it may not change leaves."""
+    try:
+        return _cost(label, layer, inputs)
+    except RuntimeError as error:
+        if "leaf Variable that requires grad" not in str(error):
+            raise
+        return _cost(label, layer, [tensor.clone() for tensor in inputs])
 
 
 def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost, list[Tensor]]:
@@ -183,4 +193,5 @@ _ALLOCATIONS = {torch.ops.aten.empty_like.default, torch.ops.aten.empty.memory_f
 
 
 def _bytes(tree: Any) -> int:
-    return sum(leaf.nbytes for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+    tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+    return sum(tensor.nbytes for tensor in tensors if tensor.layout == torch.strided)

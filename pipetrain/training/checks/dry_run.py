@@ -49,9 +49,10 @@ def training_dry_run(data: Data, chain: LayerChain, arithmetic: ComputeOptions =
     """
     inputs, targets = next(data.train.samples(0, 0, 1))
     indices, vocabulary = data.train.minibatches(0)[0], getattr(data.dataset, "vocabulary_size", None)
-    lookups = EmbeddingIndexCheck(chain, _first(inputs), indices, vocabulary if is_whole(vocabulary) else None)
+    given = tuple(tensor.clone() for tensor in _first(inputs))  # which the forward may change in place
+    lookups = EmbeddingIndexCheck(chain, given, indices, vocabulary if is_whole(vocabulary) else None)
     with lookups:
-        outputs = _outputs(chain, _first(inputs), arithmetic)
+        outputs = _outputs(chain, given, arithmetic)
     return DryRun(outputs, _first(targets), indices, targets, lookups.tokens, _first(inputs))
 
 
@@ -67,7 +68,7 @@ def evaluation_dry_run(data: Data, chain: LayerChain, of_training: DryRun, arith
     if _forms(inputs) == _forms(of_training.inputs) and _forms(targets) == _forms(of_training.targets):
         return None
     try:
-        outputs = _outputs(chain, inputs, arithmetic)
+        outputs = _outputs(chain, tuple(tensor.clone() for tensor in inputs), arithmetic)
     except Exception as error:
         raise ConfigError(
             f"dataset: the model fails on `eval`: {described(error)}; its inputs are {types_and_shapes(inputs)}, "

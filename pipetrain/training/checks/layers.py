@@ -1,7 +1,7 @@
 """Trial computations of the layers: what a pipeline, recomputation and lower precision need of them."""
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -19,10 +19,10 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.seeding import python_generators_kept
 from pipetrain.stage.saved_tensors import WeightCasts
-from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers
+from pipetrain.tensors import Tensors, close, new_leaves_sharing_memory, storage_pointers
 
 Copied = TypeVar("Copied")
-_OTHER_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+OTHER_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
 """Errors of a layer's forward, which are not for this check to tell."""
 _SAMPLES = 4
 _PLAIN = ComputeOptions()
@@ -89,10 +89,11 @@ def _copied(original: Copied) -> Copied | None:
 
 def check_forwards(
     chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions, *, overlap: bool = True
-) -> list[str]:
+) -> tuple[list[str], list[int]]:
     """Checks, by forwards of each layer, that a stage can give it its weights, and get its gradients across cuts.
 
-    Returns warnings of buffers that training changes and checkpoints do not have, and of cuts without a gradient.
+    Returns warnings of buffers that training changes and checkpoints do not have, and of cuts without a gradient; and
+    the layers that change an input in place.
 
     Args:
         chain: the model.
@@ -106,32 +107,41 @@ def check_forwards(
             back across a cut, or a forward overwrites what the backward of another microbatch needs.
     """
     notes: list[str] = []
+    in_place: list[int] = []
     with torch.enable_grad(), arithmetic.computing(inputs[0].device):
         # in evaluation buffers stay as they are, and nothing is drawn
         with chain.evaluating():
-            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [], training=False, overlap=False)
+            in_place += _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [], training=False, overlap=False)
         # what only training does; few samples may not be enough for it
-        with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*_OTHER_ERRORS):
-            _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, notes, training=True, overlap=overlap)
-    return notes
+        with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*OTHER_ERRORS):
+            in_place += _check_layers(
+                chain, arithmetic.cast_inputs(inputs), cuts, notes, training=True, overlap=overlap
+            )
+    return notes, in_place
 
 
 def _check_layers(
     chain: LayerChain, tensors: Tensors, cuts: Collection[int], notes: list[str], *, training: bool, overlap: bool
-) -> None:
-    """Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed."""
+) -> list[int]:
+    """The layers that change an input in place.
+
+    Checks the layers one by one, each on a copy, because a layer may keep tensors that it has computed.
+    """
+    in_place: list[int] = []
     for index, (label, original) in enumerate(zip(chain.labels, chain.layers, strict=True)):
         if (layer := _copied(original)) is None:
             if original.training:
-                return
+                return in_place
             layer = original
         leaves, kept = _leaves_of(layer), layer.state_dict().keys()
         memory = {name: leaf.data_ptr() for name, leaf in leaves.items() if leaf.layout == torch.strided}
         unsaved = {name: (each, each._version) for name, each in layer.named_buffers() if name not in kept}
         # clones, as the first operation may be in place
         inputs = tuple(each.clone() for each in tensors)
+        versions = [each._version for each in inputs]
         scripted = any(isinstance(part, torch.jit.ScriptModule) for part in layer.modules())
         result = layer(*inputs) if scripted else functional_call(layer, leaves, inputs)
+        in_place.extend(index for each, version in zip(inputs, versions, strict=True) if each._version != version)
         moved = [name for name, place in memory.items() if leaves[name].data_ptr() != place]
         notes += [
             f"warning: training changes the buffer {name.removeprefix('child.')} of layer {label}, which checkpoints "
@@ -147,8 +157,10 @@ def _check_layers(
             _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs, *tensors])
             if overlap:
                 functional_call(layer, leaves, tuple(each.clone() for each in tensors))
+            _refuse_backward(label, leaves)
             if training and (overlap or index in cuts):
                 _refuse_overwritten(label, outputs)
+                _refuse_sparse(label, leaves)
                 if index in cuts and any(each.requires_grad and each.grad is None for each in tensors):
                     notes.append(
                         f"warning: layer {label}, the first of its stage, passes no gradient back for some of its "
@@ -161,6 +173,7 @@ def _check_layers(
                 "gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
             )
         tensors = tuple(each.detach().requires_grad_(each.requires_grad) for each in outputs)
+    return in_place
 
 
 def _refuse_replaced(label: str, moved: Sequence[str], new: Sequence[str]) -> None:
@@ -190,6 +203,23 @@ def _refuse_overwritten(label: str, outputs: Tensors) -> None:
                 "microbatch still needs; compute with a clone() of it"
             ) from error
         raise
+
+
+def _refuse_backward(label: str, leaves: Mapping[str, Tensor]) -> None:
+    if any(leaf.grad is not None for leaf in leaves.values()):
+        raise ConfigError(
+            f"model: the forward of layer {label} calls backward(), which adds to the gradients of weights; "
+            "torch.autograd.grad works"
+        )
+
+
+def _refuse_sparse(label: str, leaves: Mapping[str, Tensor]) -> None:
+    for name, leaf in leaves.items():
+        if leaf.grad is not None and leaf.grad.layout != torch.strided:
+            raise ConfigError(
+                f"model: layer {label} makes a sparse gradient of {name.removeprefix('child.')}; stages exchange and "
+                "sum dense gradients: sparse=False"
+            )
 
 
 def _leaves_of(layer: nn.Module) -> dict[str, Tensor]:
@@ -226,7 +256,7 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
             f"train.recompute: the forward{part} {places[0].described(probe.module)}, and a recomputation would do so "
             "again; train.recompute=false stores activations instead"
         )
-    if not all(map(partial(_same, equal_nan=True), results[0], results[1])):
+    if not all(map(close, results[0], results[1])):
         raise ConfigError(
             "train.recompute: for the same samples the model computes something else the second time, from buffers "
             "that it has changed, as spectral_norm does, or by random numbers of its own; train.recompute=false stores "
@@ -257,7 +287,7 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
     torch.default_generator.manual_seed(0)
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with torch.enable_grad(), hooks, casts, arithmetic.computing(inputs[0].device):
-        result = functional_call(layer, leaves, inputs)
+        result = functional_call(layer, leaves, tuple(each.clone() for each in inputs))  # which it may change in place
     outputs = result if isinstance(result, tuple) else (result,)
     _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
     # after the first layer a gradient flows to the inputs as well, and autograd saves what that needs
@@ -298,9 +328,7 @@ class _ZerosAs(TorchFunctionMode):
         return made.fill_(self._value) if func is torch.zeros else made
 
 
-def _same(one: Tensor, other: Tensor, *, equal_nan: bool = False) -> bool:
-    if one.shape == other.shape and equal_nan and one.is_floating_point():
-        return torch.equal(one.nan_to_num(), other.nan_to_num())
+def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 

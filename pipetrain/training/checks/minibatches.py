@@ -19,7 +19,7 @@ def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
         ConfigError: a layer cannot.
     """
     probe = copy_of(chain)
-    tensors: Any = tuple(tensor[:1] for tensor in inputs)
+    tensors: Any = tuple(tensor[:1].clone() for tensor in inputs)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for label, layer in zip(probe.labels, probe.layers, strict=True):
             try:

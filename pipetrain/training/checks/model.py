@@ -20,6 +20,7 @@ from pipetrain.schedules import ListSchedule
 from pipetrain.tensors import storage_pointers
 from pipetrain.training.builders.model import build_arithmetic, first_inputs
 from pipetrain.training.checkpoint import tensor_file
+from pipetrain.training.checks.in_place import check_in_place
 from pipetrain.training.checks.layers import check_forwards, check_recomputation, weight_derived_layers
 from pipetrain.training.checks.minibatches import check_batch_norm, check_stateful_data
 from pipetrain.training.checks.recording import check_cut
@@ -33,14 +34,18 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
         ConfigError: stages, precision, method or checkpoints cannot handle a layer.
     """
     chain, data = components.chain, components.data
+    _check_gradients(chain)
     if chain.recorded:
         arithmetic = build_arithmetic(settings.train)
         yield from check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
-    _check_gradients(chain)
     cuts = [] if components.plan.finegrained else [first for first, _ in components.plan.bounds[1:]]
     overlap = not components.plan.finegrained and any(_several_in_flight(phase.rules) for phase in components.phases)
-    yield from check_forwards(chain, components.trial.inputs, cuts, components.arithmetic_of_checks, overlap=overlap)
+    inputs = components.trial.inputs
+    notes, in_place = check_forwards(chain, inputs, cuts, components.arithmetic_of_checks, overlap=overlap)
+    yield from notes
+    if in_place:
+        check_in_place(chain, inputs, cuts, in_place)
     yield from _ties(settings, components)
     changing = _changing_method(settings, components)
     yield from _arithmetic(settings, components, changing)
