@@ -78,6 +78,11 @@ def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeight
     kept = len(faults["missing"]) + len(faults["different"])
     loaded = f"{len(sources)} of the model's {len(sources) + kept} tensors"
     listed = "; ".join(f"{fault}: {_some(names)}" for fault, names in faults.items() if names)
+    if not sources and (prefix := _prefix(faults["missing"], tensors)) is not None:
+        raise ConfigError(
+            f"{setting}: the model's names follow `{prefix}` in it, as in a module around the model; save the model "
+            f"alone: torch.save(model.{prefix}state_dict(), FILE)"
+        )
     if not sources:
         raise ConfigError(f"{setting}: no tensor of it fits this model: {listed}")
     if listed and settings.strict:
@@ -124,6 +129,12 @@ def _matched(
                 "separates them"
             )
     return sources, faults
+
+
+def _prefix(missing: Sequence[str], tensors: Collection[str]) -> str | None:
+    """What precedes the names of all `missing` tensors in the file, such as `module.`; None if nothing does."""
+    ends = (each.removesuffix(missing[0]) for each in tensors if missing and each.endswith(f".{missing[0]}"))
+    return next((start for start in ends if all(f"{start}{name}" in tensors for name in missing)), None)
 
 
 def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:

@@ -107,6 +107,16 @@ def test_weights_that_do_not_fit_are_named_or_left_as_drawn(tmp_path):
         assert torch.equal(saved[name], initial[name] if name in ("1.norm.bias", "6.weight") else state[name])
 
 
+@pytest.mark.parametrize("prefix", ["module.", "module._orig_mod."])
+def test_names_after_a_prefix_are_refused_with_the_cure(tmp_path, prefix):
+    save_file({f"{prefix}{name}": each for name, each in state_of(small_model).items()}, tmp_path / "w.safetensors")
+    cure = (
+        rf"names follow `{prefix}` in it, .* save the model alone: torch\.save\(model\.{prefix}state_dict\(\), FILE\)"
+    )
+    with pytest.raises(ConfigError, match=cure):
+        found(tmp_path / "w.safetensors", strict=False)
+
+
 def test_long_lists_of_names_are_cut(tmp_path):
     save_file({f"x{i}": torch.zeros(1) for i in range(9)} | state_of(small_model), tmp_path / "w.safetensors")
     with pytest.raises(ConfigError, match=r": unexpected: x0, x1, x2 and 6 more; model"):
