@@ -51,13 +51,25 @@ def described(error: BaseException) -> str:
     """The error in one line, such as `KeyError: 'label' (mydata.py:12)`; the place only where it is the user's."""
     if isinstance(error, RemoteError):
         return error.failure.line
-    if isinstance(error, _SAYS_ALL):
+    if in_own_words(error):
         return one_line(error) or type(error).__name__
-    if place := _place(error):
+    if place := place_of(error):
         return one_line(f"{_named(error)} ({place})")
     if isinstance(error, OSError) and (file := _file(error)) is not None:
         return one_line(f"{file}: {error.strerror}")
     return one_line(_named(error))
+
+
+def in_own_words(error: BaseException) -> bool:
+    """True for an error that pipetrain describes itself."""
+    return isinstance(error, _SAYS_ALL)
+
+
+def lacks_gradients(error: BaseException) -> str:
+    """The cure, after a semicolon, of an error of a forward that needs gradients where they are off; else empty."""
+    if not any(words in str(error) for words in ("does not require grad", "doesn't require gradient")):
+        return ""
+    return "; evaluations compute without gradients, and `with torch.enable_grad():` around what needs them works"
 
 
 def _named(error: BaseException) -> str:
@@ -75,7 +87,7 @@ def _file(error: OSError) -> str | None:
     return "/dev/shm" if raised_in.parts[-2:] == _LOCKS else None
 
 
-def _place(error: BaseException) -> str | None:
+def place_of(error: BaseException) -> str | None:
     """File and line of the innermost frame that is the user's own code; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]

@@ -36,6 +36,7 @@ APIS = {
     "_cdata": "the identity of a storage",
     "_version": "changes in place",
     "_foreach_*": "one call for all weights",
+    "_functorch": "tensors inside torch.vmap and other transforms",
     "_neg_view": "a saved view of a weight again, of another version",
     "_cudnn_rnn_flatten_weight": "the copy that cuDNN packs of a recurrent layer's weights",
     "_flat_weights": "the list that a recurrent layer keeps of its weights",

@@ -184,7 +184,7 @@ class StageModule(nn.Module):
             outputs: Tensors = self(*tensors, microbatch=(0, 0))
         for module in training:
             module.training = True
-        return outputs
+        return tuple(output.detach() for output in outputs)  # a layer may have enabled gradients
 
 
 def reseed(seed: int) -> None:

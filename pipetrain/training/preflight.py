@@ -4,6 +4,7 @@ from pipetrain import outer_launcher
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.transport import DeviceIdentity, set_environment, transport_between
+from pipetrain.failure import described, in_own_words, place_of
 from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.tracking.run_directory import RunDirectory
@@ -25,8 +26,17 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
     """Builds everything once and checks that it goes together.
 
     Raises:
-        ConfigError: the first setting that cannot work.
+        ConfigError: the first setting that cannot work, or an exception of the user's own code.
     """
+    try:
+        return _prepared(settings, run)
+    except Exception as error:
+        if place_of(error) is None or in_own_words(error):
+            raise
+        raise ConfigError(described(error)) from error
+
+
+def _prepared(settings: Settings, run: RunDirectory) -> Job:
     if outer_launcher.is_present() and settings.device != "cpu":  # this process trains, too, and now looks for devices
         set_environment("cuda")
     lazy_compiler.install()

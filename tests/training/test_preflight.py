@@ -47,6 +47,27 @@ def complex_one(channels, classes):
     return nn.Sequential(Complex(), nn.Flatten(), nn.Linear(64 * channels, classes))
 
 
+class Words(nn.Module):
+    def forward(self, x):
+        return x.flatten(1).long().clamp(0, 4)
+
+
+def sparse(channels, classes):
+    """A model with sparse gradients."""
+    return nn.Sequential(Words(), nn.Embedding(5, 4, sparse=True), nn.Flatten(), nn.Linear(256 * channels, classes))
+
+
+class Uncopied(nn.Linear):
+    """A layer whose own code fails outside of its forward."""
+
+    def __deepcopy__(self, memo):
+        raise KeyError("one of a kind")
+
+
+def uncopied(channels, classes):
+    return nn.Sequential(nn.Flatten(), Uncopied(64 * channels, classes))
+
+
 class Growing(nn.Linear):
     """Multiplies its output with a buffer that it changes in place."""
 
@@ -233,6 +254,12 @@ HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3
             "gpipe",
             {"model": {"_target_": f"{__name__}.complex_one"}},
             "0.phase is a tensor of torch.complex128, which checkpoints cannot hold",
+        ),
+        ("gpipe", {"model": {"_target_": f"{__name__}.sparse"}}, "1 has sparse=True; .* dense gradients: sparse=False"),
+        (
+            "gpipe",
+            {"model": {"_target_": f"{__name__}.uncopied"}},
+            r"^KeyError: 'one of a kind' \(.*test_preflight.py:\d+\)$",
         ),
         ("gpipe", {"optimizer": {"lr": None}}, r"optimizer.lr is not set"),
         ("gpipe", {"loss": {"_target_": "pipetrain.losses.CrossEntropy", "smoothing": 1}}, "mean loss.label_smoothing"),

@@ -166,16 +166,16 @@ class _Copy:
         args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
         if node.target is check_branch:  # outside of regions, which would stay entered if it raises
             return self.graph.call_function(check_branch, args, kwargs)
-        if node.meta["detached"]:
+        if node.meta["gradients"] is not None:
             before = self.graph.call_function(torch.is_grad_enabled)
-            self.graph.call_function(torch.set_grad_enabled, (False,))
+            self.graph.call_function(torch.set_grad_enabled, (node.meta["gradients"],))
         regions = node.meta["regions"]
         entered = [self.graph.call_function(_enter_autocast, (*region, self._here())) for region in regions]
         copy = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
         copy.meta = node.meta
         for region in reversed(entered):
             self.graph.call_function(torch.amp._exit_autocast, (region,))
-        if node.meta["detached"]:
+        if node.meta["gradients"] is not None:
             self.graph.call_function(torch.set_grad_enabled, (before,))
         return copy
 

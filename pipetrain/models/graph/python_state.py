@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 import pickle
 import random
 import sys
@@ -188,6 +189,8 @@ def _parts(value: Any) -> Iterable[Any]:
         return value.func, *value.args, value.keywords
     if isinstance(value, itertools.count):
         return (repr(value),)
+    if isinstance(value, Iterator) and not hasattr(value, "__dict__"):  # one of Python's own
+        return (operator.length_hint(value, -1),)
     library = type(value).__module__.partition(".")[0]
     closed = library in sys.stdlib_module_names and library not in _OPEN_LIBRARIES
     if isinstance(value, type) or not hasattr(value, "__dict__") or closed or library == "torch":

@@ -21,6 +21,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import CheckpointFunction
 from typing_extensions import override
 
 from pipetrain.models.graph.sizes import Size, check_branch
@@ -59,6 +60,8 @@ _READS = {
     "item", "tolist", "numpy", "equal", "allclose", "is_nonzero",
     "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "__array__",
 }  # fmt: skip
+_GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
+_HOOKS = (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, fx.Node)
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 _AUTOCAST = torch.amp.autocast_mode.autocast
@@ -217,6 +220,11 @@ class Recorder(TorchFunctionMode):
                 return math.prod(self._size(args[0], k) for k in range(args[0].ndim))
             if func.__name__ in _READS:
                 raise self._refusal("the forward reads the values of a tensor")
+            if func in _HOOKS:
+                hook = (*args[1:], *kwargs.values())[0]
+                raise self._refusal(f"the forward registers the hook {_name_of(hook)} on a tensor")
+            if func in _GRADIENTS:
+                raise self._refusal(f"the forward takes a gradient by {func.__name__}")
             return self._function(func, args, kwargs)
 
     def _function(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -279,6 +287,8 @@ class Recorder(TorchFunctionMode):
     def _applied(self, apply: Callable[..., Any], function: Any, args: Any) -> Any:
         if self._quiet:
             return apply(*args)
+        if function is CheckpointFunction:
+            raise self._refusal("it calls checkpoint with use_reentrant=True, of which only False can be followed")
         with self._quietly():
             result = apply(*args)
             self._define(self._add("call_function", _applying(function), args, {}), result)
@@ -312,7 +322,7 @@ class Recorder(TorchFunctionMode):
             line=current_line(),
             module=self.open[-1] if self.open else None,
             writes=writes,
-            detached=self._gradients and not torch.is_grad_enabled(),
+            gradients=None if torch.is_grad_enabled() == self._gradients else not self._gradients,
             regions=tuple(self._regions),
         )
         return node
@@ -332,10 +342,12 @@ class Recorder(TorchFunctionMode):
     def _held(self, tensor: Tensor) -> fx.Node:
         """A parameter, a buffer, or a tensor that is a plain attribute."""
         name = self._names.get(id(tensor))
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise self._refusal("the forward applies torch.vmap or another transform of torch.func")
         if name is None and id(tensor) not in self._constants:
             raise self._refusal(f"a tensor of shape {tuple(tensor.shape)} is made where no torch function is seen")
         node = self.graph.get_attr(self._constants[id(tensor)] if name is None else name)
-        node.meta.update(_facts(tensor), constant=name is None, detached=False, writes=set(), regions=())
+        node.meta.update(_facts(tensor), constant=name is None, gradients=None, writes=set(), regions=())
         self._nodes[id(tensor)] = node
         return node
 
@@ -359,6 +371,10 @@ def _applying(function: Any) -> Callable[..., Any]:
 
     applied.__name__ = applied.__qualname__ = function.__name__
     return applied
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _with_written(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[Tensor]]:

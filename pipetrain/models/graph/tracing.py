@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map_only
 
 from pipetrain.errors import ConfigError
-from pipetrain.failure import described
+from pipetrain.failure import described, lacks_gradients
 from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
 from pipetrain.models.graph.python_state import (
     ChangeWatcher,
@@ -47,7 +47,10 @@ class ModuleCopies:
     def module(self, *, training: bool) -> nn.Module:
         """A copy in one of the modes; tensors that are plain attributes stay the same."""
         plain = {id(tensor): tensor for tensor in plain_tensors(self.model).values()}
-        module = copy.deepcopy(self.model, {**plain, **self._weights})
+        try:
+            module = copy.deepcopy(self.model, {**plain, **self._weights})
+        except Exception as error:  # whatever its attributes make of it
+            raise ConfigError(f"model: {type(self.model).__name__} cannot be copied: {described(error)}") from error
         disable_generation_cache(module)
         return module.train(training)
 
@@ -237,8 +240,8 @@ class Tracer:
             if self.copies.fake is None:
                 name = type(self.copies.model).__name__
                 place = f" ({line_of(error)})"
-                reason = described(error).removesuffix(place)
-                raise ConfigError(f"model: {name} fails on the first samples: {reason}{place}") from error
+                reason, cure = described(error).removesuffix(place), lacks_gradients(error)
+                raise ConfigError(f"model: {name} fails on the first samples: {reason}{place}{cure}") from error
             if entered is None or entered is self.module:
                 raise NeedsValuesError from error
             raise CannotEnterError(entered, f"it computes with values ({line_of(error)})") from error

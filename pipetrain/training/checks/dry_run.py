@@ -14,7 +14,7 @@ from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.ranges import TokenRange
 from pipetrain.errors import ConfigError, is_whole
-from pipetrain.failure import described
+from pipetrain.failure import described, lacks_gradients
 from pipetrain.models.chain import LayerChain
 from pipetrain.tensors import Tensors
 from pipetrain.training.builders.data import Data
@@ -93,6 +93,8 @@ def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> 
         with chain.evaluating(), arithmetic.computing(inputs[0].device):
             outputs = chain(*arithmetic.cast_inputs(inputs))
     except RuntimeError as error:
+        if cure := lacks_gradients(error):
+            raise ConfigError(f"model: the forward fails in evaluation: {described(error)}{cure}") from error
         if not arithmetic.mixed:
             raise
         raise ConfigError(

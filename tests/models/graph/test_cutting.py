@@ -1,18 +1,23 @@
 import copy
 import functools
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from queue import Queue
 from threading import Thread
 
 import pytest
 import torch
+from support.pipelines import Function
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.models.conversion import chain_of
+from pipetrain.models.graph.equivalence import matches_eager, trains_like_eager
+from pipetrain.models.graph.example import Example
 from pipetrain.models.stateful_layer import StatefulLayer, stateful_layers
 
 HERE = Path(__file__).name
@@ -155,6 +160,97 @@ def test_what_is_computed_without_gradients_stays_so():
 
     model = Calling(frozen)
     agrees(model, cut(model), torch.randn(3, 4))
+
+
+class InPlace(nn.Module):
+    """Changes its input, and with it what a skip adds, by activations and by functions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.activation = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.first(x.mul_(2).add_(0.5))
+        x = self.second(self.activation(x)) + x
+        return self.last(self.activation(x) + x)
+
+
+def test_forward_in_place_computes_what_it_does_uncut():
+    torch.manual_seed(0)
+    model, inputs = InPlace(), torch.randn(5, 4)
+    chain = cut(model, inputs.clone())
+    assert len(chain) == 3
+    for net in (chain, model):
+        net.train()
+    outputs = chain(inputs.clone()), model(inputs.clone())
+    assert torch.equal(*outputs)
+    assert trains_like_eager(chain, Example((inputs,)), None, seed=0)
+    assert model.activation.inplace
+
+
+class Energy(nn.Module):
+    def __init__(self, *, enabled=True):
+        super().__init__()
+        self.linear, self.enabled = nn.Linear(4, 4), enabled
+
+    def forward(self, x):
+        with torch.enable_grad() if self.enabled else nullcontext():
+            x = x if x.requires_grad else x.detach().requires_grad_()
+            return torch.autograd.grad(self.linear(x).tanh().sum(), x, create_graph=True)[0]
+
+
+class Around(nn.Module):
+    """Calls a module between two layers, perhaps in a region of its own."""
+
+    def __init__(self, inner, region=nullcontext):
+        super().__init__()
+        self.first, self.inner, self.last, self.region = nn.Linear(4, 4), inner, nn.Linear(4, 3), region
+
+    def forward(self, x):
+        x = self.first(x)
+        with self.region():
+            x = self.inner(x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("model", [Around(Energy()), Around(Energy(enabled=False), torch.enable_grad)])
+def test_submodule_that_takes_a_gradient_stays_in_one_layer(model):
+    torch.manual_seed(0)
+    inputs = torch.randn(5, 4)
+    chain = cut(model, inputs)
+    (note,) = chain.notes
+    assert re.match(rf"model: each Energy is part of one layer, as the forward takes a gradient .*{HERE}:\d+\)", note)
+    assert trains_like_eager(chain, Example((inputs,)), None, seed=0)
+    assert matches_eager(chain, Example((inputs,)), None, seed=0)
+
+
+def hooked(x):
+    x.register_hook(torch.neg)
+    return x
+
+
+def checkpointed(x):
+    return checkpoint(torch.relu, x, use_reentrant=True)
+
+
+REFUSED = {
+    r"takes a gradient by grad \(": Energy(),
+    r"registers the hook neg on a tensor \(": Function(hooked),
+    r"use_reentrant=True, of which only False can be followed \(": Function(checkpointed),
+    r"applies torch.vmap or another transform of torch.func \(": Function(torch.vmap(nn.Linear(4, 4))),
+}
+
+
+@pytest.mark.parametrize("error", REFUSED)
+def test_what_a_forward_does_that_cannot_be_recorded_is_named_with_its_line(error):
+    with pytest.raises(ConfigError, match=error):
+        cut(REFUSED[error])
+
+
+def test_gradient_that_evaluations_cannot_take_is_refused_with_the_cure():
+    with pytest.raises(ConfigError, match=r"without gradients, and `with torch.enable_grad\(\):` around"):
+        cut(Around(Energy(enabled=False)))
 
 
 class Branching(nn.Module):
@@ -544,6 +640,22 @@ def test_forward_that_changes_what_is_no_buffer_stays_in_one_layer(count):
         chain_of(Counting(count), (x,))
     chain = chain_of(Outer(Counting(count)), (x,))
     assert len(chain) == 2
+
+
+class Iterating(nn.Module):
+    """Multiplies its output with what an iterator gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.steps = nn.Linear(4, 4), nn.Linear(4, 4), iter(range(1000))
+
+    def forward(self, x):
+        return self.last(self.first(x).relu() * (1 + next(self.steps)))
+
+
+def test_iterator_that_a_forward_takes_from_is_named():
+    with pytest.raises(ConfigError, match=rf"the forward changes the attribute `steps` \(.*{HERE}:\d+\)"):
+        cut(Iterating())
 
 
 class Listing(nn.Module):
