@@ -31,12 +31,11 @@ class DataError(Exception):
 
 
 class DivergedError(Exception):
-    """The training loss of `step`, counted from 1 as in metrics.jsonl, was not finite; exit code 3."""
+    """A training loss or a weight was not finite at `step`, counted from 1 as in metrics.jsonl; exit code 3."""
 
-    def __init__(self, step: int, loss: float) -> None:
-        super().__init__(f"diverged: the loss of step {step} is {loss}")
+    def __init__(self, step: int, what: str) -> None:
+        super().__init__(f"diverged: {what}")
         self.step = step
-        self.loss = loss
 
 
 class InterruptedRunError(KeyboardInterrupt):

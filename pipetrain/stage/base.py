@@ -1,5 +1,6 @@
 """The base of all stages: weights, optimizer, gradients and measurements."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,7 +19,7 @@ from pipetrain.methods import Method
 from pipetrain.models.ties import Tie
 from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
 from pipetrain.program.weight_reads import StageContext
-from pipetrain.stage.gradients import GradientSum, LossScaler
+from pipetrain.stage.gradients import GradientSum, LossScaler, squared_norm
 from pipetrain.stage.measurements import Clock, Measurements
 from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.stage.staleness import StalenessMeter
@@ -192,6 +193,13 @@ class BaseStage(ABC):
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """Newest weights and buffers by full name; the tensors themselves."""
+
+    def not_finite(self) -> str | None:
+        """Full name of a trainable weight that holds NaN or infinity; None if all are finite. Waits for the device."""
+        weights = self.weights.trainable
+        if math.isfinite(squared_norm(weights).item()):  # which costs a tenth of a look at each value
+            return None
+        return next((self.full_names[name] for name, weight in weights.items() if not weight.isfinite().all()), None)
 
     @property
     def averages(self) -> dict[str, Tensor]:

@@ -172,7 +172,7 @@ class Recorder:
             self._speed.add(minibatch, self._last - began)
             if not math.isfinite(value):
                 self._unread = []  # the run ends here
-                raise DivergedError(minibatch + 1, value)
+                raise DivergedError(minibatch + 1, f"the loss of step {minibatch + 1} is {value}")
             if self._due(minibatch + 1) and minibatch + 1 != self._drains_after:  # the last step lasts until the drain
                 self._interval(minibatch + 1)
 

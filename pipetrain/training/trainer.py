@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, DivergedError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.base import Executor
 from pipetrain.losses import NO_METRICS
@@ -86,7 +86,24 @@ class Trainer:
             self.record_staleness()
             if self.recorder:
                 self.recorder.drain(times.predicted)
+            self._check_weights()
         return gate.ended_after is not None
+
+    def _check_weights(self) -> None:
+        """Ends the run if a weight is not finite, as such weights shall neither be saved nor evaluated.
+
+        The loss of a later step would show it, but this may have been the last one. An update leaves NaN as it is, so a
+        look at every drain is enough.
+
+        Raises:
+            DivergedError: in the process of the last stage; the others wait until it has ended the run.
+        """
+        found = [name for name in self.executor.gather([stage.not_finite() for stage in self.executor.stages]) if name]
+        if not found:
+            return
+        if self.recorder:
+            raise DivergedError(self.state.step, f"{found[0]} is not finite after step {self.state.step}")
+        self.executor.broadcast_from_last(None)
 
     def record_staleness(self) -> None:
         """Records the distances between weights that the stages have measured since the last drain, if they do."""

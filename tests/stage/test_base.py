@@ -27,6 +27,13 @@ def test_batch_norm_statistics_move_once_per_forward_in_order():
     assert torch.equal(norm.running_var, plain.running_var)
 
 
+@pytest.mark.parametrize(("value", "name"), [(float("nan"), "1.bias"), (float("inf"), "1.bias"), (1e38, None)])
+def test_stage_names_a_weight_that_is_not_finite(value, name):
+    stage = stage_of(nn.Linear(2, 3), nn.Linear(3, 1))
+    stage.state()["1.bias"].fill_(value)
+    assert stage.not_finite() == name
+
+
 class Draws(nn.Module):
     """Dropout, batch norm and a linear layer that first works in place on its input."""
 

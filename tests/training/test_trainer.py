@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 from support.worker_pool import settings
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, DivergedError, LostStageError
 from pipetrain.executors.admission_gate import AdmissionGate, BrokenOffError
 from pipetrain.executors.base import IntervalTimes
 from pipetrain.executors.hooks import RunHooks
@@ -147,6 +147,21 @@ def test_step_is_saved_before_evaluation_and_metrics_added():
         ("save", 6, False, {}), ("save", 8, True, {}), ("add", 8, False, {"loss": 2.0}),
         ("save", 10, False, {}), ("save", 12, True, {}), ("add", 12, False, {"loss": 1.0}),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_weight_that_is_not_finite_ends_the_run_before_it_is_saved(records):
+    def ended(_value):
+        raise LostStageError(1)  # once the process of the last stage has ended
+
+    made = trainer([{"loss": 3.0}, {"loss": 2.0}], save_every=1)
+    names = [None, "head.weight"]
+    made.executor.gather = lambda values: names if made.state.step == 8 else list(values)
+    made.recorder, made.executor.broadcast_from_last = made.recorder if records else None, ended
+    with pytest.raises(DivergedError if records else LostStageError) as caught:
+        made.run()
+    assert not records or str(caught.value) == "diverged: head.weight is not finite after step 8"
+    assert made.checkpoints.saved == [4]
 
 
 def test_undue_step_reaching_target_is_saved_after_evaluation():
