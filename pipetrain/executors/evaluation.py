@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import RunError
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import Around, RunHooks
-from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of, log_loss_of
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, counts_of, log_loss_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
@@ -69,12 +69,14 @@ class PartScore:
     """Loss and metrics of a part of an evaluation set; the numbers of a device stay there until `on_host`.
 
     Attributes:
-        count: number of samples or tokens that the loss averages over.
+        count: number of samples or tokens that the loss averages over, or the sum of their weights.
+        targets: number of samples or tokens that hits are a share of.
         means: `loss`, and `log_loss`, which the perplexity is computed from, if there is one.
         hits: name of a metric -> number of hits.
     """
 
-    count: int
+    count: float
+    targets: float
     means: Mapping[str, float | Tensor]
     hits: Mapping[str, float | Tensor]
 
@@ -93,7 +95,8 @@ class PartScore:
             raise RunError(f"the loss must return the mean, a tensor of one element, not {shown}")
         hits = correct_counts(loss, outputs, there)
         log_loss = log_loss_of(loss, mean, outputs, there)
-        part = cls(count_of(loss, targets), {"loss": mean} | ({} if log_loss is None else {"log_loss": log_loss}), hits)
+        means = {"loss": mean} | ({} if log_loss is None else {"log_loss": log_loss})
+        part = cls(*counts_of(loss, targets), means, hits)
         return part if queues(outputs[0].device) else next(on_host([part]))
 
 
@@ -114,22 +117,24 @@ def on_host(parts: Iterable[PartScore], waiting: Around = RunHooks.waiting) -> I
                 for values in (part.means, part.hits)
             )
             for name, number in hits.items():
-                check_hits(name, number, part.count)
-            yield PartScore(part.count, means, hits)
+                check_hits(name, number, part.targets)
+            yield replace(part, means=means, hits=hits)
 
 
 def metrics_of(parts: Iterable[PartScore], waiting: Around = RunHooks.waiting) -> dict[str, float]:
     """Metrics over all parts, exact whatever their sizes: `loss`, `perplexity` if any, and percentages."""
-    count, sums, hits = 0, {"loss": 0.0}, dict[str, float]()
+    count = targets = 0.0
+    sums, hits = {"loss": 0.0}, dict[str, float]()
     for part in on_host(parts, waiting):
         count += part.count
+        targets += part.targets
         for name, mean in part.means.items():
             # of no target it may be NaN
             sums[name] = sums.get(name, 0.0) + (float(mean) * part.count if part.count else 0.0)
         for name, number in part.hits.items():
-            hits[name] = hits.get(name, 0.0) + (float(number) if part.count else 0.0)
-    count = max(1, count)
+            hits[name] = hits.get(name, 0.0) + (float(number) if part.targets else 0.0)
+    count, targets = count or 1, targets or 1
     found = {"loss": sums["loss"] / count}
     if "log_loss" in sums:
         found["perplexity"] = torch.tensor(sums["log_loss"] / count, dtype=torch.float64).exp().item()
-    return found | {name: 100.0 * number / count for name, number in hits.items()}
+    return found | {name: 100.0 * number / targets for name, number in hits.items()}

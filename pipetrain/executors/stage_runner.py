@@ -59,7 +59,7 @@ class Ports(Protocol):
 class _Minibatch:
     """Counts, targets and losses of a minibatch, by microbatch, on the last stage until its update."""
 
-    counts: list[int]
+    counts: list[float]
     targets: list[Tensors]
     losses: dict[int, Tensor] = field(default_factory=dict)
 

@@ -1,7 +1,9 @@
 """Losses: their interface, averages over microbatches, and the counts that evaluations take from them."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ from pipetrain.losses.cross_entropy import CrossEntropy, TokenCrossEntropy, clas
 Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. It may also have
 
-- `count(target)`: number of items that the mean runs over; by default the number of samples;
+- `count(target)`: number of items that the mean runs over, or the sum of their weights; by default the samples;
 - `metrics(output, target)`: name -> number of hits, from 0 to that count, by which it is divided;
 - `log_loss(output, target)`: the mean negative log-likelihood; evaluations report exp of it as `perplexity`;
 - `unit`: "tokens" if `count` counts tokens; the run then reports tokens per second.
@@ -24,9 +26,9 @@ def on_device(loss: Loss, device: torch.device) -> Loss:
     return loss.to(device) if isinstance(loss, nn.Module) else loss
 
 
-def microbatch_weight(counts: Sequence[int], j: int) -> float:
+def microbatch_weight(counts: Sequence[float], j: int) -> float:
     """n_j / n: the weight of microbatch j; 0 where none counts anything, such as padding alone."""
-    return counts[j] / max(1, sum(counts))
+    return counts[j] / (sum(counts) or 1)
 
 
 def microbatch_loss(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...], weight: float) -> Tensor:
@@ -42,13 +44,13 @@ def microbatch_loss(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tens
 
 @dataclass(frozen=True)
 class StepLoss:
-    """The loss of a step: its mean, a float32 scalar, over `count` samples or target tokens."""
+    """The loss of a step: its mean, a float32 scalar, over `count` samples, target tokens, or weights of targets."""
 
     mean: Tensor
-    count: int
+    count: float
 
 
-def step_loss(losses: Sequence[Tensor], counts: Sequence[int]) -> StepLoss:
+def step_loss(losses: Sequence[Tensor], counts: Sequence[float]) -> StepLoss:
     """Σ_j (n_j / n) · loss_j in float32, j ascending: the loss of a minibatch from those of its microbatches.
 
     The mean over no items, which may be NaN, does not count.
@@ -85,18 +87,47 @@ def counts_tokens(loss: Loss) -> bool:
     return getattr(loss, "unit", None) == "tokens"
 
 
-def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
-    """Number of items that the loss averages over: its own `count` of the targets, their number, or the samples.
+def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> float:
+    """What the mean of the loss divides by: the first of `counts_of`."""
+    return counts_of(loss, targets)[0]
+
+
+def counts_of(loss: Loss, targets: tuple[Tensor, ...]) -> tuple[float, float]:
+    """What the mean of the loss divides by, and what hits are a share of.
+
+    Both are the loss's own `count` of the targets, their number, or the samples. If torch's loss has class weights, it
+    divides by the sum of those of the targets.
 
     Raises:
-        RunError: its own `count` is negative.
+        RunError: its own `count` is negative or not finite, or counts tokens and is not whole.
     """
+    number, weights = _number(loss, targets), getattr(loss, "weight", None)
+    if weights is None or not _divides_by_weights(loss) or not is_classification(loss, targets):
+        return number, number
+    counted = targets[0][targets[0] != ignored_target(loss)].cpu()
+    of_classes = _on_host(weights, weights._version)
+    return (torch.bincount(counted, minlength=len(of_classes)).double() @ of_classes).item(), number
+
+
+def _divides_by_weights(loss: Loss) -> bool:
+    """True for torch's own means over classes; a class derived from them may average otherwise."""
+    return isinstance(loss, nn.Module) and type(loss).forward in (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward)
+
+
+@lru_cache(maxsize=4)
+def _on_host(weights: Tensor, _version: int) -> Tensor:
+    """Class weights, float64, where targets are counted; a device is asked once, as the host waits for its answer."""
+    return weights.detach().cpu().double()
+
+
+def _number(loss: Loss, targets: tuple[Tensor, ...]) -> float:
     count = getattr(loss, "count", None)
     if count is not None:
-        found = int(count(*targets))
-        if found < 0:
-            raise RunError(f"`count` of the loss returned {found}; it must be the number of items that are averaged")
-        return found
+        found = float(count(*targets))
+        whole = found.is_integer()
+        if not 0 <= found < math.inf or (counts_tokens(loss) and not whole):
+            raise RunError(f"`count` of the loss returned {found:g}; it must be the number of items that are averaged")
+        return int(found) if whole else found
     if not is_classification(loss, targets):
         return len(targets[0])
     ignored = ignored_target(loss)
@@ -127,7 +158,7 @@ def correct_counts(
     return found
 
 
-def check_hits(name: str, hits: float, count: int) -> None:
+def check_hits(name: str, hits: float, count: float) -> None:
     """Checks that a metric of a loss is what its share of the count can be taken of.
 
     Raises:

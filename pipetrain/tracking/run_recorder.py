@@ -89,8 +89,8 @@ class Recorder:
         self._last = time.perf_counter()
         self._drains_after = 0
         self._closed = False
-        # minibatch, number of samples or tokens, and the mean loss on its way to the host
-        self._unread: list[tuple[int, int, HostCopies]] = []
+        # minibatch, what its loss counts, and the mean loss on its way to the host
+        self._unread: list[tuple[int, float, HostCopies]] = []
         self.clock = WallClock(progress)
         self.evaluations = Evaluations(progress, recorded.lower_is_better)
         self.losses: list[float] = earlier.get(LOSSES, [])
@@ -168,7 +168,7 @@ class Recorder:
             value = mean.take()[0].item()
             began, self._last = self._last, time.perf_counter()
             self.losses.append(value)
-            self._tokens.append(counted)
+            self._tokens.append(int(counted))
             self._speed.add(minibatch, self._last - began)
             if not math.isfinite(value):
                 self._unread = []  # the run ends here

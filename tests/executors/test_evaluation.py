@@ -53,6 +53,17 @@ def test_ignored_targets_alone_in_a_part_change_nothing():
     assert evaluate_model(ignored, lambda inputs: (model(*inputs).detach(),), loss, CPU).keys() == whole.keys()
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_weighted_classes_count_alike_in_parts_of_any_size(size):
+    torch.manual_seed(0)
+    x, y = torch.randn(10, 4), torch.arange(10) % 3
+    model, loss = nn.Linear(4, 3).requires_grad_(requires_grad=False), nn.CrossEntropyLoss(torch.tensor([0.1, 0.2, 5]))
+    loader = Loader(TensorDataset(x, y), batch_size=size, shuffle=False)
+    metrics = evaluate_model(loader, lambda inputs: (model(*inputs),), loss, CPU)
+    assert metrics["loss"] == pytest.approx(loss(model(x), y).item())
+    assert metrics["top1"] == pytest.approx(100 * (model(x).argmax(1) == y).float().mean().item())
+
+
 def test_evaluation_asks_for_targets_when_it_has_the_outputs():
     asked = []
 

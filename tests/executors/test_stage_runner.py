@@ -1,5 +1,6 @@
 """What the stages of a pipeline compute for each microbatch, whatever the schedule."""
 
+import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -171,6 +172,26 @@ def test_microbatch_that_counts_nothing_changes_nothing(num_microbatches):
         ends.append(pipe.train(batches(inputs, targets, 8, number)).state())
     for name, tensor in ends[1].items():
         torch.testing.assert_close(tensor, ends[0][name])
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_class_weights_count_as_in_the_whole_minibatch(number):
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(8, 4), torch.tensor([0, 0, 1, 0, 2, 2, 0, 1])
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.05, 1.0, 7.0]), ignore_index=1)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    plain = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    expected = loss(plain(inputs), targets)
+    expected.backward()
+    optimizer.step()
+    pipe = pipeline(
+        model, [1], "gpipe", number, build=lambda p: torch.optim.SGD(p, lr=0.1), rate=lambda _: 0.1, loss=loss
+    )
+    pipe.train(batches(inputs, targets, 8, number))
+    assert pipe.losses == [pytest.approx(expected.item(), rel=1e-6)]
+    for name, tensor in pipe.state().items():
+        torch.testing.assert_close(tensor, plain.state_dict()[name])
 
 
 def test_last_microbatch_of_ragged_minibatch_weighs_its_size():

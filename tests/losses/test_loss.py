@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from pipetrain.errors import RunError
 from pipetrain.losses import (
     CrossEntropy,
     TokenCrossEntropy,
     correct_counts,
     count_of,
+    counts_of,
     counts_tokens,
     log_loss_of,
     microbatch_weight,
@@ -35,6 +37,7 @@ def test_minibatch_loss_weighs_microbatches_by_count():
 def test_microbatches_that_count_nothing_have_no_share():
     assert [microbatch_weight([3, 0, 1], j) for j in range(3)] == [0.75, 0, 0.25]
     assert microbatch_weight([0, 0], 0) == 0
+    assert microbatch_weight([0.1, 0.3], 1) == pytest.approx(0.75)
 
 
 def test_mean_over_no_items_is_left_out_of_the_loss():
@@ -56,6 +59,40 @@ def test_torch_losses_skip_ignored_classes(loss):
     assert count_of(loss, (targets,)) == 3
     assert correct_counts(loss, (scores,), (targets,)) == {"top1": 2}
     assert count_of(loss, (torch.zeros_like(targets),)) == 0
+
+
+@pytest.mark.parametrize("shape", [(12,), (3, 4)])
+@pytest.mark.parametrize("options", [{}, {"ignore_index": 1}, {"label_smoothing": 0.2, "ignore_index": 1}])
+def test_torch_losses_count_class_weights_and_hits_of_all_targets(options, shape):
+    torch.manual_seed(0)
+    scores, targets = torch.randn(shape[0], 3, *shape[1:]), torch.randint(3, shape)
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 4.0]), **options)
+    parts = [(scores[i : i + 1], targets[i : i + 1]) for i in range(len(targets))]
+    counts = [count_of(loss, (target,)) for _, target in parts]
+    each = [loss(*part).item() if count else 0.0 for part, count in zip(parts, counts, strict=True)]
+    mean = sum(count * value for count, value in zip(counts, each, strict=True)) / sum(counts)
+    assert mean == pytest.approx(loss(scores, targets).item(), rel=1e-6)
+    assert counts_of(loss, (targets,)) == (pytest.approx(sum(counts)), targets.ne(loss.ignore_index).sum())
+
+
+def test_loss_derived_from_a_weighted_one_counts_targets():
+    class Focal(nn.CrossEntropyLoss):
+        def forward(self, scores, targets):
+            return nn.functional.cross_entropy(scores, targets, self.weight, reduction="none").square().mean()
+
+    assert count_of(Focal(weight=torch.tensor([0.1, 4.0])), (torch.tensor([0, 1, 1]),)) == 3
+
+
+def test_count_of_a_loss_may_be_a_sum_of_weights_but_not_of_tokens():
+    class Own:
+        def count(self, targets):
+            return targets.sum()
+
+    assert count_of(Own(), (torch.tensor([0.5, 0.25]),)) == 0.75
+    Own.unit = "tokens"
+    assert isinstance(count_of(Own(), (torch.tensor([1.5, 0.5]),)), int)
+    with pytest.raises(RunError, match=r"`count` of the loss returned 0.75"):
+        count_of(Own(), (torch.tensor([0.5, 0.25]),))
 
 
 def test_torch_losses_without_classes_have_no_hits():

@@ -254,7 +254,7 @@ class OverlappedAveraging(Averaging):
         all_of_them = [torch.empty_like(own) for _ in range(self._groups.count)]
         with lost_stage_on_error():
             dist.all_gather(all_of_them, own, group=self._groups.control)
-        return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
+        return [StepLoss(each[0].float(), each[1].item()) for each in all_of_them[: this.count]]
 
 
 def _in_memory_of(own: Tensor | None, mean: Tensor, device: torch.device) -> Tensor:

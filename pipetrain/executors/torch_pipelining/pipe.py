@@ -164,7 +164,7 @@ class Pipe:
         ]
         self._loss = stages[-1].loss
         self._targets: Sequence[Tensors] = ()
-        self._counts: list[int] = []
+        self._counts: list[float] = []
         self._losses: list[Tensor] = []
         # the weights n_j / n are in the loss, so that the library must not average again
         self._schedule = get_schedule_class(schedule.library_name)(

@@ -11,7 +11,7 @@ from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described
-from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, counts_of
 from pipetrain.tensors import Tensors
 from pipetrain.training.checks.dry_run import DryRun, types_and_shapes
 
@@ -98,7 +98,7 @@ def _check_sums(loss: Loss, trial: DryRun, together: PartScore) -> None:
     samples = range(len(trial.targets[0]))
     try:
         alone = [correct_counts(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
-        counts = [count_of(loss, _row(trial.targets, i)) for i in samples]
+        counts = [counts_of(loss, _row(trial.targets, i))[1] for i in samples]
     except Exception:  # a metric that takes no minibatch of one sample, which there may never be
         return
     for name, hits in together.hits.items():
