@@ -66,7 +66,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
             lines.append(f"{text} was reached at {when}")
     if summary.get("early_stopping"):
         lines.append(summary["reason"])
-    lines += _metric_lines(summary.get("final"), summary.get("best"))
+    lines += _metric_lines(summary.get("final") or {}, summary.get("best") or {}, summary.get("best_epoch") or {})
     if any("forward_staleness" in stage for stage in summary["per_stage"]):
         lines += _stage_table(summary["per_stage"])
     return lines
@@ -101,15 +101,19 @@ def next_steps(run: Path, *, traced: bool) -> str:
     return f"next: {', '.join(commands)}"
 
 
-def _metric_lines(final: Metrics | None, best: Metrics | None) -> list[str]:
-    shown = {
-        name: "  ".join(f"{metric} {format_metric(value)}" for metric, value in metrics.items())
-        for name, metrics in (("final", final), ("best", best))
-        if metrics
-    }
-    if len(shown) == 2 and shown["final"] == shown["best"]:
-        return [f"final  {shown['final']}  (also the best)"]
-    return [f"{name:5}  {values}" for name, values in shown.items()]
+def _metric_lines(final: Metrics, best: Metrics, best_epoch: Mapping[str, int]) -> list[str]:
+    """The last metrics, and the best with their epochs, as each metric may be best in another."""
+    last, first = (
+        [f"{metric} {format_metric(value)}" for metric, value in metrics.items()] for metrics in (final, best)
+    )
+    lines = [f"final  {'  '.join(last)}"] if last else []
+    if last and last == first:
+        return [f"{lines[0]}  (also the best)"]
+    epochs = [f" (epoch {best_epoch[metric]})" if metric in best_epoch else "" for metric in best]
+    if len(set(epochs)) == 1:
+        first, epochs = ["  ".join(first)], [f" {epochs[0]}".rstrip()]
+    shown = "  ".join(f"{value}{epoch}" for value, epoch in zip(first, epochs, strict=True))
+    return [*lines, f"best   {shown}"] if first else lines
 
 
 def _stage_table(stages: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from pipetrain.models import torchvision_models
@@ -113,6 +114,19 @@ def test_final_metrics_that_are_the_best_are_shown_once():
     metrics = {"loss": 0.5, "top1": 81.0}
     summary = {"status": "completed", "steps": 4, "wall_s": 1.0, "final": metrics, "best": metrics, "per_stage": []}
     assert summary_lines(summary)[1:] == ["final  loss 0.5  top1 81  (also the best)"]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "line"),
+    [
+        ({"loss": 2, "top1": 3}, "best   loss 0.4 (epoch 2)  top1 82 (epoch 3)"),
+        ({"loss": 2, "top1": 2}, "best   loss 0.4  top1 82  (epoch 2)"),
+        ({}, "best   loss 0.4  top1 82"),
+    ],
+)
+def test_best_metrics_say_in_which_epoch_each_was_best(epochs, line):
+    lines = ended(final={"loss": 0.5, "top1": 81.0}, best={"loss": 0.4, "top1": 82.0}, best_epoch=epochs)
+    assert lines[1:] == ["final  loss 0.5  top1 81", line]
 
 
 def test_next_steps_name_the_run_as_seen_from_here(tmp_path, monkeypatch):
