@@ -8,9 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support import small_model, tied_model
+from support.checkpoints import written
 from support.cli import TINY, pipetrain_here, run_here, summary
 from support.equal_bits import assert_same
 from support.one_run import prepared
+from support.pipelines import stage_of
 from support.worker_pool import distributed, job, settings, simulated
 from torch import nn
 
@@ -74,6 +76,26 @@ def test_start_equals_a_model_that_loads_the_file_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(small_model, "build", pretrained)
     by_hand = simulated(job(tmp_path / "b", "pipeoptim", 2))
     assert_same(loaded, by_hand)
+
+
+def test_averages_start_from_the_file(tmp_path):
+    torch.save(state_of(small_model), tmp_path / "w.pt")
+    changes = {"checkpoint": {"at_start": True}, "train": {"ema": 0.9, "epochs": 1}}
+    made = started(job(tmp_path / "run", "pipedream", 2, **changes), found(tmp_path / "w.pt"))
+    simulated(made)
+    start = contents.model_state(store.at_step(made.run.path, 0), averaged=True)
+    assert all(torch.equal(start[name], tensor) for name, tensor in state_of(small_model).items())
+
+
+def test_run_with_averages_gives_these_in_place_of_its_weights(tmp_path):
+    state = state_of(small_model)
+    averages = {name: tensor + 1 for name, tensor in state.items() if "norm" not in name}
+    kinds = (("model", state), ("average", averages))
+    written(tmp_path / "run", 4, {f"{kind}.{name}": tensor for kind, of in kinds for name, tensor in of.items()})
+    stage = stage_of(*small_model.build(1, 4).layers)
+    found(tmp_path / "run").load_into(stage)
+    expected = state | averages
+    assert all(torch.equal(expected[name], tensor) for name, tensor in stage.state().items())
 
 
 def test_file_of_lower_precision_is_converted(tmp_path):
