@@ -23,6 +23,7 @@ from support.own_metrics import Ordered
 from support.small_model import build
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 import pipetrain
 from pipetrain.api.runs import _with_params
@@ -59,6 +60,36 @@ def small(seed=0):
 
 def objects(**others):
     return {"model": small(), "dataset": synthetic_images(**SIZES), **others}
+
+
+def vectors(kind=torch.float32, label=torch.int64):
+    samples = TensorDataset(torch.ones(22, 12).to(kind), (torch.arange(22) % 4).to(label))
+    return types.SimpleNamespace(train=samples, eval=samples)
+
+
+class Branch(nn.Module):
+    """No chain of layers."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first, self.last = first, nn.Linear(12, 4)
+
+    def forward(self, x):
+        return self.last(self.first(x[:, None]).flatten(1))
+
+
+def chain():
+    return nn.Sequential(nn.Linear(12, 8), nn.Linear(8, 4))
+
+
+class Huber(nn.HuberLoss):
+    def forward(self, outputs, targets):
+        return super().forward(outputs[:, 0], targets)
+
+
+GRAPH = Branch(nn.Conv1d(1, 1, 1))
+FLOATS = "the weights of the model float32: return them as float32"
+NEVER = "eval.every_epochs=0"
 
 
 class Local(nn.Linear):
@@ -327,6 +358,13 @@ def test_script_without_main_guard_runs_once(tmp_path):
         (["executor=distributed"], {"loss": lambda outputs, _: outputs.sum()}, "loss=.*executor=simulated"),
         (["executor=distributed"], {"model": Local(2, 2)}, "model=.*Local is defined in the main"),
         (["method=pipemare_w"], {"method": PipeDream()}, "method: `phases`"),
+        ([], {"model": chain(), "dataset": vectors(torch.float64)}, f"inputs are float64, and {FLOATS}"),
+        ([], {"model": chain().double(), "dataset": vectors()}, "inputs are float32, and .* return them as float64"),
+        ([], {"model": Branch(nn.Identity()), "dataset": vectors(torch.float16)}, f"inputs are float16, and {FLOATS}"),
+        ([], {"model": GRAPH, "dataset": vectors(torch.int64)}, f"inputs are int64, and {FLOATS}"),
+        ([], {"model": chain(), "dataset": vectors(label=torch.int32)}, "targets int32 .*return the targets as int64"),
+        ([NEVER], {"model": chain(), "dataset": vectors(label=torch.float32)}, "return the targets as int64"),
+        ([], {"model": chain(), "dataset": vectors(), "loss": Huber()}, "return the targets as float32"),
     ],
 )
 def test_wrong_word_or_object_is_named_and_leaves_nothing(tmp_path, run, words, others, named):

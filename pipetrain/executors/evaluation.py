@@ -9,10 +9,9 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader
 from pipetrain.device_queue import numbers, queues
-from pipetrain.errors import RunError
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import Around, RunHooks
-from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, counts_of, log_loss_of
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, check_mean, correct_counts, counts_of, log_loss_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
@@ -90,9 +89,7 @@ class PartScore:
         """
         there = to_device(targets, outputs[0].device)
         mean = loss(*outputs, *there)
-        if not isinstance(mean, Tensor) or mean.numel() != 1:
-            shown = f"a tensor of shape {tuple(mean.shape)}" if isinstance(mean, Tensor) else f"a {type(mean).__name__}"
-            raise RunError(f"the loss must return the mean, a tensor of one element, not {shown}")
+        check_mean(mean)
         hits = correct_counts(loss, outputs, there)
         log_loss = log_loss_of(loss, mean, outputs, there)
         means = {"loss": mean} | ({} if log_loss is None else {"log_loss": log_loss})

@@ -26,6 +26,17 @@ def on_device(loss: Loss, device: torch.device) -> Loss:
     return loss.to(device) if isinstance(loss, nn.Module) else loss
 
 
+def check_mean(mean: object) -> None:
+    """Checks what a loss has returned.
+
+    Raises:
+        RunError: it is no tensor of one element.
+    """
+    if not isinstance(mean, Tensor) or mean.numel() != 1:
+        shown = f"a tensor of shape {tuple(mean.shape)}" if isinstance(mean, Tensor) else f"a {type(mean).__name__}"
+        raise RunError(f"the loss must return the mean, a tensor of one element, not {shown}")
+
+
 def microbatch_weight(counts: Sequence[float], j: int) -> float:
     """n_j / n: the weight of microbatch j; 0 where none counts anything, such as padding alone."""
     return counts[j] / (sum(counts) or 1)

@@ -24,7 +24,7 @@ from pipetrain.schedules import Placement
 from pipetrain.training.builders.data import Data, build_data
 from pipetrain.training.builders.loss import build_loss, build_metrics
 from pipetrain.training.builders.machine import device_of
-from pipetrain.training.builders.model import build_arithmetic, build_model
+from pipetrain.training.builders.model import build_arithmetic, build_model, naming_types
 from pipetrain.training.builders.pipeline import (
     build_partition_rule,
     build_phases,
@@ -147,13 +147,14 @@ def build(settings: Settings, resume: Path | None = None) -> Components:
         with naming_phase(phase.number):
             shares_weights &= build_schedule(phase).synchronous
     account: list[str] = []
-    if isinstance(rule, AutoPartition):
-        rule, account = plan_cuts(settings, rule, resume, data, chain, shares_weights=shares_weights)
-    if isinstance(rule, FineGrained):
-        plan = rule.plan(chain, data.example)
-    else:
-        traffic = weight_memory_traffic(settings, timetable)
-        plan = make_plan(chain, rule, data.example, traffic, shares_weights=shares_weights)
+    with naming_types(chain.module, chain, data.example):
+        if isinstance(rule, AutoPartition):
+            rule, account = plan_cuts(settings, rule, resume, data, chain, shares_weights=shares_weights)
+        if isinstance(rule, FineGrained):
+            plan = rule.plan(chain, data.example)
+        else:
+            traffic = weight_memory_traffic(settings, timetable)
+            plan = make_plan(chain, rule, data.example, traffic, shares_weights=shares_weights)
     if isinstance(rule, PlannedPartition):
         plan = rule.timed(plan)
     plan = replace(plan, replicas=replica_counts(settings, rule))

@@ -1,6 +1,8 @@
 """The model as a chain of layers, with what it must know of the data: sizes of images, classes, vocabulary."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from pipetrain.data.samples import class_of, has_method, sample_of
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.models.chain import LayerChain, sharing_buffers
 from pipetrain.models.conversion import Inputs, chain_of, is_cut_along_graph
+from pipetrain.models.graph.example import Example
 from pipetrain.models.ties import untie
 from pipetrain.seeding import python_draws
 
@@ -44,7 +47,10 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
         with sharing_buffers(*parts):
             parts[0].cpu()  # where the checks compute, and from where each stage goes to its device
     module.train()  # before its graph is recorded: a library may return it in evaluation mode
-    chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), settings.model.output)
+    inputs = first_inputs(dataset) if is_cut_along_graph(module) else ()
+    example = Example.of(inputs)
+    with naming_types(module, lambda *tensors: replace(example, tensors=tensors).given_to(module), example.tensors):
+        chain = chain_of(module, inputs, settings.model.output)
     if settings.model.untie:
         untie(chain)
     chain.train()
@@ -78,6 +84,52 @@ def first_inputs(dataset: Any) -> Inputs:
             "takes one tensor for each name"
         )
     return dict(zip(names, tensors, strict=True)) if names else tensors
+
+
+@contextmanager
+def naming_types(weights: object, compute: Callable[..., object], inputs: Sequence[Tensor]) -> Iterator[None]:
+    """Says so if what fails inside does because the inputs are of another type than the weights.
+
+    Args:
+        weights: the module that has them.
+        compute: the model, as a function of tensors.
+        inputs: of some samples.
+
+    Raises:
+        ConfigError: the model computes the inputs if these have the type of its weights.
+    """
+    try:
+        yield
+    except (ConfigError, RuntimeError) as error:
+        types = {each.dtype for each in weights.parameters()} if isinstance(weights, nn.Module) else set()
+        floating = [each for each in types if each.is_floating_point]
+        others = [i for i, tensor in enumerate(inputs) if tensor.dtype not in floating]
+        not_ids = [i for i in others if inputs[i].is_floating_point()]
+        if not others or len(floating) != 1 or _computes(compute, inputs):
+            raise
+        for wrong in (not_ids, others):
+            converted = [tensor.to(floating[0]) if i in wrong else tensor for i, tensor in enumerate(inputs)]
+            if wrong and _computes(compute, converted):
+                given = " and ".join(sorted({_name(inputs[i].dtype) for i in wrong}))
+                wanted = _name(floating[0])
+                raise ConfigError(
+                    f"dataset: inputs are {given}, and the weights of the model {wanted}: return them as {wanted}, "
+                    f'with .to(torch.{wanted}) or .astype("{wanted}")'
+                ) from error
+        raise
+
+
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
+
+
+@torch.no_grad()
+def _computes(compute: Callable[..., object], inputs: Sequence[Tensor]) -> bool:
+    try:
+        compute(*(tensor.clone() for tensor in inputs))
+    except Exception:
+        return False
+    return True
 
 
 def build_arithmetic(train: TrainConfig) -> ComputeOptions:

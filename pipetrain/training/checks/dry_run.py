@@ -18,6 +18,7 @@ from pipetrain.failure import described, lacks_gradients
 from pipetrain.models.chain import LayerChain
 from pipetrain.tensors import Tensors
 from pipetrain.training.builders.data import Data
+from pipetrain.training.builders.model import naming_types
 
 _SAMPLES = 2
 _PLAIN = ComputeOptions()
@@ -90,7 +91,7 @@ def types_and_shapes(tensors: Tensors) -> str:
 def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> Tensors:
     try:
         # in evaluation buffers stay as they are, and nothing is drawn
-        with chain.evaluating(), arithmetic.computing(inputs[0].device):
+        with naming_types(chain.module, chain, inputs), chain.evaluating(), arithmetic.computing(inputs[0].device):
             outputs = chain(*arithmetic.cast_inputs(inputs))
     except RuntimeError as error:
         if cure := lacks_gradients(error):

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -11,7 +12,7 @@ from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described
-from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, counts_of
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, check_mean, correct_counts, counts_of
 from pipetrain.tensors import Tensors
 from pipetrain.training.checks.dry_run import DryRun, types_and_shapes
 
@@ -19,7 +20,7 @@ from pipetrain.training.checks.dry_run import DryRun, types_and_shapes
 def check_loss(
     settings: Settings, trial: DryRun, loss: Loss, further: Metrics = NO_METRICS, decoded: Sequence[str] = ()
 ) -> list[str]:
-    """Scores two samples, as every evaluation does, unless the run never evaluates.
+    """Computes the loss of two samples and its gradient, and scores them unless the run never evaluates.
 
     Args:
         settings: of the run.
@@ -38,10 +39,10 @@ def check_loss(
     notes = []
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
         notes.append("warning: the loss has parameters, which stay unchanged: only those of the model are trained")
-    if not settings.eval.every_epochs:
-        return notes
     before = {name: buffer.clone() for name, buffer in _buffers(loss).items()}
     of_loss = _metrics(settings, trial, loss)
+    if not settings.eval.every_epochs:
+        return notes
     if twice := [name for name in decoded if name in of_loss]:
         raise ConfigError(
             f"dataset: `decoding.metrics` has {twice[0]}, and evaluations already have a metric of this name; choose "
@@ -75,22 +76,39 @@ def _buffers(loss: Loss) -> dict[str, torch.Tensor]:
 
 def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:
     try:
-        score = PartScore.of(loss, trial.outputs, trial.targets)
         _check_gradient(loss, trial)
+        if not settings.eval.every_epochs:
+            return []
+        score = PartScore.of(loss, trial.outputs, trial.targets)
         if hasattr(loss, "metrics"):
             _check_sums(loss, trial, score)
     except Exception as error:
-        raise ConfigError(f"{settings.loss.setting}: {_reason(error, trial)}") from error
+        cure = _type_of_targets(loss, trial)
+        raise ConfigError(f"{settings.loss.setting}: {_reason(error, trial)}{cure}") from error
     return list(metrics_of([score]))
 
 
 def _check_gradient(loss: Loss, trial: DryRun) -> None:
-    """Checks that autograd finds a way from the loss to the outputs."""
+    """Checks that the loss is a mean, and has gradients with respect to the outputs."""
     outputs = [each.clone().requires_grad_() if each.is_floating_point() else each for each in trial.outputs]
     with torch.enable_grad():
         mean = loss(*(each.clone() for each in outputs), *trial.targets)
+    check_mean(mean)
     if not mean.requires_grad:
         raise RunError("no gradient flows from the loss to the outputs of the model: nothing could be learned")
+    mean.sum().backward()
+
+
+def _type_of_targets(loss: Loss, trial: DryRun) -> str:
+    """A type of the targets that the loss takes where it refuses theirs, after a semicolon; empty if there is none."""
+    whole = all(torch.equal(target.long().to(target.dtype), target) for target in trial.targets)
+    for kind, name in ((torch.int64, "int64"), (torch.float32, "float32"))[0 if whole else 1 :]:
+        try:
+            _check_gradient(loss, replace(trial, targets=tuple(target.to(kind) for target in trial.targets)))
+        except Exception:
+            continue
+        return f"; return the targets as {name}"
+    return ""
 
 
 def _check_sums(loss: Loss, trial: DryRun, together: PartScore) -> None:
