@@ -8,7 +8,7 @@ from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.model import derived_from_data
 from pipetrain.training.builders.optimizer import build_rate
 from pipetrain.training.checks.dry_run import evaluation_dry_run
-from pipetrain.training.checks.loss import check_loss
+from pipetrain.training.checks.loss import check_halves, check_loss
 from pipetrain.training.checks.ranges import check_labels, check_samples, check_vocabulary
 from pipetrain.training.components import Components
 from pipetrain.training.whole_model import problem_of, whole_model_metrics
@@ -35,6 +35,7 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
     of_whole_model = whole_model_metrics(settings, data.dataset, chain)
     decoded = () if of_whole_model is None else tuple(of_whole_model.decoding.metrics)
     yield from check_loss(settings, trial, components.loss, components.metrics, decoded)
+    yield from check_halves(settings, components)
     build_rate(settings, components.timetable)(0)  # which otherwise only workers do
     check_samples(settings, data, labels, trial.tokens)
     if not settings.eval.every_epochs:

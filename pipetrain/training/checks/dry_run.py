@@ -21,6 +21,7 @@ from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.model import naming_types
 
 _SAMPLES = 2
+_SEVERAL = 8
 _PLAIN = ComputeOptions()
 
 
@@ -32,6 +33,7 @@ class DryRun:
         indices: of the samples of the first minibatch.
         all_targets: of that minibatch.
         tokens: range of ids that the model has rows for; None if it looks none up.
+        several: inputs of some more samples of the minibatch.
     """
 
     outputs: Tensors
@@ -40,6 +42,7 @@ class DryRun:
     all_targets: Tensors
     tokens: TokenRange | None = None
     inputs: Tensors = ()
+    several: Tensors = ()
 
 
 def training_dry_run(data: Data, chain: LayerChain, arithmetic: ComputeOptions = _PLAIN) -> DryRun:
@@ -54,7 +57,14 @@ def training_dry_run(data: Data, chain: LayerChain, arithmetic: ComputeOptions =
     lookups = EmbeddingIndexCheck(chain, given, indices, vocabulary if is_whole(vocabulary) else None)
     with lookups:
         outputs = _outputs(chain, given, arithmetic)
-    return DryRun(outputs, _first(targets), indices, targets, lookups.tokens, _first(inputs))
+    several = tuple(tensor[:_SEVERAL] for tensor in inputs)
+    return DryRun(outputs, _first(targets), indices, targets, lookups.tokens, _first(inputs), several)
+
+
+def several_outputs(trial: DryRun, chain: LayerChain, arithmetic: ComputeOptions) -> tuple[Tensors, Tensors]:
+    """The model's outputs for `several` samples, and their targets."""
+    outputs = _outputs(chain, tuple(tensor.clone() for tensor in trial.several), arithmetic)
+    return outputs, tuple(target[:_SEVERAL] for target in trial.all_targets)
 
 
 def evaluation_dry_run(data: Data, chain: LayerChain, of_training: DryRun, arithmetic: ComputeOptions) -> DryRun | None:

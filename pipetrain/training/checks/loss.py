@@ -1,7 +1,8 @@
 """Checks of the loss: it accepts the model's outputs and the targets, and reports the requested metrics."""
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,9 +13,24 @@ from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described
-from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, check_mean, correct_counts, counts_of
+from pipetrain.losses import (
+    NO_METRICS,
+    Loss,
+    Metrics,
+    check_hits,
+    check_mean,
+    correct_counts,
+    count_of,
+    counts_of,
+    microbatch_weight,
+)
 from pipetrain.tensors import Tensors
-from pipetrain.training.checks.dry_run import DryRun, types_and_shapes
+from pipetrain.training.builders.data import evaluation_batch_size
+from pipetrain.training.checks.dry_run import DryRun, several_outputs, types_and_shapes
+from pipetrain.training.components import Components
+
+_ROUNDING = 1e-3
+"""Largest relative difference of two losses that may be rounding."""
 
 
 def check_loss(
@@ -101,14 +117,70 @@ def _check_gradient(loss: Loss, trial: DryRun) -> None:
 
 def _type_of_targets(loss: Loss, trial: DryRun) -> str:
     """A type of the targets that the loss takes where it refuses theirs, after a semicolon; empty if there is none."""
+    if _has_gradient(loss, trial):  # the types are not why it was refused
+        return ""
     whole = all(torch.equal(target.long().to(target.dtype), target) for target in trial.targets)
     for kind, name in ((torch.int64, "int64"), (torch.float32, "float32"))[0 if whole else 1 :]:
-        try:
-            _check_gradient(loss, replace(trial, targets=tuple(target.to(kind) for target in trial.targets)))
-        except Exception:
-            continue
-        return f"; return the targets as {name}"
+        if _has_gradient(loss, replace(trial, targets=tuple(target.to(kind) for target in trial.targets))):
+            return f"; return the targets as {name}"
     return ""
+
+
+def _has_gradient(loss: Loss, trial: DryRun) -> bool:
+    try:
+        _check_gradient(loss, trial)
+    except Exception:
+        return False
+    return True
+
+
+def check_halves(settings: Settings, components: Components) -> Iterator[str]:
+    """Notes on a user's loss that is no mean over samples, but is computed of some at a time."""
+    matters, cure = list[str](), "eval.batch_size is how many of them it compares"
+    if settings.eval.every_epochs and len(components.data.evaluation) > 1:
+        matters.append(f"eval.batch_size={evaluation_batch_size(settings)}")
+    if settings.train.microbatches > 1:
+        matters.insert(0, f"train.microbatches={settings.train.microbatches}")
+        cure = "train.microbatches=1 keeps those of a minibatch together"
+    loss = components.loss
+    if not matters or type(loss).__module__.startswith(("pipetrain.losses.", "torch.nn.modules.")):
+        return
+    outputs, targets = several_outputs(components.trial, components.chain, components.arithmetic_of_checks)
+    if (found := whole_and_halves(loss, outputs, targets)) is not None:
+        yield (
+            f"warning: {settings.loss.setting}: the loss of {len(targets[0])} samples is {found[0]:.4g}, and that of "
+            f"their halves {found[1]:.4g} on average, so it changes with {' and '.join(matters)}: if it compares "
+            f"samples with each other, {cure}; if it divides by another number than theirs, it needs a `count` "
+            "(docs/your-own.md)"
+        )
+
+
+@torch.no_grad()
+def whole_and_halves(loss: Loss, outputs: Tensors, targets: Tensors) -> tuple[float, float] | None:
+    """The loss of some samples, and the mean over their halves as over microbatches.
+
+    None if they agree within rounding, or cannot be compared: the loss draws at random, or needs more samples.
+    """
+    samples = len(targets[0])
+    if samples < 2 or any(not tensor.ndim or len(tensor) != samples for tensor in (*outputs, *targets)):
+        return None
+
+    def value(rows: slice) -> float:
+        return loss(*(each[rows].clone() for each in outputs), *(each[rows] for each in targets)).item()
+
+    parts = slice(None, samples // 2), slice(samples // 2, None)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            whole, again = value(slice(None)), value(slice(None))
+            counts = [count_of(loss, tuple(each[rows] for each in targets)) for rows in parts]
+            values = [value(rows) if count else 0.0 for rows, count in zip(parts, counts, strict=True)]
+    except Exception:
+        return None
+    if not math.isfinite(whole) or whole != again or not any(counts):
+        return None
+    mean = sum(microbatch_weight(counts, j) * each for j, each in enumerate(values))
+    agree = math.isclose(whole, mean, rel_tol=0, abs_tol=_ROUNDING * max(1e-3, *map(abs, (whole, *values))))
+    return None if agree else (whole, mean)
 
 
 def _check_sums(loss: Loss, trial: DryRun, together: PartScore) -> None:

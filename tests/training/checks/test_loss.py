@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.one_run import prepared
 from support.worker_pool import settings
 from torch import nn
 
@@ -12,7 +13,7 @@ from pipetrain.training.builders.data import build_data
 from pipetrain.training.builders.loss import build_metrics
 from pipetrain.training.builders.model import build_model
 from pipetrain.training.checks.dry_run import training_dry_run
-from pipetrain.training.checks.loss import check_loss
+from pipetrain.training.checks.loss import check_loss, whole_and_halves
 
 
 def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", decoded=(), **further):
@@ -38,9 +39,13 @@ def test_known_loss_and_metrics_pass_and_leave_model_unchanged():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (torch.Tensor.double, r"loss\._target_=.*expected target dtype .* targets float64 \(2,\) of the data set"),
+        (
+            torch.Tensor.double,
+            r"loss\._target_=.*expected target dtype .* targets float64 \(2,\) of the data set; return",
+        ),
+        (torch.Tensor.int, r"loss\._target_=.* targets int32 \(2,\) of the data set; return the targets as int64$"),
         (lambda labels: labels + 10, r"loss\._target_=.*out of bounds; for outputs float32 \(2, 4\) of the model"),
-        (lambda labels: labels[:, None], r"loss\._target_=.*targets int64 \(2, 1\)"),
+        (lambda labels: labels[:, None], r"loss\._target_=.*targets int64 \(2, 1\) of the data set$"),
     ],
 )
 def test_targets_unfit_for_loss_are_refused_with_both_shapes(target, message):
@@ -208,3 +213,77 @@ class Centered(nn.CrossEntropyLoss):
 def test_loss_with_a_running_buffer_is_noted():
     (note,) = tried(Centered())
     assert note.startswith("warning: the loss changes its buffer center each time, also in evaluations")
+
+
+def in_batch(outputs, _targets):
+    """In-batch negatives."""
+    return nn.functional.cross_entropy(outputs @ outputs.T, torch.arange(len(outputs)))
+
+
+class Decorrelated(nn.Module):
+    """Needs two samples at least."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, affine=False)
+
+    def forward(self, outputs, _targets):
+        return (self.norm(outputs).T @ self.norm(outputs) / len(outputs) - torch.eye(4)).square().sum()
+
+
+class Marked:
+    """The mean over what the targets mark."""
+
+    def __call__(self, outputs, targets):
+        return (outputs.sum(1) * targets).sum() / targets.sum()
+
+
+class CountedMarks(Marked):
+    def count(self, targets):
+        return targets.sum()
+
+
+@pytest.mark.parametrize(
+    ("loss", "samples", "noticed"),
+    [
+        (in_batch, 8, True),
+        (in_batch, 2, True),
+        (Decorrelated(), 8, True),
+        (Decorrelated(), 2, False),  # cannot be told
+        (lambda outputs, _: (outputs - outputs.mean(0)).square().mean(), 7, True),
+        (lambda outputs, _: outputs.std(0).mean(), 2, True),  # NaN of one sample
+        (lambda outputs, _: outputs.sum(), 8, True),
+        (Marked(), 8, True),
+        (CountedMarks(), 8, False),
+        (lambda outputs, targets: ((outputs.sum(1) - targets) ** 2).mean(), 7, False),
+        (lambda outputs, _: nn.functional.dropout(outputs, 0.5).mean(), 8, False),
+        (lambda outputs, _: outputs.mean(), 1, False),
+        (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 5.0, 1.0, 1.0])), 8, False),
+    ],
+)
+def test_loss_of_halves_shows_what_microbatches_would_change(loss, samples, noticed):
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(samples, 4), torch.tensor([0, 1, 1, 1, 0, 2, 0, 2])[:samples]
+    assert (whole_and_halves(loss, (outputs,), (targets,)) is not None) == noticed
+
+
+def notes(tmp_path, loss="pipetrain.losses.CrossEntropy", **changes):
+    train = {"batch_size": 8, **changes.pop("train", {})}
+    found = prepared(tmp_path, loss={"_target_": loss}, train=train, **changes)
+    return [note for note in found.notes if "halves" in note]
+
+
+def test_warning_names_what_changes_the_loss_and_what_keeps_it(tmp_path):
+    coupled = f"{__name__}.InBatch"
+    assert notes(tmp_path) == []
+    assert notes(tmp_path, coupled, eval={"batch_size": 10}) == []
+    (line,) = notes(tmp_path, coupled, train={"microbatches": 2}, eval={"every_epochs": 0})
+    assert "changes with train.microbatches=2: " in line
+    assert "train.microbatches=1 keeps those of a minibatch together" in line
+    (line,) = notes(tmp_path, coupled, eval={"batch_size": 4})
+    assert "changes with eval.batch_size=4: " in line
+
+
+class InBatch:
+    def __call__(self, outputs, targets):
+        return in_batch(outputs, targets)
