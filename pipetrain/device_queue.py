@@ -1,4 +1,4 @@
-"""Queued work of a device: events in its streams, a side stream, asynchronous copies to the host,
+"""Queued work of a device: events in its streams, a side stream, asynchronous copies to and from the host,
 and ways to avoid waits and launches.
 
 On the CPU an operation is complete when it returns, so nothing is queued and no wait lasts. On any other device these
@@ -7,7 +7,6 @@ are thin names for the streams and events of `torch.get_device_module`.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +17,9 @@ from torch import Tensor
 
 _IN_CACHE = 2**18
 """Bytes of weights that the CPU's caches hold from one operation on them to the next."""
+_ALIGNMENT = 64
+_NUMBERS = 8
+"""Numbers of one size that may be on their way to the host."""
 
 
 class Event(Protocol):
@@ -81,24 +83,28 @@ class SideStream:
 
 
 class HostCopies:
-    """Copies of tensors in page-locked host memory, made while the host continues.
+    """Copies of tensors in host memory, page-locked for those of a device, made while the host continues.
 
     Args:
         tensors: to copy; CPU tensors are copied immediately.
-        memory: of earlier copies, which are no longer read; reused if they have the same form.
+        memory: of earlier copies, which are no longer read: their `memory`, or from `page_locked`. What it has no room
+            for gets more, which may wait for the whole device.
+
+    Attributes:
+        memory: page-locked blocks that the copies are in, and those that were given.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor | None] = ()) -> None:
-        self._copies = []
-        for tensor, earlier in itertools.zip_longest(tensors, memory):
-            copy = torch.empty_like(tensor, device="cpu")
-            if earlier is not None and _form(earlier) == _form(copy):
-                copy = earlier
-            elif queues(tensor.device):
-                copy = copy.pin_memory()
-            self._copies.append(copy.copy_(tensor.detach(), non_blocking=True))
-        devices = {tensor.device for tensor in tensors if queues(tensor.device)}
-        self._events = [event(device) for device in devices]
+    def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor] = ()) -> None:
+        queued = [tensor for tensor in tensors if queues(tensor.device)]
+        self.memory, places = _laid_out(queued, memory)
+        place = iter(places)
+        self._copies = [
+            (next(place) if queues(tensor.device) else torch.empty_like(tensor)).copy_(
+                tensor.detach(), non_blocking=True
+            )
+            for tensor in tensors
+        ]
+        self._events = [event(device) for device in {tensor.device for tensor in queued}]
 
     def take(self) -> list[Tensor]:
         """The copies, once they are complete; blocks the host until then."""
@@ -107,8 +113,60 @@ class HostCopies:
         return self._copies
 
 
-def _form(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.shape, tensor.stride()
+def page_locked(size: int) -> Tensor:
+    """Page-locked host memory of so many bytes.
+
+    Taking it may wait for the whole device, and so for a neighbor that has yet to take what this process sends: take it
+    before the processes are connected, or when the pipeline has drained.
+    """
+    return torch.empty(size, dtype=torch.uint8).pin_memory()
+
+
+def lock_numbers() -> None:
+    """Has torch's cache hold page-locked memory for numbers that layers read from a device, as `item()` does."""
+    [page_locked(size) for size in (1, 2, 4, 8, 16) for _ in range(_NUMBERS)]  # freed together
+
+
+def _laid_out(tensors: Sequence[Tensor], blocks: Sequence[Tensor] = ()) -> tuple[list[Tensor], list[Tensor]]:
+    """Page-locked memory of the form of each tensor, in these blocks and in new ones.
+
+    torch rounds each block up to a power of two. So new ones have such sizes, and hold many tensors.
+
+    Returns:
+        The blocks, and the memory of each tensor.
+    """
+    blocks = list(blocks)
+    free = [(block, 0) for block in blocks]
+    places: list[Tensor] = [torch.empty(0)] * len(tensors)
+    left = sum(map(bytes_in_block, tensors))
+    for i in sorted(range(len(tensors)), key=lambda i: -tensors[i].nbytes):
+        size = bytes_in_block(tensors[i])
+        which = next((k for k, (block, start) in enumerate(free) if block.nbytes - start >= size), len(free))
+        if which == len(free):
+            blocks.append(page_locked(max(_power_of_two(size), _power_of_two(left + 1) // 2)))
+            free.append((blocks[-1], 0))
+        block, start = free[which]
+        places[i] = in_block(tensors[i], block, start)
+        free[which] = block, start + size
+        left -= size
+    return blocks, places
+
+
+def bytes_in_block(tensor: Tensor) -> int:
+    """Bytes that a tensor takes in a block, with the rest up to where the next one may begin."""
+    return max(1, -(-tensor.nbytes // _ALIGNMENT)) * _ALIGNMENT
+
+
+def in_block(tensor: Tensor, block: Tensor, start: int) -> Tensor:
+    """Memory of the form of a tensor, in a block of bytes."""
+    form = torch.empty_like(tensor, device="meta")
+    memory = block[start : start + tensor.nbytes].view(tensor.dtype)
+    return memory.as_strided(form.shape, form.stride())
+
+
+def _power_of_two(size: int) -> int:
+    """The smallest power of two that is at least `size`."""
+    return 1 << (size - 1).bit_length()
 
 
 def numbers(scalars: Sequence[Tensor]) -> list[Any]:

@@ -14,9 +14,10 @@ class Waits:
 
     def __init__(self, monkeypatch):
         self.number = 0
+        self.locked = []
         monkeypatch.setattr(device_queue, "queues", lambda _device: True)
         monkeypatch.setattr(device_queue, "event", lambda _device: self)
-        monkeypatch.setattr(torch.Tensor, "pin_memory", lambda each: each)
+        monkeypatch.setattr(torch.Tensor, "pin_memory", lambda each: self.locked.append(each.nbytes) or each)
 
     def synchronize(self):
         self.number += 1
@@ -46,12 +47,28 @@ def test_copies_keep_values_and_memory_order():
         assert copy.stride() == before.stride()
 
 
-def test_copies_reuse_memory_of_earlier_ones_of_same_form():
-    earlier = HostCopies([torch.zeros(3), torch.zeros(2, 2), torch.zeros(2)]).take()
-    tensors = [torch.ones(3), torch.ones(2, 2).t(), torch.ones(2, dtype=torch.float64), torch.ones(1)]
-    again = HostCopies(tensors, [*earlier, None]).take()
-    assert all(torch.equal(copy, tensor) for copy, tensor in zip(again, tensors, strict=True))
-    assert [new.data_ptr() == old.data_ptr() for new, old in zip(again, earlier, strict=False)] == [True, False, False]
+def test_copies_from_a_device_reuse_memory(waits):
+    first = HostCopies([torch.zeros(3), torch.zeros(2, 2)])
+    tensors = [torch.ones(2, 2).t(), torch.ones(3, dtype=torch.float64), torch.ones(1)]
+    again = HostCopies(tensors, first.memory)
+    assert all(torch.equal(copy, tensor) for copy, tensor in zip(again.take(), tensors, strict=True))
+    assert [copy.stride() for copy in again.take()] == [tensor.stride() for tensor in tensors]
+    assert [block.data_ptr() for block in again.memory][: len(first.memory)] == [b.data_ptr() for b in first.memory]
+    grown = HostCopies([torch.ones(999)], again.memory)
+    assert len(grown.memory) == len(again.memory) + 1
+    assert sum(waits.locked) == sum(block.nbytes for block in grown.memory)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[1000, 1000, 1000], [65, 4, 4, 4, 4000, 17], [100_000] * 37 + [400] * 300, [2**20, 12], [0, 5], []],
+)
+def test_page_locked_blocks_are_powers_of_two_and_hardly_larger_than_the_tensors(waits, sizes):
+    tensors = [torch.full((size,), i % 7, dtype=torch.int8) for i, size in enumerate(sizes)]
+    copies = HostCopies(tensors).take()
+    assert all(torch.equal(copy, tensor) for copy, tensor in zip(copies, tensors, strict=True))
+    assert all(size.bit_count() == 1 for size in waits.locked)
+    assert sum(waits.locked) <= sum(max(64, size + 63) for size in sizes) + 2 * max(sizes, default=0)
 
 
 def test_all_copies_from_a_device_are_waited_for_once(waits):

@@ -32,7 +32,8 @@ class LoaderConfig:
     target_key: Any = None  # a name or a list
     """For samples that are dicts: the key of the target, such as labels; null: samples are (input, target) pairs."""
     pin_memory: bool = False
-    """Pin minibatches when they are loaded, with dataset.workers in a thread; false: just before the copy to CUDA."""
+    """Pin minibatches when they are loaded, with dataset.workers in a thread; false, or over NCCL: before the copy to
+    CUDA."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
-from pipetrain.device_queue import synchronize
+from pipetrain.device_queue import lock_numbers, synchronize
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
@@ -190,6 +190,8 @@ class ManyProcesses(Executor):
     def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None, transport: Transport) -> None:
         super().__init__(phases, hooks, clip_norm)
         self.transport: Transport = transport
+        if transport.direct:
+            lock_numbers()
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage
         self._background = transport.control_group()

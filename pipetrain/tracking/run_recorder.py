@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.config.settings import Settings
-from pipetrain.device_queue import HostCopies, queues
+from pipetrain.device_queue import HostCopies, page_locked, queues
 from pipetrain.errors import DivergedError
 from pipetrain.failure import described
 from pipetrain.losses import StepLoss
@@ -24,6 +24,8 @@ from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.records import Measured, MetricsFile, Record
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput, WallClock, in_tokens
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class RecordedRun:
         lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
         sweep: the folder of the sweep that the run belongs to; None if there is no sweep.
         callbacks: of the run, by the setting that names each.
+        device: that computes the losses.
     """
 
     directory: RunDirectory
@@ -49,9 +52,12 @@ class RecordedRun:
     lower_is_better: Sequence[str] = ()
     sweep: Path | None = None
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
+    device: torch.device = _CPU
 
 
 Show = Callable[[Record], None]
+_LOSS_BYTES = 1024
+"""Page-locked memory for what is read of a step."""
 LOSSES = "run.losses"
 TOKENS = "run.tokens"
 
@@ -91,6 +97,8 @@ class Recorder:
         self._closed = False
         # minibatch, what its loss counts, and the mean loss on its way to the host
         self._unread: list[tuple[int, float, HostCopies]] = []
+        # page-locked memory for the steps that are unread at a time, taken before the processes are connected
+        self._memory = [[page_locked(_LOSS_BYTES)] for _ in range(2)] if queues(recorded.device) else []
         self.clock = WallClock(progress)
         self.evaluations = Evaluations(progress, recorded.lower_is_better)
         self.losses: list[float] = earlier.get(LOSSES, [])
@@ -122,7 +130,8 @@ class Recorder:
         Raises:
             DivergedError: its loss is not finite; on a device that queues, that of the step before.
         """
-        self._unread.append((minibatch, loss.count, HostCopies([loss.mean])))
+        copies = HostCopies([loss.mean], self._memory.pop() if self._memory else ())
+        self._unread.append((minibatch, loss.count, copies))
         self._read(all_but=1 if queues(loss.mean.device) else 0)
 
     def drain(self, predicted: Sequence[float] = ()) -> None:
@@ -166,6 +175,7 @@ class Recorder:
         while len(self._unread) > all_but:
             minibatch, counted, mean = self._unread.pop(0)
             value = mean.take()[0].item()
+            self._memory.append(mean.memory)
             began, self._last = self._last, time.perf_counter()
             self.losses.append(value)
             self._tokens.append(int(counted))

@@ -173,8 +173,6 @@ def build_in_worker(job: Job, device: torch.device) -> Components:
         torch.cuda.set_device(device)
     data = build_data(job.settings)
     data.expect(job.labels, job.tokens)
-    if job.settings.dataset.pin_memory and device.type == "cuda":
-        data.train.pinned = data.evaluation.pinned = True  # reads into page-locked memory
     chain = build_model(job.settings, data.dataset)
     if not job.plan.finegrained and len(chain) != job.plan.bounds[-1][1]:
         raise RunError(

@@ -66,6 +66,9 @@ class TrainingSession:
         settings, placement = job.settings, job.placement
         device = device_at(job.device, 0) if transport is None else transport.device
         self.components = build_in_worker(job, device)
+        if settings.dataset.pin_memory and device.type == "cuda" and not (transport and transport.direct):
+            # reads into page-locked memory, which it takes at any time: never while messages travel between devices
+            self.components.data.train.pinned = self.components.data.evaluation.pinned = True
         progress = store.load_progress(job.resume) if job.resume else {}
         state = TrainingState.of(progress, settings.train.target, job.timetable, EarlyStopping.of(settings))
         training = Training(
@@ -97,6 +100,7 @@ class TrainingSession:
                 lower_is_better=self.components.lower_is_better,
                 sweep=job.sweep,
                 callbacks=build_callbacks(settings),
+                device=device,
             )
             # decided by the settings of this run, not by those under which the checkpoint was saved
             progress = {**progress, "evaluation_due": state.evaluation_due}

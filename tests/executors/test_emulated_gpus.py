@@ -70,6 +70,14 @@ def test_wait_for_the_whole_device_ends(tmp_path, monkeypatch, event):
     check(tmp_path, {name: SELECTION[name] for name in ("gpipe", "pipedream", "pipeoptim")})
 
 
+@pytest.mark.parametrize(
+    "name", ["pipedream", *(pytest.param(n, marks=pytest.mark.slow) for n in ("tied", "replicas"))]
+)
+def test_page_locked_memory_is_taken_while_no_message_is_sent(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("PIPETRAIN_EMULATED_LOCKING", "1")
+    check(tmp_path, {name: SELECTION[name]})
+
+
 # -- faults that must be noticed ---------------------------------------------------------------------------------------
 
 
@@ -83,6 +91,15 @@ def run_mutant(monkeypatch, folder, name, case="pipedream"):
 def test_posted_receives_deadlock_with_device_wide_wait(tmp_path, monkeypatch):
     with pytest.raises(ProcessExitedException):
         run_mutant(monkeypatch, tmp_path, "receives_posted_ahead_and_full_memory")
+    assert "stuck on the host" in logged_errors(tmp_path / "waits")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", ["feed_locks_memory_at_use", "losses_lock_memory_at_use"])
+def test_page_locked_memory_taken_at_use_deadlocks(tmp_path, monkeypatch, mutant):
+    monkeypatch.setenv("PIPETRAIN_EMULATED_LOCKING", "1")
+    with pytest.raises(ProcessExitedException):
+        run_mutant(monkeypatch, tmp_path, mutant)
     assert "stuck on the host" in logged_errors(tmp_path / "waits")
 
 

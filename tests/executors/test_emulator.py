@@ -14,7 +14,7 @@ from support.worker_pool import forked
 from torch import nn
 from torch.multiprocessing import ProcessExitedException
 
-from pipetrain.device_queue import HostCopies
+from pipetrain.device_queue import HostCopies, lock_numbers, page_locked
 from pipetrain.executors.messages.transport import agreed_transport
 
 pytestmark = pytest.mark.slow
@@ -223,8 +223,9 @@ def check_counted_waits(_rank):
     from support import fake_gpu
 
     fake_gpu.watched.append(str(Path(__file__).parent) + "/")
+    lock_numbers()
     x, host, copy = torch.ones(3, device=DEVICE), torch.ones(3), torch.ones(3).pin_memory()
-    event = gpu().Event()
+    event, memory = gpu().Event(), [page_locked(64)]
 
     def counted(act):
         fake_gpu.waits.clear()
@@ -243,15 +244,21 @@ def check_counted_waits(_rank):
         lambda: copy.to(DEVICE, non_blocking=True),
         lambda: copy.copy_(x, non_blocking=True),
         lambda: x.to("cpu", non_blocking=True),
-        lambda: HostCopies([x]),
+        lambda: HostCopies([x], memory),
         lambda: torch.nn.functional.dropout(x @ torch.rand(3, 3, device=DEVICE)).relu_().sum(),
         lambda: event.record(),
     ):
         assert counted(late) == {}
-    assert counted(lambda: HostCopies([x]).take()) == {"event": 1}
+    assert counted(lambda: HostCopies([x], memory).take()) == {"event": 1}
     assert counted(event.synchronize) == {"event": 1}
     assert counted(gpu().current_stream(DEVICE).synchronize) == {"stream": 1}
     assert counted(gpu().synchronize) == {"device": 1}
+    longer = torch.ones(999)
+    assert counted(lambda: longer.pin_memory()) == {"device": 1}
+    assert counted(lambda: longer.pin_memory()) == {}
+    kept = longer.pin_memory()
+    assert counted(lambda: longer.pin_memory()) == {"device": 1}
+    assert kept.is_pinned()
     fake_gpu.waits.clear()
     x.sum().item(), Path(os.environ["WHERE"]).write_text(str(number_of_this_line()))
 

@@ -7,6 +7,7 @@ import torch
 from support import fake_gpu
 
 from pipetrain import device_queue
+from pipetrain.executors import feed
 from pipetrain.executors.messages import transport
 from pipetrain.executors.messages.links import DeviceLink
 from pipetrain.executors.messages.neighbors import Neighbors
@@ -73,6 +74,25 @@ def host_wait_in_every_forward() -> None:
         return outputs
 
     Stage.forward = forward_and_read  # type: ignore[method-assign]
+
+
+def feed_locks_memory_at_use() -> None:
+    """Each minibatch gets page-locked memory of its own, when the messages of the one before may be on their way."""
+
+    def put(self: feed._Ahead, tensors: Any) -> None:
+        self._waiting.append((tuple(tensor.pin_memory() for tensor in tensors), None))
+
+    feed._Ahead.put = put  # type: ignore[method-assign]
+
+
+def losses_lock_memory_at_use() -> None:
+    """So does each loss."""
+    copy = device_queue.HostCopies.__init__
+
+    def copy_to_new_memory(self: device_queue.HostCopies, tensors: Any, _memory: Any = ()) -> None:
+        copy(self, tensors)
+
+    device_queue.HostCopies.__init__ = copy_to_new_memory  # type: ignore[method-assign]
 
 
 def communicators_as_nccl_has_them() -> None:

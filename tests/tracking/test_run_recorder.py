@@ -28,7 +28,9 @@ class OnDevice:
 class Copies:
     """Copies of such losses on their way to the host."""
 
-    def __init__(self, losses):
+    memory = ()
+
+    def __init__(self, losses, _memory):
         self.losses = losses
 
     def take(self):

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -184,7 +184,7 @@ class BackgroundWriter:
         self._state = _IDLE
         self._step = 0
         self._error: BaseException | None = None
-        self._memory: dict[str, Tensor] = {}
+        self._memory: Sequence[Tensor] = ()  # page-locked; to take more for each checkpoint would take long
 
     def save(self, folder: Path, snapshot: Snapshot) -> None:
         """Copies a snapshot, and writes it in the background; first waits for the checkpoint before.
@@ -194,13 +194,12 @@ class BackgroundWriter:
         """
         self.finish()
         names, tensors = list(snapshot.tensors), list(snapshot.tensors.values())
-        copies = HostCopies(tensors, [self._memory.get(name) for name in names])
+        copies = HostCopies(tensors, self._memory)
+        self._memory = copies.memory
         rest = replace(snapshot, tensors={}, progress=deepcopy(snapshot.progress))
 
         def write() -> None:
             copied = dict(zip(names, copies.take(), strict=True))
-            # of a device's tensors; to lock memory again for each checkpoint would take long
-            self._memory = {name: tensor for name, tensor in copied.items() if tensor.is_pinned()}
             save(folder, replace(rest, tensors=copied), self._writer)
 
         self._start(folder, write)

@@ -9,7 +9,16 @@ from typing import Any
 
 import torch
 from support.fake_gpu.host_waits import GARBAGE, host_wait
-from support.fake_gpu.memory import block_of, fresh_storage, is_fake, mark_pinned, on_host, pinned
+from support.fake_gpu.memory import (
+    block_of,
+    copied_in,
+    fresh_storage,
+    is_fake,
+    mark_pinned,
+    number_in_locked_memory,
+    on_host,
+    pinned,
+)
 from support.fake_gpu.streams import current_stream
 from torch._decomp import decompositions
 
@@ -50,6 +59,8 @@ def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     if late and not to_device and target.is_contiguous():
         target.data.reshape(-1).view(torch.uint8).fill_(GARBAGE)  # until the device gets there
     end = current_stream().put(partial(there.copy_, here))
+    if late:
+        copied_in(other, current_stream())
     if not (to_device and from_device) and not late:
         host_wait(end, "pageable" if non_blocking and to_device else "implicit", "a copy between host and device")
     return target
@@ -62,6 +73,12 @@ def _to_copy(x: torch.Tensor, **options: Any) -> torch.Tensor:
         return aten._to_copy.default.redispatch(CPU, x, **options)
     dtype = options.get("dtype") or x.dtype
     return _copy(mark_pinned(torch.empty_like(x, device="cpu", dtype=dtype)), x, non_blocking=True)
+
+
+def _item(x: torch.Tensor) -> Any:
+    number_in_locked_memory(x.element_size())
+    host_wait(current_stream().mark(), "implicit", "item")
+    return on_host(x).item()
 
 
 def _record_stream(x: torch.Tensor, stream: torch.Stream) -> None:
@@ -117,5 +134,5 @@ OWN_KERNELS: dict[str, Callable[..., Any]] = {
     "native_dropout": _dropout,
     "native_dropout_backward": _dropout_backward,
     "_fused_sdp_choice": lambda *_args, **_options: 0,  # attention by the operations that it is made of
-    "_local_scalar_dense": lambda x: (host_wait(current_stream().mark(), "implicit", "item"), on_host(x).item())[1],
+    "_local_scalar_dense": _item,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -41,9 +42,22 @@ class Block:
     points: list[Point] = field(default_factory=list)
 
 
+@dataclass
+class Locked:
+    """Page-locked memory of the host, of a size that torch's allocator rounds up to."""
+
+    size: int
+    storage: StorageWeakRef
+    copied_in: set[int] = field(default_factory=set)
+    points: list[Point] = field(default_factory=list)
+
+
 blocks: dict[int, Block] = {}
 _freed: list[Block] = []
-_pinned: dict[int, StorageWeakRef] = {}
+_locked: dict[int, Locked] = {}
+_unlocked: list[Locked] = []
+_cached: Counter[int] = Counter()
+"""Size -> blocks of page-locked memory that torch's allocator keeps."""
 _allocated, _peak, _allocations = 0, 0, itertools.count(1)
 
 
@@ -51,6 +65,7 @@ def release() -> None:
     """Fills what nobody holds any more with garbage, in the order of its own stream."""
     global _allocated
     with _lock:
+        _release_locked()
         for address in [address for address, block in blocks.items() if block.storage.expired()]:
             block = blocks.pop(address)
             _allocated -= block.bytes.nbytes
@@ -61,6 +76,18 @@ def release() -> None:
         _freed[:] = [block for block in _freed if not any(block is each for each in done)]
         for block in done:
             block.stream.put(partial(block.bytes.fill_, GARBAGE))
+
+
+def _release_locked() -> None:
+    """Gives page-locked memory that nobody holds any more back to torch's cache, once it has been copied."""
+    for address in [address for address, block in _locked.items() if block.storage.expired()]:
+        block = _locked.pop(address)
+        block.points = [Stream.all[number].mark() for number in block.copied_in]
+        _unlocked.append(block)
+    for block in [*_unlocked]:
+        if all(point.reached() for point in block.points):
+            _unlocked.remove(block)
+            _cached[block.size] += 1
 
 
 def fresh_storage(size: int) -> torch.UntypedStorage:
@@ -109,9 +136,13 @@ def pinned(x: torch.Tensor, _device: Any = None) -> bool:
     """Stands for Tensor.is_pinned."""
     if is_fake(x) or not x.numel():
         return False
+    return _locked_block(x) is not None
+
+
+def _locked_block(x: torch.Tensor) -> Locked | None:
     storage = x.untyped_storage()
-    known = _pinned.get(storage.data_ptr())
-    return known is not None and known == StorageWeakRef(storage)
+    known = _locked.get(storage.data_ptr())
+    return known if known is not None and known.storage == StorageWeakRef(storage) else None
 
 
 def pin(x: torch.Tensor, _device: Any = None) -> torch.Tensor:
@@ -120,11 +151,39 @@ def pin(x: torch.Tensor, _device: Any = None) -> torch.Tensor:
 
 
 def mark_pinned(x: torch.Tensor) -> torch.Tensor:
-    with _lock:
-        for address in [address for address, storage in _pinned.items() if storage.expired()]:
-            del _pinned[address]
-        _pinned[x.untyped_storage().data_ptr()] = StorageWeakRef(x.untyped_storage())
+    """Takes a tensor of the host for page-locked memory."""
+    if x.numel():
+        storage = x.untyped_storage()
+        size = _take_locked(storage.nbytes())
+        with _lock:
+            _locked[storage.data_ptr()] = Locked(size, StorageWeakRef(storage))
     return x
+
+
+def _take_locked(size: int) -> int:
+    """Rounds the size of a block up, and waits for the whole device if torch's allocator has no such block."""
+    size = 1 << (size - 1).bit_length()
+    release()
+    with _lock:
+        cached = _cached[size] > 0 and not setting("PIPETRAIN_EMULATED_LOCKING", 0)
+        if cached:
+            _cached[size] -= 1
+    if not cached:
+        device_wide_wait()
+    return size
+
+
+def number_in_locked_memory(size: int) -> None:
+    """A number of so many bytes comes to the host, in page-locked memory that is free again at once."""
+    size = _take_locked(size)
+    with _lock:
+        _cached[size] += 1
+
+
+def copied_in(x: torch.Tensor, stream: Stream) -> None:
+    """Page-locked memory of the host is let go of once the stream has copied it."""
+    if (block := _locked_block(x)) is not None:
+        block.copied_in.add(stream.stream_id)
 
 
 def storage_clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:

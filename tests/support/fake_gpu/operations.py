@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from support.fake_gpu.host_waits import NAME, blocked, host_wait
 from support.fake_gpu.kernels import CPU, OWN_KERNELS, aten, fresh, placed, resized
-from support.fake_gpu.memory import is_fake, on_host
+from support.fake_gpu.memory import is_fake, number_in_locked_memory, on_host
 from support.fake_gpu.streams import current_stream
 from support.fake_gpu.trees import tensors_in, tree_of
 
@@ -108,7 +108,8 @@ def _shaped(op: Any, places: list[Any]) -> Any:
 
 
 def _carried_out_now(op: Any, args: Any, kwargs: Any) -> Any:
-    """The host waits, as it needs values."""
+    """The host waits, as it needs values, such as the number of those that are not zero."""
+    number_in_locked_memory(torch.int32.itemsize)
     host_wait(current_stream().mark(), "implicit", str(op))
     found = op(*tree_of(on_host, args), **tree_of(on_host, _moved(kwargs, "cpu")))
     written = [a for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]

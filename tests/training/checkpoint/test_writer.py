@@ -9,12 +9,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support import checkpoints
 from support.checkpoints import NAMES, NO_CONFIG
 
+from pipetrain import device_queue
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.checkpoint import contents, store, tensor_file
@@ -303,7 +305,9 @@ def until_told(noted, words):
 
 def test_device_checkpoint_memory_is_reused(tmp_path, disk, monkeypatch):
     writer, weight, written, write = Noted().writer, torch.ones(3), [], disk.write
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _: True)
+    monkeypatch.setattr(device_queue, "queues", lambda _device: True)
+    monkeypatch.setattr(device_queue, "event", lambda _device: SimpleNamespace(synchronize=lambda: None))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda each: each)
     monkeypatch.setattr(disk, "write", lambda path, tensors: written.append(tensors["model.a"]) or write(path, tensors))
     disk.goes_on.set()
     for step in (4, 8):
