@@ -5,7 +5,7 @@ import re
 import resource
 import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules import Operation
 
-_MANY_EVENTS = 1024
-"""Operations whose events on a device are kept until it has passed them."""
+_EVENTS_KEPT = 64
+"""Operations whose events on a device are not read yet; of more, two are read with each further operation."""
 
 
 class ActivationBytes(NamedTuple):
@@ -81,7 +81,7 @@ class Clock:
         self._spans: list[TimeSpan] = []
         self._waits: list[Wait] = []
         self._origin: tuple[Any, float] | None = None
-        self._events: list[tuple[Any, Any]] = []
+        self._events: deque[tuple[Any, Any]] = deque()
 
     def begin(self) -> None:
         """Waits for the device, to know its time on the host; without this, the first operation does."""
@@ -98,8 +98,9 @@ class Clock:
             start = event(self._device, timed=True)
             yield
             self._events.append((start, event(self._device, timed=True)))
-            if len(self._events) >= 2 * _MANY_EVENTS and self._events[_MANY_EVENTS - 1][1].query():
-                self._convert(_MANY_EVENTS)
+            for _ in range(2):
+                if len(self._events) > _EVENTS_KEPT and self._events[0][1].query():
+                    self._convert(1)
         else:
             began = time.perf_counter()
             yield
@@ -118,8 +119,8 @@ class Clock:
     def take(self) -> list[TimeSpan]:
         """The computing time of each operation since the last call, in order; waits for the device."""
         if self._origin is not None:
-            for _, end in self._events[-1:]:
-                end.synchronize()
+            if self._events:
+                self._events[-1][1].synchronize()
             self._convert(len(self._events))
             self._origin = None
         spans, self._spans = self._spans, []
@@ -129,11 +130,9 @@ class Clock:
         """Makes spans of the first events, which the device has passed."""
         assert self._origin is not None
         event, host = self._origin
-        self._spans += [
-            TimeSpan(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
-            for start, end in self._events[:count]
-        ]
-        del self._events[:count]
+        for _ in range(count):
+            start, end = self._events.popleft()
+            self._spans.append(TimeSpan(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000))
 
     def take_waits(self) -> list[Wait]:
         """The messages' time since the last call."""

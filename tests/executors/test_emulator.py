@@ -15,7 +15,8 @@ from torch import nn
 from torch.multiprocessing import ProcessExitedException
 
 from pipetrain.device_queue import HostCopies, lock_numbers, page_locked
-from pipetrain.executors.messages.transport import agreed_transport
+from pipetrain.executors.messages.links import LinkGroups, Links
+from pipetrain.executors.messages.transport import Transport, agreed_transport
 
 pytestmark = pytest.mark.slow
 
@@ -175,12 +176,25 @@ def check_devices():
     assert (torch.ones(2, device=DEVICE) * torch.tensor(3.0)).tolist() == [3, 3]
 
 
+def check_streams_of_links():
+    """All receives of a process share a stream, as one is under way at a time."""
+    from support.fake_gpu.streams import Stream
+
+    before = len(Stream.all)
+    links = Links(Transport(torch.device(DEVICE), "nccl"))
+    made = [links.to(peer, 0, LinkGroups(None, None)) for peer in range(30)]
+    assert len(Stream.all) == before + 1
+    assert len({id(link._sent) for link in made}) == 30
+    assert len(Stream.all) == before + 31
+
+
 STREAMS_AND_MEMORY = (
     (check_fresh_memory,),  # first: it looks at all memory
     *((check_order_of_streams, waits) for waits in ("stream", "event", None)),
     *((check_lent_memory, lends) for lends in (True, False)),
     (check_events,),
     (check_devices,),
+    (check_streams_of_links,),
     (check_late_error,),  # last: the device fails for good
 )
 

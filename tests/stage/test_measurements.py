@@ -112,12 +112,16 @@ class Passed:
     def synchronize(self):
         self.passed[0] = max(self.passed[0], self.at + 1)
 
+    read = 0
+
     def elapsed_time(self, end):
+        Passed.read += 1
         return end.at - self.at
 
 
 def test_clock_of_a_device_keeps_few_events_and_all_times(monkeypatch):
     made, passed = [], [0.0]
+    monkeypatch.setattr(Passed, "read", 0)
 
     def event(_device, **_options):
         made.append(Passed(float(len(made)), passed))
@@ -125,11 +129,13 @@ def test_clock_of_a_device_keeps_few_events_and_all_times(monkeypatch):
 
     monkeypatch.setattr(measurements, "queues", lambda _device: True)
     monkeypatch.setattr(measurements, "event", event)
-    monkeypatch.setattr(measurements, "_MANY_EVENTS", 4)
+    monkeypatch.setattr(measurements, "_EVENTS_KEPT", 4)
     clock, most = Clock(torch.device("cpu")), 0
     for number in range(40):
+        before = Passed.read
         with clock.computing():
             pass
+        assert Passed.read - before <= 4  # never many in a row
         if number >= 20:  # until then the device has begun nothing
             passed[0] = float(len(made))
         most = max(most, len(clock._events))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -207,15 +207,16 @@ class DeviceLink(Link):
     ahead = 1
     posts_ahead = False
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
-        super().__init__(peer, stage, groups, links)
-        self._beside = SideStream(self._device)
+    @cached_property
+    def _sent(self) -> SideStream:
+        """The stream that waits for what was sent: of this link alone, as neighbors take it in their own time."""
+        return SideStream(self._device)
 
     @override
     def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
         with lost_stage_on_error(self.stage, direct=True):
             work = _started(dist.isend(tensor, self.peer, self.groups.payload))  # NCCL knows no tags
-            with self._beside.entered():  # the computation does not wait until the neighbor has taken it
+            with self._sent.entered():  # the computation does not wait until the neighbor has taken it
                 work.wait()
                 # the host, not the device, waits until the peer has taken it
                 return tensor, event(self._device).synchronize
@@ -227,14 +228,14 @@ class DeviceLink(Link):
     def receive(self, specs: Sequence[Spec], what: str) -> Tensors:
         """Posts the receives, and has the computation wait for them; the host only waits for the message before."""
         self._links.catch_up(what)
-        with self._beside.entered(), lost_stage_on_error(self.stage, direct=True):
+        with self._links.arrivals.entered(), lost_stage_on_error(self.stage, direct=True):
             buffers = [spec.empty(self._device) for spec in specs]
             for buffer in buffers:
                 if buffer.numel():
                     _started(dist.irecv(bytes_of(buffer), self.peer, self.groups.payload)).wait()
             arrived = event(self._device)
         self._links.took(arrived)
-        self._beside.hand_over(buffers)
+        self._links.arrivals.hand_over(buffers)
         return tuple(buffers)
 
 
@@ -254,10 +255,14 @@ class Links:
     A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
     whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
     in whatever operation its host happened to block.
+
+    Attributes:
+        arrivals: the stream of all receives, one of which is under way at a time.
     """
 
     def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:
         self.transport = transport
+        self.arrivals = SideStream(transport.buffers)
         self.waiting = waiting
         self._taken: tuple[Event, Event] | None = None
 
@@ -271,7 +276,8 @@ class Links:
             arrived, computed = self._taken
             with self.waiting(what):
                 arrived.synchronize()
-            computed.synchronize()
+            with self.waiting("its device"):  # which may wait for another process: a layer may have messages of its own
+                computed.synchronize()
 
     def took(self, arrived: Event) -> None:
         """Records that a message was taken; call it before the computation is made to wait for its arrival."""

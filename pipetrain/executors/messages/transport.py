@@ -221,9 +221,12 @@ def _new_group(ranks: Sequence[int] | None, backend: str, options: Any = None) -
 
 
 def _nccl_options() -> Any:
-    """Limits of the communicators of a group; None if the user sets NCCL's own variable."""
-    if "NCCL_MAX_CTAS" in os.environ:
-        return None
+    """Options of the communicators of a group; the user may set NCCL's own variable for their limit.
+
+    Streams of high priority are another pool of torch's than those of the computation, of 32 each.
+    """
     options = dist.ProcessGroupNCCL.Options()
-    options.config.max_ctas = _MAX_CTAS
+    options.is_high_priority_stream = True
+    if "NCCL_MAX_CTAS" not in os.environ:
+        options.config.max_ctas = _MAX_CTAS
     return options

@@ -1,11 +1,15 @@
-"""Links slowed down on purpose."""
+"""Links slowed down on purpose, and waits for messages taken."""
 
 import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.messages.links import SlowLink, given_bytes_per_s
+from pipetrain.executors.messages.links import Links, SlowLink, given_bytes_per_s
+from pipetrain.executors.messages.transport import Transport
 
 
 def test_slow_link_transfers_queue_without_blocking_sender():
@@ -46,3 +50,24 @@ def test_invalid_bandwidth_is_refused_by_variable_name(monkeypatch, given):
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", given)
     with pytest.raises(ConfigError, match=f"^PIPETRAIN_LINK_GIGABYTES_PER_S={given}: a number above 0 is needed"):
         given_bytes_per_s()
+
+
+def test_waits_for_the_last_message_and_for_the_device_count_as_waits(monkeypatch):
+    around, waited = [], []
+
+    @contextmanager
+    def waiting(what):
+        around.append(what)
+        yield
+        around.pop()
+
+    def event(name):
+        return SimpleNamespace(synchronize=lambda: waited.append((name, *around)))
+
+    monkeypatch.setattr("pipetrain.executors.messages.links.event", lambda _device: event("computed"))
+    links = Links(Transport(torch.device("cpu")), waiting)
+    links.catch_up("activations")
+    assert not waited
+    links.took(event("arrived"))
+    links.catch_up("activations")
+    assert waited == [("arrived", "activations"), ("computed", "its device")]

@@ -117,3 +117,15 @@ def test_loopback_is_used_unless_the_user_names_an_interface(monkeypatch):
 
 def test_this_machine_has_a_loopback_interface():
     assert transport.interface_of() in {name for _, name in socket.if_nameindex()}
+
+
+@pytest.mark.parametrize(("given", "most"), [(None, 2), ("16", 0)])
+def test_communicators_have_streams_of_high_priority_and_few_thread_blocks(monkeypatch, given, most):
+    made = SimpleNamespace(Options=lambda: SimpleNamespace(config=SimpleNamespace(max_ctas=0)))
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", made, raising=False)
+    monkeypatch.delenv("NCCL_MAX_CTAS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("NCCL_MAX_CTAS", given)
+    options = transport._nccl_options()
+    assert options.is_high_priority_stream
+    assert options.config.max_ctas == most
