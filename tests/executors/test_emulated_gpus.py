@@ -70,12 +70,11 @@ def test_wait_for_the_whole_device_ends(tmp_path, monkeypatch, event):
     check(tmp_path, {name: SELECTION[name] for name in ("gpipe", "pipedream", "pipeoptim")})
 
 
-@pytest.mark.parametrize(
-    "name", ["pipedream", *(pytest.param(n, marks=pytest.mark.slow) for n in ("tied", "replicas"))]
-)
-def test_page_locked_memory_is_taken_while_no_message_is_sent(tmp_path, monkeypatch, name):
+@pytest.mark.slow
+def test_page_locked_memory_that_is_always_new_delays_nobody(tmp_path, monkeypatch):
     monkeypatch.setenv("PIPETRAIN_EMULATED_LOCKING", "1")
-    check(tmp_path, {name: SELECTION[name]})
+    text = "gpipe", 2, {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, **microbatches(1)}
+    check(tmp_path, {"replicas": SELECTION["replicas"], "text": text})
 
 
 # -- faults that must be noticed ---------------------------------------------------------------------------------------
@@ -95,11 +94,10 @@ def test_posted_receives_deadlock_with_device_wide_wait(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", ["feed_locks_memory_at_use", "losses_lock_memory_at_use"])
-def test_page_locked_memory_taken_at_use_deadlocks(tmp_path, monkeypatch, mutant):
+def test_page_locked_memory_taken_for_each_minibatch_deadlocks(tmp_path, monkeypatch):
     monkeypatch.setenv("PIPETRAIN_EMULATED_LOCKING", "1")
     with pytest.raises(ProcessExitedException):
-        run_mutant(monkeypatch, tmp_path, mutant)
+        run_mutant(monkeypatch, tmp_path, "feed_locks_memory_at_use")
     assert "stuck on the host" in logged_errors(tmp_path / "waits")
 
 
@@ -142,6 +140,7 @@ gradients there are, on either replica of the stage, every second step.
 
 def waits_per_step(folder, monkeypatch, name, case):
     """File:line -> waits in a further step of a run; what a start, an evaluation and an end wait for is left out."""
+    monkeypatch.setenv("PIPETRAIN_EMULATED_LOCKING", "1")
     method, stages, settings = case
     found = []
     for steps in (8, 16):
@@ -170,7 +169,11 @@ def test_hosts_wait_in_a_step_only_where_the_algorithm_does(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "mutant", ["host_wait_in_every_forward", pytest.param("device_wide_wait", marks=pytest.mark.slow)]
+    "mutant",
+    [
+        "losses_lock_memory_at_use",
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("host_wait_in_every_forward", "device_wide_wait")),
+    ],
 )
 def test_one_more_wait_in_a_step_is_over_the_budget(tmp_path, monkeypatch, mutant):
     monkeypatch.setenv("PIPETRAIN_MUTANT", f"support.mutants:{mutant}")

@@ -290,13 +290,12 @@ def _with_where(rank, path):
 
 def check_late_copies():
     """Copies of page-locked memory read and write it late."""
-    memory = torch.zeros(4).pin_memory()
+    memory, y = torch.zeros(4).pin_memory(), torch.ones(4).pin_memory()
     assert memory.is_pinned()
     assert not torch.zeros(4).is_pinned()
     let_go = held(gpu().current_stream(DEVICE))
     x = memory.to(DEVICE, non_blocking=True)
     memory.fill_(5.0)  # too early: the copy has yet to read it
-    y = torch.ones(4).pin_memory()
     y.copy_(x, non_blocking=True)
     assert garbage(y)
     let_go.set()

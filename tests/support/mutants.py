@@ -86,7 +86,7 @@ def feed_locks_memory_at_use() -> None:
 
 
 def losses_lock_memory_at_use() -> None:
-    """So does each loss."""
+    """Each loss gets page-locked memory of its own, which waits for the whole device."""
     copy = device_queue.HostCopies.__init__
 
     def copy_to_new_memory(self: device_queue.HostCopies, tensors: Any, _memory: Any = ()) -> None:

@@ -150,6 +150,8 @@ def _on_emulated_gpu(rank: int, environment: dict[str, str], function: Callable[
 
     PIPETRAIN_MUTANT=module:function names what to call before: it breaks what a test is to find broken.
     """
+    for name in [name for name in os.environ if name.startswith(_EMULATION)]:  # of the test that started the server
+        del os.environ[name]
     os.environ.update(environment, RANK=str(rank))
     from support import fake_gpu, strict_nccl  # only here, as nobody else needs them
 
