@@ -1,6 +1,7 @@
 """A training session: one process's part of a run, in chronological order: restore, train, save, summarize."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
+from pipetrain.executors.compilation import compile_ahead
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline import (
@@ -18,6 +20,7 @@ from pipetrain.executors.pipeline import (
     connect_stages,
 )
 from pipetrain.losses import counts_tokens
+from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.base import Training
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
@@ -127,6 +130,11 @@ class TrainingSession:
         if rank is not None:
             placement = self._job.placement
             stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
+            direct = transport is not None and transport.direct
+            if direct and training.arithmetic.compiled and not isinstance(phases[0].rules.schedule, TorchSchedule):
+                data = self.components.data
+                with self._computing():
+                    compile_ahead(stages[0], phases, data.train, data.evaluation, hooks)
             hooks.on_progress("connecting the stages")
             with hooks.waiting("the other processes"):
                 return connect_stages(stages, phases, hooks, training.clip_norm, transport)
@@ -141,11 +149,8 @@ class TrainingSession:
         Raises:
             DivergedError: in the process of the last stage.
         """
-        kind = self._job.device
         try:
-            # a program, or a user's module when it is imported, may have set these otherwise; a cache would serve a
-            # layer that has an autocast of its own the casts of its first weights, as none inside another is emptied
-            with torch.enable_grad(), torch.autocast(kind, enabled=False, cache_enabled=False):
+            with self._computing():
                 return self._train()
         except DivergedError:
             raise  # `diverge` ends the run
@@ -153,6 +158,14 @@ class TrainingSession:
             if self.recorder is not None:
                 self.recorder.fail(error)
             raise
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Context of all that layers compute."""
+        # a program, or a user's module when it is imported, may have set these otherwise; a cache would serve a layer
+        # that has an autocast of its own the casts of its first weights, as none inside another is emptied
+        with torch.enable_grad(), torch.autocast(self._job.device, enabled=False, cache_enabled=False):
+            yield
 
     def _train(self) -> dict[str, Any] | None:
         job, trainer, state, recorder = self._job, self.trainer, self.trainer.state, self.recorder

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support import running_text
+from support.compiled import compiled_job
 from support.equal_bits import REPLICATED, TIED, assert_same, both_ways, on_diagonal, replicated, schedules_of
 from support.fake_gpu import logged_errors, logged_waits
 from support.methods import DISTINCT, fitting
@@ -75,6 +76,20 @@ def test_page_locked_memory_that_is_always_new_delays_nobody(tmp_path, monkeypat
     monkeypatch.setenv("PIPETRAIN_EMULATED_LOCKING", "1")
     text = "gpipe", 2, {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, **microbatches(1)}
     check(tmp_path, {"replicas": SELECTION["replicas"], "text": text})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [{"method": "pipedream"}, {"method": "pipeoptim", "partition": {"replicas": [2, 1]}}], ids=str
+)
+def test_layers_are_compiled_before_the_stages_are_connected(tmp_path, monkeypatch, settings):
+    monkeypatch.setenv("PIPETRAIN_MUTANT", "support.mutants:layers_are_compiled_as_they_are")
+    settings = {**settings, "optimizer": {"foreach": False}}
+    (found,) = on_gpus([compiled_job(tmp_path / "run", **settings)])
+    assert list((tmp_path / "waits").glob("*.ahead"))
+    assert not list((tmp_path / "waits").glob("*.late"))
+    plain = simulated(compiled_job(tmp_path / "plain", compiled=False, **settings))
+    assert found["weights_sha256"] == plain["weights_sha256"]
 
 
 # -- faults that must be noticed ---------------------------------------------------------------------------------------

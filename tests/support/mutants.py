@@ -1,6 +1,8 @@
 """Faults put into the runtime of a worker on purpose, each of which a test of `test_emulated_gpus.py` must notice."""
 
 import os
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -118,6 +120,29 @@ def kernels_loaded_in_every_forward() -> None:
         return forward(self, *arguments, **options)
 
     Stage.forward = load_and_forward  # type: ignore[method-assign]
+
+
+def layers_are_compiled_as_they_are() -> None:
+    """Compilation leaves graphs as they are, and notes each: in the folder of the emulator's log, before or after the
+    stages are connected."""
+    import torch._dynamo
+
+    connected: list[bool] = []
+    connect = Neighbors.__init__
+
+    def note(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        folder = Path(os.environ["PIPETRAIN_EMULATOR_LOG"])
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{os.environ['RANK']}.{'late' if connected else 'ahead'}").open("a") as file:
+            file.write(f"{graph.graph}\n")
+        return graph
+
+    def connect_and_note(self: Neighbors, *arguments: Any) -> None:
+        connected.append(True)
+        connect(self, *arguments)
+
+    Neighbors.__init__ = connect_and_note  # type: ignore[method-assign]
+    torch.compile = partial(torch.compile, backend=note)  # type: ignore[assignment]
 
 
 def receives_posted_ahead_and_full_memory() -> None:
