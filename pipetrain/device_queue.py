@@ -29,12 +29,20 @@ class Event(Protocol):
         """Blocks the host until the device has reached it."""
         ...
 
+    def query(self) -> bool:
+        """True if the device has reached it."""
+        ...
+
 
 class _Reached:
     """The event of a device that queues nothing."""
 
     def synchronize(self) -> None:
         """Returns immediately: there is nothing to wait for."""
+
+    def query(self) -> bool:
+        """Always true."""
+        return True
 
 
 def queues(device: torch.device) -> bool:

@@ -111,6 +111,10 @@ class Link(ABC):
     def expect(self, specs: Sequence[Spec]) -> Receipt:
         """Prepares to receive tensors of these specs, the next of this link."""
 
+    def has_ended(self, _transfer: Transfer) -> bool:
+        """True if a send is known to have ended; Gloo only says so to who waits for it."""
+        return False
+
     def wait(self, transfers: Iterable[Transfer], what: str) -> None:
         """Blocks until transfers are complete.
 
@@ -196,6 +200,16 @@ class HostLink(Link):
         return take
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A transfer from a device."""
+
+    end: Event
+
+    def __call__(self) -> None:
+        self.end.synchronize()
+
+
 class DeviceLink(Link):
     """A link from device to device (NCCL).
 
@@ -219,7 +233,11 @@ class DeviceLink(Link):
             with self._sent.entered():  # the computation does not wait until the neighbor has taken it
                 work.wait()
                 # the host, not the device, waits until the peer has taken it
-                return tensor, event(self._device).synchronize
+                return tensor, _Sent(event(self._device))
+
+    @override
+    def has_ended(self, transfer: Transfer) -> bool:
+        return isinstance(transfer, _Sent) and transfer.end.query()
 
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:

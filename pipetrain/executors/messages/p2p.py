@@ -108,9 +108,11 @@ class Outgoing:
         self._coming.clear()
 
     def settle(self, keep: int) -> None:
-        """Waits for all but the newest `keep` messages, and frees their buffers."""
+        """Frees the buffers of the oldest messages that have arrived; waits for all but the newest `keep`."""
         while len(self._pending) > keep:
             self._link.wait((transfer for _, transfer in self._pending.popleft()), f"{self._what} to be taken")
+        while self._pending and all(self._link.has_ended(transfer) for _, transfer in self._pending[0]):
+            self._pending.popleft()
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Messages between processes: headers, ragged tuples of any dtype and memory order, and shapes that change."""
 
 import datetime
+import weakref
 
 import pytest
 import torch
@@ -231,3 +232,39 @@ def test_shape_that_changes_for_one_key_is_refused_by_the_sender(exchanged):
 
 def test_receiving_from_a_process_that_ended_names_the_process(exchanged):
     assert (exchanged / "lost").read_text() == "lost the connection to stage 0"
+
+
+class Polled:
+    """A link whose sends end when told to."""
+
+    groups = LinkGroups(None, None)
+
+    def __init__(self):
+        self.sent, self.ended, self.waits = [], 0, 0
+
+    def start_sending(self, _header, _group):
+        return lambda: None
+
+    def send(self, tensor):
+        self.sent.append(weakref.ref(tensor))
+        return tensor, len(self.sent)
+
+    def has_ended(self, transfer):
+        return callable(transfer) or transfer <= self.ended
+
+    def wait(self, transfers, _what):
+        self.waits += len(list(transfers))
+
+
+def test_buffers_that_have_arrived_are_freed_before_they_must_have():
+    link = Polled()
+    out = Outgoing(link, "activations")
+    for ended, alive in ((0, [1, 1]), (1, [0, 1, 1]), (1, [0, 1, 1, 1]), (4, [0, 0, 0, 0, 1])):
+        for _ in range(max(0, len(alive) - len(link.sent))):
+            out.send("key", (torch.ones(3),))
+        link.ended = ended
+        out.settle(4)
+        assert [each() is not None for each in link.sent] == [bool(each) for each in alive]
+    assert not link.waits
+    out.settle(0)
+    assert link.waits == 1
