@@ -19,10 +19,10 @@ from papers.results import (
     with_steps,
 )
 from papers.targets import ReproductionTarget, SweepRound
+from pipetrain import strict_json
 from pipetrain.report.sweep.compared_run import ComparedRun, read
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import csv_table
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
 

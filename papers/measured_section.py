@@ -19,7 +19,7 @@ from pipetrain.report.sweep.compared_run import ComparedRun, Point
 from pipetrain.report.sweep.comparison import ranked
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup
 from pipetrain.report.text_table import counted, markdown_table, size_of
-from pipetrain.tracking.strict_json import number
+from pipetrain.strict_json import number
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 
 Block = Sequence[str]

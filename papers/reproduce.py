@@ -11,11 +11,11 @@ from papers.compared import is_kept, keep_comparison
 from papers.computed import computed_part
 from papers.results import has_every_run, keep_results
 from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of
+from pipetrain import strict_json
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.config.choices import choice_of
 from pipetrain.errors import ExitCode
 from pipetrain.launch.signals import handled_by
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import new_folder, write_whole
 from pipetrain.tracking.run_lock import owner_of
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_small_scale
+from pipetrain import strict_json
 from pipetrain.commands.run.sweep import number_of_runs
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import Composition
@@ -21,7 +22,6 @@ from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
 from pipetrain.report.text_table import csv_table
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")

@@ -52,9 +52,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             raise ConfigError(f"--texts {texts}: exists; name a new file")
         check_new_file(f"--texts {texts}", texts, "texts.jsonl", force=True)
     # from here on torch is needed, which takes seconds to import
+    from pipetrain import strict_json
     from pipetrain.report.error_line import report_error
     from pipetrain.report.run_tables import evaluation_json, evaluation_lines, evaluation_texts
-    from pipetrain.tracking import strict_json
     from pipetrain.tracking.files import write_whole
     from pipetrain.training.finished.evaluate import evaluate
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from pipetrain import strict_json
 from pipetrain.comparison.contenders import Contender
 from pipetrain.comparison.outcomes import Comparison, Outcome, duration, geometric_mean_of, mean_of, shown
 from pipetrain.comparison.runs import FAILED, PlannedRun
@@ -24,7 +25,6 @@ from pipetrain.report.sweep.lines import End, label_ends, line_styles
 from pipetrain.report.sweep.slowdown import AT_FIRST, ratio_cell
 from pipetrain.report.sweep.sweep_tables import WIDTH
 from pipetrain.report.text_table import counted, csv_table, size_of, text_table, unit_of
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -67,7 +67,7 @@ def stored(folder: Path) -> tuple[list[Contender], dict[str, ComparedRun]]:
     if not file.is_file():
         return [], {}
     try:
-        content = strict_json.loads(file.read_text(encoding="utf-8"))
+        content = strict_json.read(file)
         found: tuple[Contender, ...] = from_json(tuple[Contender, ...], content["contenders"], "contenders")
         rows = [row for row in content["runs"] if row["status"] == FAILED]
         failed = {row["folder"]: ComparedRun(folder / "runs" / row["folder"], FAILED, row["reason"]) for row in rows}

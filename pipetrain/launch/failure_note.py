@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pipetrain import strict_json
 from pipetrain.errors import one_line
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -56,7 +56,7 @@ def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
     for process in run.failed_processes():
         file = run.failure_traceback(process)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            note = strict_json.loads(run.failure_note(process).read_text(encoding="utf-8"))
+            note = strict_json.read(run.failure_note(process))
             traceback = file.read_text(encoding="utf-8") if file.is_file() else ""
             notes[process] = FailureNote(FailureKind(note["kind"]), str(note["reason"]), traceback)
     return notes

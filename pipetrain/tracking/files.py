@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipetrain import strict_json
 from pipetrain.errors import ConfigError
-from pipetrain.tracking import strict_json
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -108,7 +108,7 @@ def _listed(moves: Path) -> list[str]:
         ConfigError: it names what is in no run directory.
     """
     try:
-        names = strict_json.loads(moves.read_text(encoding="utf-8"))
+        names = strict_json.read(moves)
         if all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in names):
             return [*names]
     except (ValueError, TypeError):

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from pipetrain import strict_json
 from pipetrain.errors import is_whole
-from pipetrain.tracking import strict_json
+from pipetrain.strict_json import number
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.strict_json import number
 
 Record = dict[str, Any]
 Measured = Sequence[tuple[int, Mapping[str, float]]]

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import socket
-import stat
 import tempfile
 import threading
 import time
@@ -17,8 +16,9 @@ from typing import Self
 
 from typing_extensions import override
 
+from pipetrain import strict_json
 from pipetrain.errors import ConfigError
-from pipetrain.tracking import strict_json
+from pipetrain.regular_file import descriptor_of
 
 NAME = ".lock"
 SIGN_OF_LIFE_SECONDS = 30.0
@@ -130,11 +130,7 @@ class _LockFile:
         Raises:
             OSError: it cannot be opened, or is a link or a pipe, which may come with an untrusted directory.
         """
-        file = cls(path, os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
-        if not stat.S_ISREG(os.fstat(file.descriptor).st_mode):
-            file.close()
-            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), str(path))
-        return file
+        return cls(path, descriptor_of(path, flags | os.O_NOFOLLOW))
 
     def close(self) -> None:
         os.close(self.descriptor)

@@ -45,6 +45,8 @@ _LIBRARIES = {
     ],
 }  # fmt: skip
 """Section -> trusted targets of libraries."""
+_DOWNLOAD = "download"
+"""Setting of data sets that fetch their files."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _targets(content: Any, setting: str) -> Iterator[tuple[str, str]]:
 def stored_settings(
     run: RunDirectory, calls: Sequence[str], overrides: Sequence[Override] = (), *, trust: bool = False
 ) -> Settings:
-    """The settings of a run directory, which may be untrusted, with overrides.
+    """The settings of a run directory, which may be untrusted, with overrides; only these can make it download.
 
     Args:
         run: the run directory.
@@ -155,6 +157,8 @@ def stored_settings(
     for setting, value in leaves(OmegaConf.to_container(config, resolve=False), into_lists=True):
         if isinstance(value, str) and "${" in value:
             raise ConfigError(f"{run.config}: {setting}={value}: the settings of a run are values, not interpolations")
+        if setting.rpartition(".")[2] == _DOWNLOAD:  # the run says where to write; who reads it says whether
+            OmegaConf.update(config, setting, value=False)
     config.setdefault("metrics", {})  # of a run before there were any
     OmegaConf.set_struct(config, value=True)
     OmegaConf.set_struct(config.metrics, value=False)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipetrain import strict_json
 from pipetrain.errors import ConfigError, one_line
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -51,7 +51,7 @@ def read(run: RunDirectory) -> dict[str, Any] | None:
     if not run.summary.is_file():
         return None
     try:
-        content = strict_json.loads(run.summary.read_text(encoding="utf-8"))
+        content = strict_json.read(run.summary)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{run.summary}: damaged: {one_line(error)}") from error
     if not isinstance(content, dict) or content.get("status") not in STATUSES:

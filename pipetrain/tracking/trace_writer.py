@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipetrain import strict_json
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.program.weight_reads import staleness
+from pipetrain.regular_file import text_of
 from pipetrain.schedules import Kind, Operation
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
@@ -91,10 +93,10 @@ def _text(lines: Sequence[dict[str, Any]]) -> str:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     """The lines of a part; the last one is left out if it is incomplete, as after a full disk."""
-    texts = path.read_text(encoding="utf-8").splitlines()
-    lines = [json.loads(text) for text in texts[:-1]]
+    texts = text_of(path).splitlines()
+    lines = [strict_json.loads(text) for text in texts[:-1]]
     with contextlib.suppress(ValueError):
-        lines += [json.loads(text) for text in texts[-1:]]
+        lines += [strict_json.loads(text) for text in texts[-1:]]
     return lines
 
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,11 @@ _GIT_SECONDS = 5.0
 def provenance(device: str) -> dict[str, Any]:
     """Fields of the summary on the origin of the run; `device` is cpu or cuda."""
     commit = _git("rev-parse", "HEAD")
-    changes = _git("status", "--porcelain", "--untracked-files=no") if commit else None
     return {
         "started_at": _now(),
         "command": shlex.join(sys.orig_argv),
         "git_commit": commit,
-        "git_dirty": None if changes is None else bool(changes),
+        "git_dirty": _differs(commit) if commit else None,
         "host": platform.node(),
         "platform": platform.platform(),
         **machine(device),
@@ -63,11 +63,32 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _git(*words: str) -> str | None:
-    """Output of git in the working directory; None without git or outside a repository."""
+def _differs(commit: str) -> bool | None:
+    """True if tracked files differ from the commit; None if git cannot say.
+
+    The repository may be another's, and its configuration names commands that git runs when it looks at files, such as
+    filters. So git sees it through a folder with a configuration of its own.
+    """
+    found = _git(
+        "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "objects", "--git-path", "index"
+    )
+    if found is None or len(paths := found.splitlines()) != 3:
+        return None
+    top, objects, index = paths
+    with tempfile.TemporaryDirectory() as empty:
+        (Path(empty) / "refs").mkdir()
+        (Path(empty) / "HEAD").write_text(commit)
+        places = {"GIT_DIR": empty, "GIT_WORK_TREE": top, "GIT_OBJECT_DIRECTORY": objects, "GIT_INDEX_FILE": index}
+        names = _git("diff", "--name-only", "--no-ext-diff", "--ignore-submodules=dirty", "HEAD", **places)
+    return None if names is None else bool(names)
+
+
+def _git(*words: str, **variables: str) -> str | None:
+    """Output of git, which only reads, in the working directory; None without git or outside a repository."""
     if (git := shutil.which("git")) is None:
         return None
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    read_only = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
+    environment = {**os.environ, **read_only, **variables}
     try:
         done = subprocess.run([git, *words], env=environment, capture_output=True, text=True, timeout=_GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):

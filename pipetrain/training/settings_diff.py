@@ -9,12 +9,12 @@ from typing import Any
 from omegaconf import OmegaConf
 from typing_extensions import override
 
+from pipetrain import strict_json
 from pipetrain.config.choices import choice_of, names_of_family
 from pipetrain.config.schema import TARGET, leaves, schema
 from pipetrain.config.settings import Settings
 from pipetrain.errors import as_configured
 from pipetrain.schedules.base import Family
-from pipetrain.tracking import strict_json
 from pipetrain.training.checkpoint import store
 
 _PLACE = "its position in the data would change"

@@ -137,6 +137,16 @@ def test_foreign_targets_are_called_only_if_trusted_or_requested(run):
     assert asked.model.target.path == "mylib.other"
 
 
+@pytest.mark.parametrize("value", [True, "yes", 1])
+def test_only_a_change_makes_a_data_set_download(run, value):
+    rewrite(run, "dataset.download", value)
+    rewrite(run, "dataset.parts", [{"download": value, "root": "r"}])
+    options = stored_settings(run, ()).dataset.target.options
+    assert (options["download"], options["parts"]) == (False, [{"download": False, "root": "r"}])
+    asked = stored_settings(run, (), parse_overrides(["dataset.download=true"])).dataset.target.options
+    assert (asked["download"], asked["parts"][0]["download"]) == (True, False)
+
+
 def test_interpolation_in_stored_file_is_refused(run, monkeypatch):
     monkeypatch.setenv("SECRET", "told")
     rewrite(run, "dataset.augment", "${oc.env:SECRET}")

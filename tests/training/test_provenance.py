@@ -30,6 +30,26 @@ def test_commit_is_that_of_the_folder_the_run_is_started_in(tmp_path, monkeypatc
     assert provenance("cpu")["git_dirty"] is True
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize(
+    ("setting", "command"),
+    [("core.fsmonitor", "touch {}; false"), ("filter.x.clean", "sh -c 'touch {}; cat'"), ("diff.external", "touch {}")],
+)
+def test_commands_of_the_repository_are_not_run(tmp_path, monkeypatch, setting, command):
+    git(tmp_path, "init", "-q", "repository")
+    repository, ran = tmp_path / "repository", tmp_path / "ran"
+    (repository / ".gitattributes").write_text("* filter=x")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "first")
+    git(repository, "config", setting, command.format(ran))
+    (repository / ".gitattributes").touch()  # git looks at its content again
+    monkeypatch.chdir(repository)
+    assert provenance("cpu")["git_dirty"] is False
+    (repository / ".gitattributes").write_text("*.py filter=x")
+    assert provenance("cpu")["git_dirty"] is True
+    assert not ran.exists()
+
+
 def test_run_outside_a_repository_has_no_commit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
-from pipetrain import outer_launcher
+from pipetrain import outer_launcher, strict_json
 from pipetrain.api.one_run import end_sweep_in_mlflow
 from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
@@ -133,7 +133,7 @@ def current() -> Sweep | None:
 def ends(folder: Path) -> list[RunEnd]:
     """Ends of a sweep's runs so far, in the order of their numbers."""
     files = sorted((folder / _ENDS).glob("*.json"), key=lambda file: int(file.stem))
-    return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+    return [RunEnd(**strict_json.read(file)) for file in files]
 
 
 def exit_code(sweep: Sweep) -> ExitCode:

@@ -1,6 +1,8 @@
 """Common parts of image data sets: splits, normalization, augmentation, downloads."""
 
+import errno
 import fcntl
+import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.errors import ConfigError, is_whole, one_line
+from pipetrain.regular_file import descriptor_of
 
 
 class MapStyle(Protocol):
@@ -26,13 +29,19 @@ class MapStyle(Protocol):
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """The two splits of an image classification task; `size` is the height and width of its images in pixels."""
+    """The two splits of an image classification task.
+
+    Attributes:
+        size: height and width of the images in pixels.
+        notes: lines for the user, such as on files that are left out.
+    """
 
     train: MapStyle
     eval: MapStyle
     channels: int
     classes: int
     size: tuple[int, int]
+    notes: Sequence[str] = ()
 
 
 class Normalize:
@@ -131,11 +140,12 @@ def downloading(what: str, base: Path, root: str) -> Iterator[None]:
     """
     try:
         base.mkdir(parents=True, exist_ok=True)
-        lock = (base / ".pipetrain.lock").open("w")
+        lock = descriptor_of(base / ".pipetrain.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
-        raise ConfigError(f"dataset.root={root}: cannot write to {base}: {error.strerror}") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        reason = f"{error.filename} is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise ConfigError(f"dataset.root={root}: cannot write to {base}: {reason}") from error
+    with os.fdopen(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
         except (RuntimeError, OSError, zipfile.BadZipFile) as error:

@@ -2,17 +2,20 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from pipetrain.data.images.common import CropFlip, ImageDataset, LabelledImages, Normalize, image_size
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.regular_file import opened
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and deviation of ImageNet's training images, as torchvision's models are trained with."""
@@ -61,16 +64,36 @@ def resize_crop(height: int, width: int) -> Callable[[Image.Image], Image.Image]
 
 
 def open_image(path: str) -> Image.Image:
-    """The image in a file, as RGB.
+    """The image in a file, as RGB, turned as its EXIF data say; 16 bits of gray become 8.
 
     Raises:
-        ConfigError: it cannot be decoded.
+        ConfigError: it cannot be decoded, or has numbers whose range the file does not say.
     """
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
+        with opened(path) as file, Image.open(file) as image:
+            ImageOps.exif_transpose(image, in_place=True)
+            if image.mode.startswith("I;16") or (image.mode == "I" and image.format in _GRAY_16):
+                return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+            if image.mode not in ("I", "F"):
+                return image.convert("RGB")
+    except UnidentifiedImageError:
+        raise ConfigError(f"dataset: the image {path} cannot be decoded: pillow knows no such format") from None
     except _UNDECODABLE as error:
         raise ConfigError(f"dataset: the image {path} cannot be decoded: {error}") from error
+    kind = "32-bit numbers" if image.mode == "I" else "floating-point numbers"
+    raise ConfigError(
+        f"dataset: the image {path} has {kind}, of which nothing says what black and white are; convert it to 8 or 16 "
+        "bits"
+    )
+
+
+_GRAY_16 = ("PNG", "PPM")
+"""Formats of which pillow opens 16 bits of gray as 32-bit numbers."""
+
+
+def _eight_bits(gray: NDArray[Any]) -> NDArray[np.uint8]:
+    """Numbers of 16 bits, scaled so that 65535 becomes 255."""
+    return ((gray.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
 _LISTED = 3
@@ -86,11 +109,13 @@ class ClassFolders:
         classes: their names, in order.
         samples: each image's file, and the number of its class: the first of each class, the second of each, and so
             on, so that the first thousand, to which `dataset.limit` may limit a split, have all classes.
+        left_out: the number of other files by the ends of their names, such as `.txt`.
     """
 
     folder: Path
     classes: list[str]
     samples: list[tuple[str, int]]
+    left_out: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def read(cls, folder: Path, root: str, remedy: str) -> "ClassFolders":
@@ -101,13 +126,20 @@ class ClassFolders:
         """
         from pipetrain.libraries.torchvision_shim import datasets
 
+        left_out = Counter[str]()
+
+        def is_image(path: str) -> bool:
+            found = path.lower().endswith(datasets.folder.IMG_EXTENSIONS)
+            left_out.update(() if found else [Path(path).suffix or Path(path).name])
+            return found
+
         if not folder.is_dir():
             raise ConfigError(f"dataset.root={root}: no folder {folder}; {remedy}")
         try:
-            read = datasets.ImageFolder(folder)
+            read = datasets.ImageFolder(folder, is_valid_file=is_image)
         except OSError as error:  # what it raises for a class without images, too
             raise ConfigError(f"dataset.root={root}: {folder} cannot be read: {one_line(error)}; {remedy}") from error
-        return cls(folder, read.classes, _class_by_class(read.samples))
+        return cls(folder, read.classes, _class_by_class(read.samples), left_out)
 
     def check_same(self, others: Collection[str], where: Path, root: str) -> None:
         """Raises a ConfigError if the classes of `where` are others."""
@@ -174,7 +206,20 @@ def image_folder(
         channels=3,
         classes=len(train.classes),
         size=(height, width),
+        notes=_left_out(root, train.left_out + evaluation.left_out),
     )
+
+
+def _left_out(root: str, files: Counter[str]) -> list[str]:
+    """A line on the files that are no images, if there are any."""
+    if not files:
+        return []
+    from pipetrain.libraries.torchvision_shim import datasets
+
+    listed = ", ".join(f"{count} {name}" for name, count in files.most_common(_LISTED))
+    further = ", ..." if len(files) > _LISTED else ""
+    images = " ".join(datasets.folder.IMG_EXTENSIONS)
+    return [f"dataset.root={root}: left out, as their names are not of images: {listed}{further}; images are {images}"]
 
 
 def random_crop(height: int, width: int) -> CropFlip:

@@ -15,6 +15,7 @@ from pipetrain.data.images.folder import (
     resize_crop,
 )
 from pipetrain.errors import ConfigError, check_whole
+from pipetrain.regular_file import text_of
 
 _IMAGENET_REMEDY = (
     "ImageNet must be fetched by hand, with an account at image-net.org: unpack ILSVRC2012_img_train.tar and the tars "
@@ -110,7 +111,7 @@ def _annotated(folder: Path, classes: Sequence[str], root: str) -> list[tuple[st
 def _lines(path: Path, root: str) -> list[str]:
     """Lines of a text file that are not empty."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         problem = "cannot be read" if path.exists() else "is missing"
         raise ConfigError(f"dataset.root={root}: {path} {problem}; {_TINY_REMEDY}") from error

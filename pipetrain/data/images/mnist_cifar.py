@@ -109,6 +109,9 @@ def _read(source: Source, root: str, *, download: bool) -> list[tuple[Tensor, Te
         with downloading(source.name, base, root):
             kind(base, download=True)
     folder, files, archive = _published(kind)
+    for path in (base / folder / name for name in files):
+        if path.exists() and not path.is_file():  # of a pipe the read would not end
+            raise ConfigError(f"dataset.root={root}: {path} is not a regular file")
     try:
         read = [_tensors(kind(base, train=train)) for train in (True, False)]
     except (RuntimeError, ValueError, AssertionError, LookupError, OSError, EOFError, pickle.PickleError) as error:

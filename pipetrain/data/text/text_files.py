@@ -1,6 +1,7 @@
 """Language modeling on text files: any, the bundled novels, and the Penn Treebank."""
 
 import gzip
+import os
 import zlib
 from importlib import resources
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from pipetrain.data.text.language import LanguageData, language_data
 from pipetrain.errors import ConfigError
 from pipetrain.number_range import NumberRange
+from pipetrain.regular_file import opened
 
 MOST_BYTES = 10**9
 """Size of the largest text: it is read whole and then cut into tokens."""
@@ -24,8 +26,9 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
     """
     data, packed = bytearray(), path.suffix == ".gz"
     try:
-        with gzip.open(path) if packed else path.open("rb") as stream:
-            while len(data) <= MOST_BYTES and (chunk := stream.read(_CHUNK)):
+        with opened(path) as file, gzip.open(file) if packed else file as stream:
+            holds = os.fstat(file.fileno()).st_size > 0  # none of /proc's, some of which never end
+            while holds and len(data) <= MOST_BYTES and (chunk := stream.read(_CHUNK)):
                 data += chunk
         if len(data) > MOST_BYTES:
             raise ConfigError(

@@ -1,11 +1,11 @@
 """Token ids in files of 16-bit numbers, as nanoGPT's scripts write them: train.bin and val.bin."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipetrain import strict_json
 from pipetrain.data.text.language import CarriedWindows, LanguageData, Windows
 from pipetrain.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary
 from pipetrain.errors import ConfigError, check_whole, is_whole, one_line
@@ -74,7 +74,7 @@ def _meta(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = strict_json.read(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"dataset.root={folder}: {path} is damaged: {one_line(error)}") from error
     return content if isinstance(content, dict) else {}

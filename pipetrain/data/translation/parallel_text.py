@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipetrain.data.translation.dataset import TranslationDataset
 from pipetrain.errors import ConfigError
+from pipetrain.regular_file import opened
 
 _LANGUAGE = "LANG"
 
@@ -68,7 +69,7 @@ def parallel_files(
 def _lines(path: Path) -> Iterator[str]:
     number = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        with opened(path) as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
             for line in stream:
                 number += 1
                 yield line.decode().removeprefix("\ufeff").strip()  # a byte order mark

@@ -1,6 +1,5 @@
 """The plan that `pipetrain plan` wrote, as the rule that cuts the model of a run."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +8,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from pipetrain import strict_json
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import Pairs, PartitionRule, check_glued
@@ -38,7 +38,7 @@ class PartitionFromPlan(PartitionRule):
             ConfigError: there is no such file, or it holds none.
         """
         try:
-            return PipelinePlan.from_json(json.loads(Path(self.path).read_text(encoding="utf-8")))
+            return PipelinePlan.from_json(strict_json.read(Path(self.path)))
         except OSError as error:
             raise ConfigError(f"{self.where}: cannot be read: {error.strerror}; `pipetrain plan` writes one") from None
         except ValueError as error:

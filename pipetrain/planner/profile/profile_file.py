@@ -7,8 +7,10 @@ import json
 import re
 from pathlib import Path
 
+from pipetrain import strict_json
 from pipetrain.errors import ConfigError
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.regular_file import text_of
 
 _SEPARATOR = " -- "
 _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
@@ -23,14 +25,18 @@ def read_profile(path: Path) -> Profile:
         ConfigError: there is no such file, or it holds neither.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"profile={path}: cannot be read: {reason}; `pipetrain profile` writes one") from None
     try:
-        found = Profile.from_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else parse_graph(text)
+        found = (
+            Profile.from_json(strict_json.loads(text)) if text.lstrip().startswith(("{", "[")) else parse_graph(text)
+        )
     except json.JSONDecodeError as error:
         raise ConfigError(f"profile={path}: line {error.lineno}: no JSON: {error.msg}") from None
+    except ValueError as error:
+        raise ConfigError(f"profile={path}: no JSON: {error}") from None
     except ConfigError as error:
         raise ConfigError(f"profile={path}: {error}") from None
     if not found.single_device_s:

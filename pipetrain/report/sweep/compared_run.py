@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
+from pipetrain import strict_json
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.report.steps_to_loss import LossCurve
-from pipetrain.tracking import strict_json, summary
+from pipetrain.tracking import summary
 from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.records import Record, metrics_of, read_records
 from pipetrain.tracking.run_directory import RunDirectory
@@ -239,7 +240,7 @@ def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Reco
 def _planned(path: Path) -> dict[str, str]:
     """Facts of plan.json: the first layer of every stage, with the replicas if any has several, and the parameters."""
     try:
-        plan = strict_json.loads(path.read_text(encoding="utf-8"))
+        plan = strict_json.read(path)
         cut = ",".join(str(int(stage["first"])) for stage in plan["stages"])
         replicas = [int(each) for each in plan.get("replicas") or ()]
         if any(each > 1 for each in replicas):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipetrain import strict_json
 from pipetrain.errors import ConfigError
 from pipetrain.report.seed_statistics import Interval
 from pipetrain.report.sweep import sweep_tables
@@ -16,7 +17,6 @@ from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup
 from pipetrain.report.sweep.slowdown import as_content
 from pipetrain.report.sweep.sweep_page import page
 from pipetrain.report.sweep.sweep_tables import differences
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS

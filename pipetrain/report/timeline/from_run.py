@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipetrain import strict_json
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
@@ -18,7 +19,6 @@ from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Box, Message, Panel, boxes, number, scale_times
 from pipetrain.schedules import Kind, Operation
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.tracking.trace_writer import INTERVALS
@@ -57,7 +57,7 @@ def read_trace(path: Path, num_stages: int) -> Trace:
     rows: list[list[Box]] = [[] for _ in range(num_stages)]
     messages: list[list[Message]] = [[] for _ in range(num_stages)]
     try:
-        content = strict_json.loads(path.read_text(encoding="utf-8"))
+        content = strict_json.read(path)
         intervals = [DrainInterval(**interval) for interval in content["metadata"][INTERVALS]]
         slices = [event for event in content["traceEvents"] if event["ph"] == "X"]
         for event in sorted(slices, key=lambda event: event["ts"]):
@@ -121,7 +121,7 @@ def timeline_of_run(
     settings = stored_settings(directory, _CALLED, trust=trust)
     if not directory.trace.is_file():
         raise ConfigError(f"{run}: has no {directory.trace.name}; only runs with trace=true write one, when they end")
-    plan = strict_json.loads(directory.plan.read_text())
+    plan = strict_json.read(directory.plan)
     workers = _rules(settings, settings.phases[0], plan).replicas.num_workers  # the same in all phases
     trace = read_trace(directory.trace, workers)
     interval = _interval(directory.trace, trace, first)

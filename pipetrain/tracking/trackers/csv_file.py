@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from pipetrain.tracking import strict_json
+from pipetrain import strict_json
 from pipetrain.tracking.callbacks import Callback, RunInfo
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.records import Record, read_records

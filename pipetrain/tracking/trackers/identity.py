@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipetrain import strict_json
 from pipetrain.failure import relative_to_cwd
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -20,7 +20,7 @@ MLFLOW_PARENT = ".mlflow-parent"
 def stored_ids(run: RunDirectory) -> dict[str, str]:
     """Tracker -> id of the run there; empty if there is none, or the file is damaged."""
     try:
-        ids: Any = strict_json.loads(run.tracker_ids.read_text(encoding="utf-8"))
+        ids: Any = strict_json.read(run.tracker_ids)
         return {str(tracker): str(number) for tracker, number in ids.items()}
     except (OSError, ValueError, AttributeError):
         return {}

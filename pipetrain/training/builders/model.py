@@ -1,5 +1,6 @@
 """The model as a chain of layers, with what it must know of the data: sizes of images, classes, vocabulary."""
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pipetrain.arithmetic import ComputeOptions
 from pipetrain.config.instantiate import Target
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import ModelSettings, Settings
+from pipetrain.data.cache import private_folder
 from pipetrain.data.fetch import Fetch, form_of
 from pipetrain.data.images.common import image_size
 from pipetrain.data.order import own_minibatches
@@ -133,10 +135,23 @@ def _computes(compute: Callable[..., object], inputs: Sequence[Tensor]) -> bool:
 
 
 def build_arithmetic(train: TrainConfig) -> ComputeOptions:
-    """Precision, memory format and compilation of the layers."""
+    """Precision, memory format and compilation of the layers.
+
+    Raises:
+        ConfigError: the compiler has no folder of its own.
+    """
+    if train.compile and _COMPILER_CACHE not in os.environ:  # by default one in /tmp, whose pickles anyone can write
+        try:
+            os.environ[_COMPILER_CACHE] = str(private_folder("inductor"))
+        except OSError as error:
+            raise ConfigError(
+                f"train.compile=true: {error.filename}: {error.strerror}; {_COMPILER_CACHE}=FOLDER says where compiled "
+                "code is kept"
+            ) from error
     return ComputeOptions(train.precision, train.channels_last, train.compile)
 
 
+_COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _COLORS = (1, 3, 4)
 """Numbers of channels by which an image is recognized whose channels come last."""
 _AT_LEAST = ("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "max_length")

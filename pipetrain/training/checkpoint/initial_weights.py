@@ -13,6 +13,7 @@ from torch import Tensor
 from pipetrain.config.settings import ModelSettings
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.models.chain import LayerChain
+from pipetrain.regular_file import opened
 from pipetrain.stage.base import BaseStage
 from pipetrain.training.checkpoint import contents, manifest, store, tensor_file
 
@@ -146,14 +147,14 @@ def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]
     """
     if path.is_dir():
         return contents.model_state(path, averaged=True, names=names)
-    with path.open("rb") as file:
+    with opened(path) as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
             raise ConfigError("a pointer of Git LFS and not the file itself, which `git lfs pull` fetches")
     if path.suffix != tensor_file.SUFFIX:
         return {name: tensor for name, tensor in _torch_load(path).items() if names is None or name in names}
     try:
-        with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys() if names is None or name in names}  # noqa: SIM118
+        with safe_open(path, framework="pt") as tensors:
+            return {name: tensors.get_tensor(name) for name in tensors.keys() if names is None or name in names}  # noqa: SIM118
     except SafetensorError as error:
         raise ConfigError(f"not a safetensors file, or damaged: {one_line(error)}") from error
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetrain.tracking import strict_json
+from pipetrain import strict_json
 from pipetrain.tracking.files import sync
 
 NAME = "manifest.json"
@@ -87,7 +87,7 @@ def _text(listed: Iterable[FileEntry]) -> str:
 
 
 def _read(folder: Path) -> Any:
-    return strict_json.loads((folder / NAME).read_text(encoding="utf-8"))
+    return strict_json.read(folder / NAME)
 
 
 def sha256_of(path: Path) -> str:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetrain import strict_json
 from pipetrain.config.moved import with_present_paths
 from pipetrain.config.schema import CheckpointConfig
 from pipetrain.errors import ConfigError, one_line
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
@@ -27,13 +27,13 @@ _STEP = re.compile(r"step-\d+")
 
 def load_progress(folder: Path) -> dict[str, Any]:
     """The progress that a checkpoint was saved with."""
-    progress: dict[str, Any] = strict_json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+    progress: dict[str, Any] = strict_json.read(folder / PROGRESS)
     return progress
 
 
 def load_config(folder: Path) -> dict[str, Any]:
     """The configuration that a checkpoint was saved with: `settings`, as `Settings.stored` has them, and `choices`."""
-    config: dict[str, Any] = with_present_paths(strict_json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    config: dict[str, Any] = with_present_paths(strict_json.read(folder / CONFIG))
     return config
 
 

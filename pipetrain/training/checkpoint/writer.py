@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from pipetrain import strict_json
 from pipetrain.device_queue import HostCopies
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.tracking import strict_json
 from pipetrain.tracking.files import sync
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.checkpoint import manifest, store, tensor_file

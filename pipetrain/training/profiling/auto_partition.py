@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipetrain import outer_launcher
+from pipetrain import outer_launcher, strict_json
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.libraries.processes import usable_cores
@@ -19,7 +19,6 @@ from pipetrain.planner.partition.rules import unit_starts
 from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.planner import Planner, recomputed
 from pipetrain.planner.profile.profile import HOW_TO_REFRESH, Profile
-from pipetrain.tracking import strict_json
 from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.pipeline import build_pipeline_rules
 from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
@@ -138,7 +137,7 @@ def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
         return None
     path = run.plan
     try:
-        plan: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
+        plan: dict[str, Any] = strict_json.read(path)
         if plan["rule"] != AUTO:
             return None
         return _planned(plan["stages"], plan.get("replicas"))

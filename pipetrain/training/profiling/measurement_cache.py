@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from torch.multiprocessing import start_processes
 
+from pipetrain import strict_json
 from pipetrain.data.cache import cached_file, write_cached
 from pipetrain.errors import ConfigError
 
@@ -33,7 +34,7 @@ def remembered(
     path = cached_file(f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}.json")
     if cache == "use":
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, ConfigError):
-            entry = json.loads(path.read_text(encoding="utf-8"))
+            entry = strict_json.read(path)
             if entry["key"] == json.loads(text):
                 return read(entry["measured"]), True
     measured = measure()

@@ -1,5 +1,6 @@
 """Folders of images, one for each class."""
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -74,6 +75,54 @@ def test_undecodable_image_in_memory_folder_is_named(root):
     (root / "train" / "red" / "b.png").write_bytes(b"no image")
     with pytest.raises(ConfigError, match=r"b\.png cannot be decoded"):
         image_folder(root=str(root), in_memory=True)
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), [("png", "<u2"), ("tif", "<u2"), ("tif", ">u2"), ("pgm", "<u2")])
+def test_sixteen_bits_of_gray_are_scaled_to_eight(tmp_path, suffix, dtype):
+    gray = np.array([[0, 128, 129, 257 * 9], [257 * 200, 40_000, 65_406, 65_535]], dtype=dtype)
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(gray).save(path)
+    expected = [[0, 0, 1, 9], [200, 156, 254, 255]]
+    read = open_image(str(path))
+    assert read.mode == "RGB"
+    assert np.asarray(read).tolist() == [[[value] * 3 for value in row] for row in expected]
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(np.int32, "32-bit numbers"), (np.float32, "floating-point numbers")])
+def test_image_of_numbers_without_a_range_is_refused_by_name(root, dtype, kind):
+    path = root / "train" / "red" / "b.tif"
+    Image.fromarray(np.full((8, 12), 70_000, dtype=dtype)).save(path)
+    with pytest.raises(ConfigError, match=rf"the image {path} has {kind}.*convert it to 8 or 16 bits"):
+        image_folder(root=str(root), in_memory=True)
+
+
+def test_image_is_turned_as_its_exif_data_say(tmp_path):
+    picture = Image.new("RGB", (16, 8), (250, 0, 0))
+    picture.paste((0, 0, 250), (8, 0, 16, 8))  # red on the left, blue on the right
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: the left side is up
+    picture.save(tmp_path / "a.png", exif=exif)
+    read = open_image(str(tmp_path / "a.png"))
+    assert (read.size, read.getpixel((4, 2)), read.getpixel((4, 13))) == ((8, 16), (250, 0, 0), (0, 0, 250))
+
+
+def test_files_left_out_are_said_in_one_line(root):
+    assert ": 1 .txt; images are .jpg" in image_folder(root=str(root)).notes[0]
+    for name in ("a.gif", "b.GIF", ".DS_Store"):
+        (root / "test" / "red" / name).touch()
+    (line,) = image_folder(root=str(root)).notes
+    assert line.startswith(f"dataset.root={root}: left out, as their names are not of images: ")
+    assert all(part in line for part in ("1 .txt", "1 .gif", ", ..."))
+    (root / "train" / "red" / "notes.txt").unlink()
+    for path in (root / "test" / "red").glob("*[!p]"):
+        path.unlink()
+    assert image_folder(root=str(root)).notes == []
+
+
+def test_pipe_in_place_of_an_image_is_refused_without_waiting(root):
+    os.mkfifo(root / "train" / "blue" / "0.png")
+    with pytest.raises(ConfigError, match=r"0\.png cannot be decoded: .*not a regular file"):
+        image_folder(root=str(root))
 
 
 def test_image_folder_evaluates_on_val_if_there_is_no_test(root):

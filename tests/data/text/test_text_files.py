@@ -1,6 +1,7 @@
 """Text files and the bundled novels as data of a language model."""
 
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -36,6 +37,18 @@ def test_text_trains_on_its_beginning_and_evaluates_on_its_end(novel, tokens):
     assert text_of(data, all_of(data.eval)) in whole[-len(whole) // 4 :]
     again = text_file(str(novel), eval_share=0.2, **options)
     assert np.array_equal(again.train.targets, data.train.targets)
+
+
+@pytest.mark.parametrize("name", ["pipe.txt", "pipe.txt.gz"])
+def test_pipe_is_refused_by_name_without_waiting(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ConfigError, match=f"dataset.path={tmp_path / name}: .* cannot be read: it is not a regular"):
+        text_file(str(tmp_path / name))
+
+
+def test_file_of_the_system_without_a_size_is_not_read():
+    with pytest.raises(ConfigError, match="/proc/self/status holds no text"):
+        text_file("/proc/self/status")
 
 
 def test_evaluation_text_may_have_other_characters(novel, tmp_path):

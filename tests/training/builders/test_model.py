@@ -1,5 +1,6 @@
 """What a model takes from the data."""
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,10 +13,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.config.instantiate import Target
+from pipetrain.config.schema import TrainConfig
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.training.builders.data import build_dataset
-from pipetrain.training.builders.model import build_model, derived_from_data, first_inputs, from_data
+from pipetrain.training.builders.model import build_arithmetic, build_model, derived_from_data, first_inputs, from_data
 from pipetrain.training.checks.model import check_model
 from pipetrain.training.components import build
 
@@ -149,3 +151,27 @@ def test_model_of_text_learns_of_its_data_set_what_is_not_set():
     assert from_data(target, text) == {"vocabulary_size": 50, "max_length": 16}
     with pytest.raises(ConfigError, match=r"model.vocabulary_size is not set, .* only that can tell; .*=10000"):
         from_data(target, SimpleNamespace())
+
+
+def test_compiled_code_is_kept_where_nobody_else_can_write(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/chosen")
+    build_arithmetic(TrainConfig(compile=True))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/chosen"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    build_arithmetic(TrainConfig())
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    build_arithmetic(TrainConfig(compile=True))
+    folder = tmp_path / "pipetrain" / "inductor"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_cache_of_the_compiler_that_cannot_be_made_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    with pytest.raises(
+        ConfigError, match=r"train.compile=true: .*Not a directory; TORCHINDUCTOR_CACHE_DIR=FOLDER says"
+    ):
+        build_arithmetic(TrainConfig(compile=True))

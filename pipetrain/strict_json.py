@@ -3,7 +3,10 @@
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from pipetrain.regular_file import text_of
 
 
 def dumps(content: Any, indent: int | None = None) -> str:
@@ -21,6 +24,11 @@ def loads(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def read(path: Path) -> Any:
+    """The content of a JSON file; raises as `loads`, and OSError if it cannot be read or is no regular file."""
+    return loads(text_of(path))
 
 
 def number(value: float | None) -> float:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from pipetrain.tracking.strict_json import dumps, number
+from pipetrain.strict_json import dumps, number
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
