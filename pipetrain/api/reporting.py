@@ -88,22 +88,20 @@ def _begin(job: Job, hydra: DictConfig) -> None:
     if job.resume:
         print(one_line(f"continuing {job.resume}"))
         if drains := store.load_progress(job.resume).get("extra_drains"):
-            print(
-                f"the pipeline drained after step {drains[0]}, where the settings have no drain; replay_drains={run} "
-                "gives another run the same drains, and so the same bits"
-            )
+            where = f"the pipeline drained after step {drains[0]}, where the settings have no drain"
+            print(one_line(f"{where}; replay_drains={run} gives another run the same drains, and so the same bits"))
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
-    print(f"writing to {run}", flush=True)
+    print(one_line(f"writing to {run}"), flush=True)
     remove_leftovers(run.path)
     # archives an earlier run, or its checkpoints after the resumed one
     resume = job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
         run.summary.unlink(missing_ok=True)  # of the part before, whatever ends this one from here on
         if aside := run.archive_checkpoints_after(resume):
-            print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
+            print(one_line(f"the checkpoints after {resume.name} are now in {aside}"), flush=True)
     elif aside := run.archive_previous_run():
-        print(f"an earlier run's files are now in {aside}", flush=True)
+        print(one_line(f"an earlier run's files are now in {aside}"), flush=True)
     if resume is not None:
         _take_over(job, resume)
     run.summary.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipetrain.commands import Subparsers, add_settings_parser
 from pipetrain.commands.output_folder import check_writable
-from pipetrain.errors import ConfigError, ExitCode, check_whole
+from pipetrain.errors import ConfigError, ExitCode, check_whole, one_line
 
 _DESCRIPTION = """\
 With settings of `pipetrain run`, some with several values: tunes the learning rate of each combination by successive
@@ -70,6 +70,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         options.minutes, options.jobs,
     )  # fmt: skip
     found = compare(options.words, request, options.output, options.config_dir)
-    print(text(found), "", f"written to {found.folder}: {', '.join(FILES)}", sep="\n")
+    print(text(found), "", one_line(f"written to {found.folder}: {', '.join(FILES)}"), sep="\n")
     failed = any(run.status == "failed" for each in found.outcomes for _, run in (*each.trials, *each.reported))
     return ExitCode.FAILED if failed else ExitCode.COMPLETED

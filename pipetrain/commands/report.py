@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipetrain.commands import Subparsers
 from pipetrain.commands.output_folder import check_new_file, check_writable
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, ExitCode, one_line
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -130,7 +130,7 @@ def carry_out_distances(options: argparse.Namespace) -> ExitCode:
     print(*distances.tables(found), sep="\n")
     if output is not None:
         distances.draw(output, found)
-        print(f"\nwritten to {output}")
+        print(f"\n{one_line(f'written to {output}')}")
     return ExitCode.COMPLETED
 
 
@@ -163,7 +163,8 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     print(comparison.as_json(found) if options.json else sweep_tables.text(found))
     written = comparison.write(found, output) if output else comparison.write_page(found, options.folders)
     if written:
-        print(f"\nwritten to {', '.join(map(str, written))}", file=sys.stderr if options.json else sys.stdout)
+        named = one_line(f"written to {', '.join(map(str, written))}")
+        print(f"\n{named}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED
 
 

@@ -90,6 +90,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         for combination in islice(combinations(words), _CHECKED):
             composed(combination)
     # from here on torch is needed, which takes seconds to import
+    from pipetrain.report.text_table import printable
     from pipetrain.report.timeline.drawing import write_timeline
     from pipetrain.report.timeline.from_run import timeline_of_run
     from pipetrain.report.timeline.from_settings import GivenTimes, timeline_of_settings
@@ -102,7 +103,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if options.output is None and run is None:
         output = new_folder(output)
     names = write_timeline(output, panels, as_svg=options.svg)
-    print(*lines, f"written to {output}: {', '.join(names)}", sep="\n")
+    print(*map(printable, [*lines, f"written to {output}: {', '.join(names)}"]), sep="\n")
     return ExitCode.COMPLETED
 
 

@@ -27,7 +27,7 @@ from pipetrain.errors import ConfigError, DataError, RunError, one_line
 from pipetrain.launch import fork_server
 from pipetrain.report.error_line import message
 from pipetrain.report.sweep.compared_run import ComparedRun, read
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_directory import RunDirectory, check_own
 
 FINISHED = ("completed", "diverged")
 """Statuses of runs that are not run again."""
@@ -80,9 +80,13 @@ class Runs:
         folder: of their directories.
         jobs: number of runs at a time.
         end_s: moment, by `time.monotonic`, after which no run is started.
+
+    Raises:
+        ConfigError: something in the folder leads out of it.
     """
 
     def __init__(self, folder: Path, jobs: int, end_s: float) -> None:
+        check_own(folder)
         self.started = 0
         self._folder, self._jobs, self._end_s = folder, jobs, end_s
         self._results: dict[str, ComparedRun] = {}

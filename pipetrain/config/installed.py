@@ -10,12 +10,13 @@ from pathlib import Path
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf
 from typing_extensions import override
 
 from pipetrain import outer_launcher
+from pipetrain.config import plain_yaml
 from pipetrain.config.schema import config_dir, register_schema
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.regular_file import text_of
 
 ENTRY_POINTS = "pipetrain.choices"
 """Group of entry points; the value of each is the dotted path of a folder, such as `mylib.conf`."""
@@ -65,7 +66,7 @@ def _check(folder: Path, others: Mapping[Path, str]) -> None:
             raise ConfigError(f"{name} is in {owner} already; rename the file in {folder}")
         if not (config_dir() / name.parts[0]).is_dir():
             raise ConfigError(f"{path}: there is no group {name.parts[0]}")
-        if not isinstance(OmegaConf.load(path), DictConfig):
+        if not isinstance(plain_yaml.load(text_of(path)), dict):
             raise ConfigError(f"{path}: has no settings")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipetrain.errors import one_line
 from pipetrain.failure import relative_to_cwd
 from pipetrain.report.text_table import (
     both_ends,
@@ -136,7 +137,7 @@ def _duration(seconds: float) -> str:
 def evaluation_lines(evaluation: "Evaluation") -> list[str]:
     """The lines of a table: the checkpoint, the model and the data, and a line for each metric."""
     rows = [
-        ("checkpoint", str(evaluation.checkpoint)),
+        ("checkpoint", one_line(str(evaluation.checkpoint))),
         ("step", str(evaluation.step)),
         ("model", evaluation.model),
         ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),

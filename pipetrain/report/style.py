@@ -2,12 +2,14 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.libraries.imports import gc_paused
+from pipetrain.tracking.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,10 +95,11 @@ def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["F
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-    with rc_context(_SETTINGS):
+    with rc_context(_SETTINGS), warnings.catch_warnings():
         sheet = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(sheet)
         yield sheet
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in place of a letter
         if isinstance(file, Path) and file.suffix != ".svg":
             _save_png(sheet, file)
             return
@@ -107,7 +110,7 @@ def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["F
             text = re.sub(pattern, replacement, text)
         element = text[text.index("<svg") :]  # which an HTML page may contain, too
         if isinstance(file, Path):
-            file.write_text(element, encoding="utf-8")
+            write_whole(file, element)
         else:
             file.write(element)
 
@@ -123,7 +126,9 @@ def _save_png(sheet: "Figure", file: Path) -> None:
     drawn = io.BytesIO()
     sheet.savefig(drawn, format="png")
     image = Image.open(drawn).convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE)
-    image.save(file, "PNG", optimize=True)
+    reduced = io.BytesIO()
+    image.save(reduced, "PNG", optimize=True)
+    write_whole(file, reduced.getvalue())
 
 
 def page_style() -> str:

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 
 Row = Sequence[str] | str
 """The cells of a row, or a line that runs across all columns."""
@@ -34,6 +36,11 @@ def text_lines(rows: Sequence[Row], align: str) -> list[str]:
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table in Markdown."""
     return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def markdown_text(text: str) -> str:
+    """The text as Markdown shows it, without links and HTML: names and reasons of runs may be another's."""
+    return re.sub(r"[\\`\[\]|]", r"\\\g<0>", escape(printable(text), quote=False))
 
 
 def both_ends(rows: Sequence[Row], rest: str) -> list[Row]:

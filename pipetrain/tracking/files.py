@@ -5,20 +5,20 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipetrain import strict_json
 from pipetrain.errors import ConfigError
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a temporary file next to `path`, and renames it once it is on the disk; never through a link."""
     partial = path.with_name(path.name + ".partial")
     try:
         partial.unlink(missing_ok=True)
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with naming(path), partial.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -32,9 +32,21 @@ def sync(path: Path) -> None:
     """Waits until a file's content, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Names the file in an error of the system that names none, as of a write."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def new_folder(wanted: Path) -> Path:
@@ -65,12 +77,20 @@ def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
 
     Until all files are in it, the folder has another name and a list of them, so that `finish_archiving` can finish the
     moves after a kill.
+
+    Raises:
+        ConfigError: one of them is where a disk is mounted.
     """
     present = [name for name in names if (folder / name).exists()]
     if not present:
         return None
     numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
     free = next(path for path in numbered if not (path.exists() or path.is_symlink()))
+    if mounted := next((folder / name for name in present if os.path.ismount(folder / name)), None):
+        raise ConfigError(
+            f"{mounted}: holds an earlier run's files and is a mount, which cannot be set aside; empty it, or take "
+            "another directory"
+        )
     partial = free.with_name(free.name + _PARTIAL)
     partial.mkdir()
     write_whole(partial / _MOVES, json.dumps(present))

@@ -1,7 +1,6 @@
 """The directory of a run: the names of its files."""
 
 import contextlib
-import io
 import os
 import re
 import stat
@@ -9,18 +8,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from typing_extensions import override
 
+from pipetrain.config import plain_yaml
 from pipetrain.config.composition import choices_made
 from pipetrain.config.moved import with_present_paths
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.regular_file import text_of
 from pipetrain.tracking import files
 
 _HYDRA, _RECORD = ".hydra", "hydra.yaml"
-_DEEPEST = 50
-"""Mappings and lists of a configuration within each other."""
 _BEFORE_RESTART = "before-restart-"
 _COPIES = frozenset({"mlruns", "wandb"})
 """Folders in which MLflow and Weights & Biases keep copies of files of runs."""
@@ -60,9 +58,10 @@ class RunDirectory:
         self.timeline = path / "timeline"
         self.page = path / "report.html"
         self._signs_of_a_run = (self.config, self.plan, self.metrics, self.summary, self.checkpoints)
-        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs, self.timeline)
+        others = (self.hydra, self.tensorboard, self.trace_parts, self.logs, self.timeline)
+        self._folders = {self.checkpoints, *others}
         self._of_one_run = (
-            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, self.page, *folders,
+            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, self.page, *others,
         )  # fmt: skip
 
     @override
@@ -105,7 +104,7 @@ class RunDirectory:
             path.rename(aside / path.name)
         return aside
 
-    def stored_config(self) -> DictConfig:
+    def stored_values(self) -> dict[str, Any]:
         """config.yaml as it was written, with the present paths of targets that have moved.
 
         Raises:
@@ -113,9 +112,16 @@ class RunDirectory:
         """
         if not self.config.is_file():
             raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
-        content = OmegaConf.to_container(_loaded(self.config, DictConfig))
-        config: DictConfig = OmegaConf.create(with_present_paths(content))
-        return config
+        values: dict[str, Any] = with_present_paths(_loaded(self.config, dict))
+        return values
+
+    def stored_config(self) -> DictConfig:
+        """The same as a configuration; raises as `stored_values`."""
+        values = self.stored_values()
+        try:
+            return OmegaConf.create(values)
+        except Exception as error:  # for a key that is a list, for instance
+            raise ConfigError(f"{self.config}: damaged: {one_line(error)}") from error
 
     def choices(self) -> dict[str, str]:
         """Choice of each group that the run was started with; empty if Hydra's record is missing.
@@ -127,8 +133,7 @@ class RunDirectory:
         if not record.is_file():
             return {}
         try:
-            choices: Any = OmegaConf.to_container(_loaded(record, DictConfig))  # unresolved: it may be another's
-            return choices_made(choices["hydra"]["runtime"]["choices"])
+            return choices_made(_loaded(record, dict)["hydra"]["runtime"]["choices"])
         except (KeyError, TypeError, AttributeError):
             raise ConfigError(f"{record}: damaged: hydra.runtime.choices is missing") from None
 
@@ -141,8 +146,7 @@ class RunDirectory:
         record = self.hydra / "overrides.yaml"
         if not record.is_file():
             return []
-        overrides: Any = OmegaConf.to_container(_loaded(record, ListConfig))
-        return [str(override) for override in overrides]
+        return [str(override) for override in _loaded(record, list)]
 
     def remove_if_empty(self) -> None:
         """Removes what Hydra made for a rejected run: the folder, and outputs/DATE/ above it where it is empty."""
@@ -154,10 +158,14 @@ class RunDirectory:
                 folder.rmdir()
 
     def archive_previous_run(self) -> Path | None:
-        """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run."""
-        if not any(path.exists() for path in self._signs_of_a_run):
+        """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run.
+
+        An empty folder is no sign of a run. One where a disk is mounted stays.
+        """
+        if all(_is_empty(path) for path in self._signs_of_a_run):
             return None
-        return files.archive_files(self.path, [path.name for path in self._of_one_run])
+        moved = (path for path in self._of_one_run if not (_is_empty(path) and os.path.ismount(path)))
+        return files.archive_files(self.path, [path.name for path in moved])
 
     def check_replaceable(self) -> None:
         """Checks that what a new run sets aside here is an earlier run, and nothing of another program.
@@ -182,13 +190,24 @@ class RunDirectory:
         """Checks that a run which writes here writes nowhere else: the directory may be untrusted.
 
         Raises:
-            ConfigError: one of its files or folders is a link, or neither file nor folder.
+            ConfigError: one of its files or folders is a link, neither file nor folder, or one in place of the other.
         """
         for pattern in ("*.partial", "*.log"):  # hydra.job.name is another name of the log
             for path in self.path.glob(pattern):
                 check_own(path)
-        for path in self._of_one_run:
+        archives = {path for path in self.path.glob("*.partial") if files.is_archive(path)}
+        partial = (path.with_name(f"{path.name}.partial") for path in self._of_one_run)
+        for path in (*self._of_one_run, *partial, *archives):
             check_own(path)
+            wanted = path in self._folders or path in archives
+            if path.exists() and path.is_dir() is not wanted:
+                there, needed = ("a file", "folder") if wanted else ("a folder", "file")
+                raise ConfigError(f"{path}: is {there}, and a run has a {needed} of that name: remove it")
+
+
+def _is_empty(path: Path) -> bool:
+    """True if there is nothing, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def check_own(path: Path) -> None:
@@ -200,16 +219,31 @@ def check_own(path: Path) -> None:
     walk = () if path.is_symlink() else os.walk(path)
     below = (Path(parent, name) for parent, *names in walk for name in chain(*names))
     for each in (path, *below):
-        try:
-            mode = each.lstat().st_mode
-        except FileNotFoundError:
-            continue
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            what = "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
-            raise ConfigError(f"{each}: is {what}; nothing is written through it: remove it, or take another directory")
+        _check_kind(each)
 
 
-Kind = TypeVar("Kind", DictConfig, ListConfig)
+def check_member(run: Path, sweep: Path) -> None:
+    """Checks that the directory of a sweep's run is below the sweep's folder, which may be untrusted.
+
+    Raises:
+        ConfigError: one on the way to it is a link.
+    """
+    for each in (run, *run.parents):
+        if sweep in each.parents:
+            _check_kind(each)
+
+
+def _check_kind(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+        raise ConfigError(f"{path}: is {what}; nothing is written through it: remove it, or take another directory")
+
+
+Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
 
 def _loaded(path: Path, kind: type[Kind]) -> Kind:
@@ -219,29 +253,12 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
         ConfigError: it cannot be read, or is not of this kind.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        _check_plain(text)
-        content = OmegaConf.load(io.StringIO(text))
+        content = plain_yaml.load(text_of(path))
     except Exception as error:  # of the parser, of the decoder, of the file system
         raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
     if not isinstance(content, kind):
-        raise ConfigError(f"{path}: damaged: it holds no {'settings' if kind is DictConfig else 'list'}")
+        raise ConfigError(f"{path}: damaged: it holds no {'settings' if kind is dict else 'list'}")
     return content
-
-
-def _check_plain(text: str) -> None:
-    """Checks that a file is of the YAML that runs write; a few lines of another could stand for more than memory holds.
-
-    Raises:
-        ValueError: it has aliases, or is nested deeper.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError("it has YAML aliases, which no run writes")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise ValueError("it is nested too deeply")
 
 
 def runs_in(folder: Path) -> list[RunDirectory]:

@@ -9,6 +9,7 @@ from support.made_up_runs import contender
 
 from pipetrain.comparison.contenders import contenders_of
 from pipetrain.comparison.runs import PlannedRun, Runs
+from pipetrain.errors import ConfigError
 
 SMALL = (
     "model=lenet5", "method=pipedream", "partition.stages=2", "dataset.limit=64", "train.batch_size=32",
@@ -34,6 +35,15 @@ def test_trial_is_shorter_and_evaluated_only_at_its_end():
     words = planned(steps=50, tunes=True).words
     assert words[-3:] == ["seed=0", "train.max_steps=50", "eval.every_epochs=50"]
     assert planned().words[-1] == "seed=0"
+
+
+@pytest.mark.parametrize("name", ["runs", "runs/pipedream-1", "runs/pipedream-1/config.yaml", "runs/pipedream-1.log"])
+def test_folder_that_leads_elsewhere_is_refused(tmp_path, name):
+    link = tmp_path / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match=f"{link}: is a symbolic link"):
+        Runs(tmp_path / "runs", 1, math.inf)
 
 
 def test_no_run_starts_once_the_time_is_over(tmp_path):

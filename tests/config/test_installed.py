@@ -115,6 +115,11 @@ def test_names_of_a_family_leave_out_code_that_does_not_work(site):
         ({}, "conf", "its entry point names broken.conf, which is no folder of an installed package"),
         ({"method/mine.yaml": "_target_: ["}, "conf", "while parsing a flow node"),
         ({"method/mine.yaml": "- a list"}, "conf", "has no settings"),
+        (
+            {"method/mine.yaml": "a: &a [x]\nb: [*a, *a]"},
+            "conf",
+            "it has YAML aliases; their content must be written out",
+        ),
         ({"methods/mine.yaml": "a: 1"}, "conf", "there is no group methods"),
         ({"method/pipedream.yaml": "a: 1"}, "conf", "method/pipedream.yaml is in pipetrain already"),
         ({"config.yaml": "a: 1"}, "conf", "config.yaml is in pipetrain already"),

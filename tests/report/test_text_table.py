@@ -1,6 +1,9 @@
+import pytest
+
 from pipetrain.report.text_table import (
     both_ends,
     markdown_table,
+    markdown_text,
     number_list,
     size_of,
     text_lines,
@@ -33,6 +36,21 @@ def test_markdown_table_has_a_rule_below_its_heads():
         "| --- | --- |",
         "| gpipe | 80.00 |",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b", r"a\|b"),
+        ("<img src=x onerror=f()> &lt;", "&lt;img src=x onerror=f()&gt; &amp;lt;"),
+        ("[look](javascript:f())", r"\[look\](javascript:f())"),
+        (r"\| `code`", r"\\\| \`code\`"),
+        ("\x1b]0;title\x07\n", r"?\]0;title??"),
+        ("pipeoptim batch_size=4 50.00 ± 1.0 -", "pipeoptim batch_size=4 50.00 ± 1.0 -"),
+    ],
+)
+def test_markdown_text_is_neither_link_nor_html_nor_cell(text, shown):
+    assert markdown_text(text) == shown
 
 
 def test_no_numbers_are_a_dash():

@@ -1,5 +1,6 @@
 """Files that are there as a whole or not at all."""
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,3 +101,14 @@ def test_single_checkpoints_move_with_their_folder(folder):
     files.archive_files(folder, ["checkpoints/step-00000004"])
     assert (folder / "earlier-1" / "checkpoints" / "step-00000004").is_dir()
     assert (folder / "checkpoints").is_dir()
+
+
+def test_error_of_a_write_names_the_file_and_leaves_none(tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        write_whole(tmp_path / "plan.json", "{}")
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(tmp_path / "plan.json"))
+    assert list(tmp_path.iterdir()) == []

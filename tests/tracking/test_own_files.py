@@ -9,7 +9,7 @@ from support.one_run import carried_out
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking import run_lock
 from pipetrain.tracking.files import finish_archiving, write_whole
-from pipetrain.tracking.run_directory import RunDirectory, check_own
+from pipetrain.tracking.run_directory import RunDirectory, check_member, check_own
 
 PRECIOUS = "not to be overwritten"
 SHORT = ("train.epochs=1", "trace=true", "checkpoint.every_epochs=1", "log.to=[tensorboard,csv]")
@@ -89,6 +89,20 @@ def test_foreign_partial_file_is_replaced_not_written(tmp_path):
     (tmp_path / "file.partial").symlink_to(precious)
     write_whole(tmp_path / "file", "new")
     assert (precious.read_text(), (tmp_path / "file").read_text()) == (PRECIOUS, "new")
+
+
+@pytest.mark.parametrize("link", ["0", "a", "a/0"])
+def test_run_of_a_sweep_that_is_elsewhere_is_refused(tmp_path, link):
+    elsewhere, sweep = tmp_path / "elsewhere", tmp_path / "sweep"
+    (elsewhere / "0").mkdir(parents=True)
+    run = sweep / "a" / "0" if link.startswith("a") else sweep / "0"
+    (sweep / link).parent.mkdir(parents=True)
+    (sweep / link).symlink_to(elsewhere)
+    (tmp_path / "linked").symlink_to(sweep)  # the sweep's own folder may be one
+    for folder in (sweep, tmp_path / "linked"):
+        with pytest.raises(ConfigError, match=f"{folder / link}: is a symbolic link; nothing is written through it"):
+            check_member(folder / run.relative_to(sweep), folder)
+    check_member(tmp_path / "linked" / "1", tmp_path / "linked")
 
 
 def test_folder_is_checked_with_all_in_it(tmp_path):

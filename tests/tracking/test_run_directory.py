@@ -1,5 +1,7 @@
 """The files of a run: set aside for a later one, taken back after a refusal."""
 
+import os
+
 import pytest
 
 from pipetrain.errors import ConfigError
@@ -84,6 +86,53 @@ def test_folder_that_holds_no_run_is_left_as_it_is(tmp_path):
     run.logs.mkdir()
     assert run.archive_previous_run() is None
     assert run.logs.exists()
+
+
+def test_empty_folder_of_checkpoints_is_no_run(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.checkpoints.mkdir()
+    run.hydra.mkdir()
+    assert run.archive_previous_run() is None
+
+
+def test_empty_folder_where_a_disk_is_mounted_stays(tmp_path, monkeypatch):
+    run = RunDirectory(tmp_path)
+    run.checkpoints.mkdir()
+    run.config.touch()
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == run.checkpoints)
+    aside = run.archive_previous_run()
+    assert ([path.name for path in aside.iterdir()], run.checkpoints.is_dir()) == (["config.yaml"], True)
+
+
+def test_mounted_disk_with_files_is_not_set_aside(tmp_path, monkeypatch):
+    run = RunDirectory(tmp_path)
+    run.checkpoint(4).mkdir(parents=True)
+    run.config.touch()
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == run.checkpoints)
+    with pytest.raises(ConfigError, match=f"{run.checkpoints}: holds an earlier run's files and is a mount"):
+        run.archive_previous_run()
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "config.yaml"}
+
+
+@pytest.mark.parametrize("name", [".hydra", "checkpoints", "logs", "earlier-1.partial"])
+def test_file_where_a_run_needs_a_folder_is_refused(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=f"{name}: is a file, and a run has a folder of that name: remove it"):
+        RunDirectory(tmp_path).check_own()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.jsonl.partial", "config.yaml", "pipetrain.log"])
+def test_folder_where_a_run_needs_a_file_is_refused(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"{name}: is a folder, and a run has a file of that name: remove it"):
+        RunDirectory(tmp_path).check_own()
+
+
+def test_other_files_and_folders_of_a_run_directory_are_not_looked_at(tmp_path):
+    (tmp_path / "mine.partial").mkdir()
+    (tmp_path / "mine.log").mkdir()
+    (tmp_path / "earlier-1").mkdir()
+    RunDirectory(tmp_path).check_own()
 
 
 def test_checkpoints_after_resumed_one_are_set_aside(tmp_path):

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from pipetrain import outer_launcher
 from pipetrain.api.one_run import newest_step, way_on_from
 from pipetrain.config.composition import quoted
-from pipetrain.errors import ExitCode, InterruptedRunError, RunError
+from pipetrain.errors import ExitCode, InterruptedRunError, RunError, one_line
 from pipetrain.failure import Failure, relative_to_cwd
 from pipetrain.report.error_line import report_error
 from pipetrain.tracking.run_directory import RunDirectory
@@ -41,7 +41,7 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
     if summary["status"] == "diverged":
         report_error(RunError(summary["reason"]), ExitCode.DIVERGED)
     if summary["status"] == "interrupted":
-        print(how_to_continue(job, hydra), flush=True)
+        print(one_line(how_to_continue(job, hydra)), flush=True)
         raise InterruptedRunError(summary["reason"])
     return ExitCode[summary["status"].upper()]
 

@@ -22,11 +22,11 @@ from pipetrain.commands.run.ending import (
     remove_empty_run,
 )
 from pipetrain.config.composition import Composition
-from pipetrain.errors import ConfigError, DataError, ExitCode
+from pipetrain.errors import ConfigError, DataError, ExitCode, one_line
 from pipetrain.launch.process_exit import exit_now
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.report.error_line import message, report_error
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_directory import RunDirectory, check_member
 
 if TYPE_CHECKING:
     from pipetrain.training.job import Job
@@ -47,6 +47,8 @@ def run(
     leads = outer_launcher.leads()  # others have the working directory in place of the run's
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         try:
+            if leads and sweep is not None:
+                check_member(folder.absolute(), sweep.absolute())
             if leads:
                 check_writable(f"hydra.run.dir={folder}", folder)
             job = prepared(composition, directory, lock, sweep=sweep)
@@ -89,8 +91,8 @@ def _run_as_launcher(job: "Job", composition: Composition, interruption: Interru
 
 
 def _report_finished(job: "Job") -> None:
-    steps = job.start_step
-    print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
+    done = f"{job.run} has completed all its {job.start_step} steps"
+    print(one_line(f"resume={job.settings.resume}: {done}; nothing is left to do"))
 
 
 def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
@@ -118,7 +120,7 @@ def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) ->
         exit_now(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
     if interrupted:
         if writes:
-            print(how_to_continue(job, hydra), flush=True)
+            print(one_line(how_to_continue(job, hydra)), flush=True)
         exit_now(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
     if report.summary is not None and report.summary["status"] == "diverged":
         exit_now(ended_as(job, report.summary, hydra))

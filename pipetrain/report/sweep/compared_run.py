@@ -5,11 +5,10 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from omegaconf import OmegaConf
 
 from pipetrain import strict_json
 from pipetrain.errors import ConfigError, one_line
@@ -110,7 +109,7 @@ class ComparedRun:
     losses: LossCurve = _NO_LOSSES
     per_step: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def seeds(self) -> tuple[tuple[str, str], ...]:
         """Seeds of the run, by the names of their settings; a method's seed that is the run's own is left out."""
         named = {name: str(value) for name, value in self.settings.items() if is_seed(name)}
@@ -211,7 +210,7 @@ def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
 def _settings(run: RunDirectory, content: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: content[name] for name in ("method", "schedule", "model", "dataset") if name in content}
     choices = content.get("choices") or run.choices() or named
-    config: Any = OmegaConf.to_container(run.stored_config())
+    config = run.stored_values()
     return values_set(config, choices) | {"seed": content.get("seed", config.get("seed"))}
 
 

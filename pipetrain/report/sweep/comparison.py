@@ -119,10 +119,10 @@ def write(compared: ComparedGroups, output: Path, title: str | None = None) -> l
     from pipetrain.report.sweep.sweep_figure import draw
 
     writers: dict[str, Callable[[Path], object]] = {
-        "md": lambda path: path.write_text(sweep_tables.markdown(compared), encoding="utf-8"),
-        "json": lambda path: path.write_text(as_json(compared), encoding="utf-8"),
+        "md": lambda path: write_whole(path, sweep_tables.markdown(compared)),
+        "json": lambda path: write_whole(path, as_json(compared)),
         "png": lambda path: draw(path, compared.metric, compared.groups, compared.slowdowns),
-        "html": lambda path: path.write_text(page(title or output.name, compared), encoding="utf-8"),
+        "html": lambda path: write_whole(path, page(title or output.name, compared)),
     }
     paths = {ending: output.with_name(f"{output.name}.{ending}") for ending in writers}
     partial = {ending: path.with_name(f"{path.name}.partial") for ending, path in paths.items()}

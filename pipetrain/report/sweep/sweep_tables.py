@@ -9,7 +9,7 @@ from pipetrain.report.seed_statistics import Interval, difference
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.slowdown import notes_on, table_of
-from pipetrain.report.text_table import counted, markdown_table, printable, text_table
+from pipetrain.report.text_table import counted, markdown_table, markdown_text, printable, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
 Columns = Sequence[tuple[str, ...]]
@@ -40,15 +40,16 @@ def text(compared: ComparedGroups) -> str:
 def markdown(compared: ComparedGroups) -> str:
     """The same in Markdown."""
     groups = compared.groups
-    titled = [(each.heading + ":", table_of(each, groups)) for each in compared.slowdowns]
+    titled = [(markdown_text(each.heading) + ":", table_of(each, groups)) for each in compared.slowdowns]
     columns = [*(("", each) for each in _tables(groups, compared.metric)), *titled, ("", legend_of(groups))]
     tables = [text for title, each in columns if each for text in (title, _markdown_table(each)) if text]
-    lines = [f"{note}  " for note in (*notes(compared), *not_completed(compared))]
+    lines = [f"{markdown_text(note)}  " for note in (*notes(compared), *not_completed(compared))]
     return "\n\n".join([*tables, *lines]) + "\n"
 
 
 def _markdown_table(columns: Columns) -> str:
-    return "\n".join(markdown_table(*_heads_and_rows(columns)))
+    heads, *rows = (tuple(map(markdown_text, row)) for row in zip(*columns, strict=True))
+    return "\n".join(markdown_table(heads, rows))
 
 
 def notes(compared: ComparedGroups) -> list[str]:

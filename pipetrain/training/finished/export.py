@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.training.checkpoint import contents, store, tensor_file
 from pipetrain.training.checkpoint.store import Selection
 
@@ -49,9 +49,10 @@ def export(selection: Selection, path: Path, file_format: str) -> str:
         written += f", {note}"
     untied = store.load_progress(folder).get("untied", {})
     if not untied:
-        return written
+        return one_line(written)
     pairs = ", ".join(f"{was} and {name} have values of their own" for name, was in untied.items())
-    return f"{written}\nwarning: model.untie=true: {pairs}; a model that ties them keeps the value that it loads last"
+    warning = f"warning: model.untie=true: {pairs}; a model that ties them keeps the value that it loads last"
+    return f"{one_line(written)}\n{one_line(warning)}"
 
 
 def _write(path: Path, state: Mapping[str, Tensor], file_format: str) -> None:

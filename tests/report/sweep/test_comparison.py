@@ -2,14 +2,13 @@
 
 import errno
 import json
-from pathlib import Path
 
 import pytest
 from support.stored_runs import write_run
 
 from pipetrain import cli
 from pipetrain.errors import ConfigError
-from pipetrain.report.sweep import sweep_figure, sweep_tables
+from pipetrain.report.sweep import comparison, sweep_figure, sweep_tables
 from pipetrain.report.sweep.comparison import ranked, target_of
 from pipetrain.report.sweep.groups import collect
 
@@ -71,7 +70,6 @@ def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_pat
 @pytest.mark.parametrize("ending", ["md", "json", "png", "html"])
 def test_unwritable_file_is_named_and_others_are_unchanged(folder, tmp_path, capsys, monkeypatch, ending):
     (tmp_path / "mine.md").write_text("earlier")
-    write_text = Path.write_text
 
     def filling(write):
         def filled(path, *args, **more):
@@ -81,7 +79,7 @@ def test_unwritable_file_is_named_and_others_are_unchanged(folder, tmp_path, cap
 
         return filled
 
-    monkeypatch.setattr(Path, "write_text", filling(write_text))
+    monkeypatch.setattr(comparison, "write_whole", filling(comparison.write_whole))
     monkeypatch.setattr(sweep_figure, "draw", filling(lambda path, *_: path.write_bytes(b"")))
     code = cli.carry_out(["report", "runs", str(folder), "-o", str(tmp_path / "mine")])
     assert code == 1

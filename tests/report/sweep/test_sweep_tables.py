@@ -1,5 +1,6 @@
 """The tables of a sweep."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,18 @@ def test_markdown_has_the_same_cells(tmp_path):
     write_run(tmp_path / "a", "method=gpipe", top1=80.0)
     lines = sweep_tables.markdown(collect([tmp_path], {})._replace(metric="top1")).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["gpipe", "80.00", "85.00", "300.0", "20.00", "1"]
+
+
+def test_markdown_of_foreign_runs_has_no_html_link_or_further_cell(tmp_path):
+    evil = "<img src=x onerror=f()>|[y](javascript:f())"
+    write_run(tmp_path / "a", f"method={evil}")
+    write_run(tmp_path / "b", status="failed", reason=evil)
+    text = sweep_tables.markdown(collect([tmp_path], {})._replace(metric="top1"))
+    assert text.count("javascript") >= 2
+    assert "<" not in text
+    assert re.search(r"(?<!\\)\[", text) is None
+    for table in text.split("\n\n")[:3]:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
 
 def test_token_throughput_is_shown_if_only_some_count_tokens(tmp_path):
