@@ -20,10 +20,10 @@ LAST_UPDATE = "last_update"
 """State of a weight under error feedback: its last update, before the correction."""
 _NUMBERS = ("step", "mu_product")
 """States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
-_NUMBER, _GROUP, _COMMON = ".number", "group.", "common."
+NUMBER, GROUP, _COMMON = ".number", "group.", "common."
 """Parts of the names under which checkpoints have a Python number, what an optimizer changes in its groups, and state
 that belongs to no weight."""
-_OURS = {"params", "lr", "initial_lr", "lr_scale"}
+OURS = {"params", "lr", "initial_lr", "lr_scale"}
 """Parts of parameter groups that are not the optimizer's own."""
 
 
@@ -62,7 +62,7 @@ class StageOptimizer:
         ]
         """Settings of each of torch's parameter groups, and the names of its parameters."""
         self._settings_made = [
-            {key: _copied(value) for key, value in settings.items() if key not in _OURS} for settings, _ in self._groups
+            {key: _copied(value) for key, value in settings.items() if key not in OURS} for settings, _ in self._groups
         ]
         self._error_feedback = error_feedback
         self.rate = rate
@@ -232,8 +232,8 @@ class StageOptimizer:
             )
         of_groups: dict[str, dict[str, Any]] = {}
         for (settings, names), before in zip(self._groups, self._settings_made, strict=True):
-            own = {key: value for key, value in settings.items() if key not in _OURS}
-            changed = {f"{_GROUP}{key}": value for key, value in own.items() if _differ(value, before.get(key))}
+            own = {key: value for key, value in settings.items() if key not in OURS}
+            changed = {f"{GROUP}{key}": value for key, value in own.items() if _differ(value, before.get(key))}
             of_groups |= {name: changed for name in names}
         stored = {
             name: self.optimizer.state.get(p, {})
@@ -265,16 +265,16 @@ class StageOptimizer:
             for key, value in saved.items():
                 if key == LAST_UPDATE and not self._error_feedback:
                     continue
-                on, known = p.device if follow or key not in _NUMBERS else "cpu", key.removesuffix(_NUMBER)
+                on, known = p.device if follow or key not in _NUMBERS else "cpu", key.removesuffix(NUMBER)
                 owner: MutableMapping[Any, Any] = state_of_weight
-                if key.startswith(_GROUP):
-                    owner, known = group_of[name], known.removeprefix(_GROUP)
+                if key.startswith(GROUP):
+                    owner, known = group_of[name], known.removeprefix(GROUP)
                 elif key.startswith(_COMMON):
                     owner, known = self.optimizer.state, known.removeprefix(_COMMON)
-                owner[known] = value.item() if key.endswith(_NUMBER) else _laid_out(value.to(on), p)
+                owner[known] = value.item() if key.endswith(NUMBER) else _laid_out(value.to(on), p)
             if state_of_weight:
                 self.optimizer.state[p] = state_of_weight
-            self._made[name] = int(saved.get("step", saved.get(f"step{_NUMBER}", 0)))
+            self._made[name] = int(saved.get("step", saved.get(f"step{NUMBER}", 0)))
 
 
 def _copied(value: Any) -> Any:
@@ -296,8 +296,8 @@ def _stored(kind: str, key: str, value: Any) -> tuple[str, Tensor]:
         return key, value
     if isinstance(value, bool | int | float):
         dtype = torch.float64 if isinstance(value, float) else None
-        return f"{key}{_NUMBER}", torch.tensor(value, dtype=dtype)
-    own = key.removeprefix(_GROUP).removeprefix(_COMMON)
+        return f"{key}{NUMBER}", torch.tensor(value, dtype=dtype)
+    own = key.removeprefix(GROUP).removeprefix(_COMMON)
     raise ConfigError(
         f"optimizer: {kind} keeps a {type(value).__name__} as {own!r}, which checkpoints cannot hold; they hold "
         "tensors and numbers"

@@ -14,8 +14,8 @@ from pipetrain.errors import ExitCode
 from pipetrain.report.run_tables import evaluation_lines
 from pipetrain.tracking.stored_settings import parse_overrides
 from pipetrain.training.checkpoint import contents, store
-from pipetrain.training.checkpoint.contents import Kind
 from pipetrain.training.checkpoint.store import Selection
+from pipetrain.training.checkpoint.tensor_name import Kind
 from pipetrain.training.finished.evaluate import evaluate
 from pipetrain.training.finished.export import export
 

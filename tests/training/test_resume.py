@@ -27,7 +27,8 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
 from pipetrain.training.checkpoint import contents, store
-from pipetrain.training.checkpoint.contents import Kind, TensorName, stage_tensors
+from pipetrain.training.checkpoint.contents import stage_tensors
+from pipetrain.training.checkpoint.tensor_name import Kind, TensorName
 from pipetrain.training.checkpoint.writer import replace_progress
 from pipetrain.training.resume import find_checkpoint
 from pipetrain.training.session import TrainingSession

@@ -1,13 +1,10 @@
 """The tensors of a checkpoint: saved by stage, and loaded by name, into any partition."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.schema import leaves
@@ -16,55 +13,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.stage.base import BaseStage
 from pipetrain.training.builders.optimizer import try_step
 from pipetrain.training.checkpoint import manifest, store, tensor_file
-
-
-class Kind(StrEnum):
-    """Kind of a tensor in a checkpoint."""
-
-    MODEL = "model"
-    """A weight or buffer."""
-    OPTIMIZER = "optimizer"
-    """An entry of the optimizer's state of a weight."""
-    STATISTIC = "statistic"
-    """A weight's entry of a method's statistic."""
-    AVERAGE = "average"
-    """The average of a weight."""
-    CARRIED = "carried"
-    """Recurrent state that a layer carries from minibatch to minibatch."""
-    SCALER = "scaler"
-    """The factor of a scaled loss, of a stage: it is named after its layers."""
-    HISTORY = "run"
-    """A series that the run has recorded."""
-
-
-_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED)
-
-
-@dataclass(frozen=True)
-class TensorName:
-    """The name of one tensor, such as `model.conv.weight` or `optimizer.conv.weight/exp_avg`.
-
-    Attributes:
-        kind: first part of the name.
-        of: the weight, the buffer, the layer or the series that it belongs to, as the whole model or the run calls it.
-        key: the entry of the optimizer's state, the name of the statistic, or the number of the layer's tensor; else
-            empty.
-    """
-
-    kind: Kind
-    of: str
-    key: str = ""
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.kind}.{self.of}/{self.key}" if self.kind in _KEYED else f"{self.kind}.{self.of}"
-
-    @classmethod
-    def parse(cls, name: str) -> "TensorName":
-        """The name that prints as `name`."""
-        kind, _, rest = name.partition(".")
-        of, _, key = rest.rpartition("/") if kind in _KEYED else (rest, "", "")
-        return cls(Kind(kind), of, key)
+from pipetrain.training.checkpoint.tensor_name import Kind, TensorName
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:

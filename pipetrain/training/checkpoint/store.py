@@ -16,7 +16,7 @@ from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
-from pipetrain.training.checkpoint import manifest
+from pipetrain.training.checkpoint import manifest, tensor_file, tensor_name
 from pipetrain.training.checkpoint.progress import progress_fault
 
 PROGRESS, CONFIG = "progress.json", "config.json"
@@ -97,6 +97,10 @@ def problem(folder: Path) -> str | None:
         fault = one_line(error)
     if fault is not None:
         return f"{folder / PROGRESS}: damaged: {fault}"
+    step = load_progress(folder)["step"]
+    for name in sorted(listed):
+        if name.endswith(tensor_file.SUFFIX) and (fault := tensor_name.fault(folder / name, step)):
+            return f"{folder / name}: damaged: {fault}"
     with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
         config = load_config(folder)
         if isinstance(config["settings"], dict) and isinstance(config["choices"], dict):

@@ -24,17 +24,17 @@ from pipetrain.report.error_line import message
 from pipetrain.stage.base import Training
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.checkpoint import contents, manifest, store
-from pipetrain.training.checkpoint.contents import Kind
 from pipetrain.training.checkpoint.store import Selection
+from pipetrain.training.checkpoint.tensor_name import Kind
 from pipetrain.training.finished.export import export
 
 TRAINING = Training(sgd, half_decay, CrossEntropy())
 
 
-def tensors(chain, value=1.0):
-    """A checkpoint of a model whose weights are all `value`."""
+def tensors(chain, value=1.0, steps=3):
+    """A checkpoint of a model whose weights are all `value`, after `steps` steps."""
     state = {f"model.{name}": torch.full_like(tensor, value) for name, tensor in chain.module.state_dict().items()}
-    return {**state, "optimizer.0.weight/momentum_buffer": torch.ones(2), "run.losses": torch.tensor([3.0, 2.0])}
+    return {**state, "optimizer.0.weight/momentum_buffer": torch.ones(2), "run.losses": torch.arange(float(steps))}
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
     written(tmp_path, 3, tensors(chain, 0.5))
     folder = store.newest_undamaged(str(tmp_path))
     assert store.load_progress(folder) == {"step": 3, **NAMES}
-    assert contents.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
+    assert contents.load_history(folder)["run.losses"].tolist() == [0.0, 1.0, 2.0]
     state = contents.whole_state(folder, chain)
     assert state.keys() == chain.module.state_dict().keys()
     assert all((tensor == torch.tensor(0.5).to(tensor.dtype)).all() for tensor in state.values())
@@ -56,7 +56,7 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
 
 def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
     for step in (9, 10, 100):
-        written(tmp_path, step, tensors(chain))
+        written(tmp_path, step, tensors(chain, steps=step))
     assert [path.name for path in store.checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (9, 10, 100)]
     assert store.newest_undamaged(tmp_path).name == "step-00000100"
     nine = store.at_step(tmp_path, 9)
@@ -69,7 +69,7 @@ def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
 def test_run_directory_with_the_name_of_a_checkpoint_is_none(tmp_path, chain, has):
     run = RunDirectory(tmp_path / "step-2")
     if has == "checkpoints":
-        written(run.path, 9, tensors(chain))
+        written(run.path, 9, tensors(chain, steps=9))
         assert store.newest_undamaged(run.path) == run.checkpoint(9)
     else:
         run.path.mkdir()
@@ -86,7 +86,7 @@ def test_folder_without_checkpoints_is_refused_by_name(tmp_path):
 
 
 def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain):
-    content = tensors(chain)
+    content = tensors(chain, steps=1)
     content["model.extra"] = content.pop("model.0.bias")
     written(tmp_path, 1, content)
     with pytest.raises(ConfigError, match=r"was saved from another model; only one of the two has 0\.bias"):
@@ -97,7 +97,7 @@ def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain
 def folder(tmp_path, chain):
     """The newest of two checkpoints of a run."""
     written(tmp_path, 3, tensors(chain))
-    written(tmp_path, 6, tensors(chain))
+    written(tmp_path, 6, tensors(chain, steps=6))
     return RunDirectory(tmp_path).checkpoint(6)
 
 
@@ -154,6 +154,31 @@ def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
     written(tmp_path, 3, {"strange.weight": torch.ones(1)})
     with pytest.raises(ConfigError, match=r"process-0.safetensors: holds tensors that no checkpoint has: 'strange'"):
         contents.model_state(RunDirectory(tmp_path).checkpoint(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "fault"),
+    [
+        ("strange.weight", torch.ones(1), "it holds tensors that no checkpoint has: 'strange'"),
+        ("optimizer.a/group.params.number", torch.tensor(1), "is set by the run, and not by a checkpoint"),
+        ("optimizer.a/group.lr_scale.number", torch.tensor(9.0), "is set by the run, and not by a checkpoint"),
+        ("optimizer.a/group.k.number", torch.ones(2), r"is of shape \(2,\) and no number"),
+        ("optimizer.a/step", torch.ones(2), r"is of shape \(2,\) and no number"),
+        ("carried.a/x", torch.ones(1), "has no number of a tensor"),
+        ("run.losses", torch.ones(4), r"is of shape \(4,\), and the checkpoint of step 3"),
+    ],
+)
+def test_tensor_that_no_run_writes_is_damage_that_names_it(tmp_path, name, tensor, fault):
+    folder = written(tmp_path, 3, {name: tensor})
+    assert re.fullmatch(f"{folder}/process-0.safetensors: damaged: .*{fault}.*", store.problem(folder))
+    with pytest.raises(ConfigError, match=fault):
+        store.newest_undamaged(tmp_path)
+
+
+def test_what_an_optimizer_changes_in_its_groups_is_no_damage(tmp_path):
+    of_weight = {"optimizer.a/group.k.number": torch.tensor(3), "optimizer.a/step": torch.ones(())}
+    made = {**of_weight, "carried.a/10": torch.ones(2), "run.losses": torch.ones(3)}
+    assert store.problem(written(tmp_path, 3, made)) is None
 
 
 @pytest.mark.parametrize("name", ["progress.json", "config.json"])

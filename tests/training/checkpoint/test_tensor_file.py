@@ -9,7 +9,7 @@ import torch
 
 from pipetrain.errors import ConfigError
 from pipetrain.training.checkpoint import tensor_file
-from pipetrain.training.checkpoint.contents import Kind, TensorName
+from pipetrain.training.checkpoint.tensor_name import Kind, TensorName
 
 SHARED = torch.arange(6.0)
 TENSORS = {
