@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pipetrain.training.job import Job
 
 _NONE: Mapping[str, Any] = {}
+_REMOVED = "{}: the run directory was removed or renamed while the run was writing to it"
 
 
 def prepared(
@@ -126,6 +127,8 @@ def carried_out(
             else:
                 report.summary = _launch(job, report.bar, interruption)
             interruption.settle()
+            if run_disk.is_removed(job.run):
+                raise RunError(_REMOVED.format(job.run))
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         interruption.settle()
         return _left_by(job, error, way_on, earlier, quiet=quiet)
@@ -161,7 +164,7 @@ def _left_by(
         raise error
     if "mlflow" in job.settings.log.to:
         _end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
-    if left["status"] == "failed":
+    if left["status"] == "failed" or (not interrupted and run_disk.is_removed(job.run)):
         raise RunError(left["reason"]) if interrupted else error
     if left["status"] == "completed" and not quiet:
         print(*summary_lines(left), sep="\n", flush=True)
@@ -188,7 +191,7 @@ def _end_in_mlflow(run_id: str, status: str) -> None:
 def _disk_error(job: "Job", error: BaseException, way_on: Callable[[], str]) -> BaseException:
     """The error, or one that names what is wrong with the run directory or its disk."""
     if run_disk.is_removed(job.run):
-        return RunError(f"{job.run}: the run directory was removed or renamed while the run was writing to it")
+        return RunError(_REMOVED.format(job.run))
     shortage = run_disk.shortage(job.run, error)
     if shortage is None:
         return error
@@ -196,9 +199,10 @@ def _disk_error(job: "Job", error: BaseException, way_on: Callable[[], str]) -> 
 
     remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
     full, safe = f"{job.run}: {shortage}", newest_step(job)
+    remedy = "" if shortage.startswith(run_disk.FAILING) else "free some space and "
     if safe is None:
-        return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
-    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {way_on()}")
+        return RunError(f"{full}; no checkpoint was written yet; {remedy}start again")
+    return RunError(f"{full}; the checkpoint of step {safe} is safe; {remedy}go on with: {way_on()}")
 
 
 def newest_step(job: "Job") -> int | None:

@@ -1,6 +1,7 @@
 """metrics.jsonl: one JSON object a line, such as for an `interval` of steps, the end of an `epoch`, or an `eval`."""
 
 import contextlib
+import errno
 import logging
 import math
 import re
@@ -10,7 +11,7 @@ from typing import Any, TextIO
 from pipetrain import strict_json
 from pipetrain.errors import is_whole
 from pipetrain.strict_json import number
-from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.files import naming, write_whole
 from pipetrain.tracking.run_directory import RunDirectory
 
 Record = dict[str, Any]
@@ -104,6 +105,8 @@ class MetricsFile:
 
     def write(self, record: dict[str, Any]) -> None:
         """Writes one line and flushes it; if the file has been removed, writes all earlier lines again first."""
+        if self._path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a folder has taken the place of the run's records", str(self._path))
         if not self._path.exists():
             log.warning("%s was removed while the run was writing to it; it has been written again", self._path)
             self._file.seek(0)
@@ -111,7 +114,8 @@ class MetricsFile:
             self._file.close()
             write_whole(self._path, lines)
             self._file = self._opened()
-        self._file.write(_line(record))
+        with naming(self._path):
+            self._file.write(_line(record))
 
     def close(self) -> None:
         """Closes the file."""

@@ -10,9 +10,12 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 _NO_SPACE = "No space left on device"
 _FULL = re.compile(
-    rf"(?P<words>{_NO_SPACE}|Disk quota exceeded|File too large)(?:: '(?P<file>.+?)'| \((?P<line>\S+:\d+)\))?"
+    rf"(?P<words>{_NO_SPACE}|Disk quota exceeded|File too large|Input/output error)"
+    r"(?:: '(?P<file>.+?)'| \((?P<line>\S+:\d+)\))?"
 )
 """Message of the system, followed by a file or by the line of the user's code, if the error names one."""
+FAILING = "input/output error"
+"""The beginning of what `shortage` says of a disk that fails."""
 _SHARED_MEMORY = ("/dev/shm", "multiprocessing/synchronize.py")
 _LITTLE = 2**20
 """Free bytes of a disk that is as good as full."""
@@ -24,7 +27,7 @@ def is_removed(run: RunDirectory) -> bool:
 
 
 def shortage(run: RunDirectory, error: BaseException) -> str | None:
-    """Message such as `no space left on device` if the run ended for lack of disk space; None otherwise.
+    """Message such as `no space left on device` if the run's disk is full or fails; None otherwise.
 
     What is full may also be another disk: that of a file which the error names, or which the user's code wrote.
     """
@@ -39,4 +42,5 @@ def shortage(run: RunDirectory, error: BaseException) -> str | None:
         elsewhere = not Path(files[0]).absolute().is_relative_to(run.path.absolute())
     else:
         elsewhere = any(each["line"] for each in found)
-    return None if elsewhere else found[0]["words"].lower()
+    words = found[0]["words"].lower()
+    return None if elsewhere else f"{words} in {Path(files[0]).name}" if files and words == FAILING else words

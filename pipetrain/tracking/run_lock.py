@@ -6,18 +6,20 @@ import fcntl
 import json
 import os
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Self
 
 from typing_extensions import override
 
 from pipetrain import strict_json
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.regular_file import descriptor_of
 
 NAME = ".lock"
@@ -148,6 +150,7 @@ class _LockFile:
                 return owner or _UNKNOWN
             if error.errno not in _UNSUPPORTED:
                 raise
+            _say_unlocked(str(self.path.parent))
         else:
             if owner is not None and not owner.elsewhere:
                 return None
@@ -180,6 +183,12 @@ class _LockFile:
         while not ended.wait(SIGN_OF_LIFE_SECONDS):
             with contextlib.suppress(OSError):  # a disk that fails ends the run where it is needed, not here
                 os.utime(self.descriptor)
+
+
+@cache
+def _say_unlocked(folder: str) -> None:
+    line = f"{folder}: this file system has no locks; two runs that start here at the same moment would both write"
+    print(f"pipetrain: warning: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 _kept: set[_LockFile] = set()

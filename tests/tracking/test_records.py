@@ -27,6 +27,16 @@ def test_every_record_can_be_read_as_soon_as_it_is_written(run):
     file.close()
 
 
+def test_folder_in_place_of_the_records_is_an_error_that_names_it(run):
+    file = write(run, [1])
+    run.metrics.unlink()
+    run.metrics.mkdir()
+    with pytest.raises(IsADirectoryError, match="a folder has taken the place of the run's records") as caught:
+        file.write({"step": 2})
+    assert caught.value.filename == str(run.metrics)
+    file.close()
+
+
 def test_line_still_being_written_is_left_out(run):
     write(run, [1]).close()
     with run.metrics.open("a") as file:

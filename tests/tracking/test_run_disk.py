@@ -28,6 +28,14 @@ def test_error_without_file_or_in_run_means_no_room_in_run(tmp_path, number):
         assert run_disk.shortage(run, raised(error)) == words.lower()
 
 
+def test_disk_that_fails_is_named_with_the_file(tmp_path):
+    run, words = RunDirectory(tmp_path), "Input/output error"
+    for error in (OSError(errno.EIO, words, str(run.metrics)), OSError(errno.EIO, words)):
+        file = " in metrics.jsonl" if error.filename else ""
+        assert run_disk.shortage(run, error) == run_disk.shortage(run, raised(error)) == f"input/output error{file}"
+    assert run_disk.shortage(run, OSError(errno.EIO, words, "/data/train.bin")) is None
+
+
 def test_error_with_other_file_is_not_want_of_room_in_run(tmp_path):
     error = OSError(errno.ENOSPC, FULL, "/tmp/elsewhere/cache")
     for each in (error, raised(error)):

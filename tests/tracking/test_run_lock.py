@@ -143,7 +143,7 @@ def test_owner_shows_that_it_is_alive(tmp_path, monkeypatch):
             time.sleep(0.01)
 
 
-def test_file_system_without_locks_leaves_it_to_the_file(tmp_path, monkeypatch):
+def test_file_system_without_locks_leaves_it_to_the_file_and_says_so_once(tmp_path, monkeypatch, capsys):
     def unsupported(_descriptor, _kind):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
@@ -154,6 +154,8 @@ def test_file_system_without_locks_leaves_it_to_the_file(tmp_path, monkeypatch):
             pass
     with locked(tmp_path):
         pass
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"pipetrain: warning: {tmp_path}: this file system has no locks; two runs that start here")
 
 
 def test_folder_that_cannot_be_written_to_is_refused(tmp_path):

@@ -5,7 +5,7 @@ import fcntl
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -145,7 +145,8 @@ def downloading(what: str, base: Path, root: str) -> Iterator[None]:
         reason = f"{error.filename} is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise ConfigError(f"dataset.root={root}: cannot write to {base}: {reason}") from error
     with os.fdopen(lock) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
         except (RuntimeError, OSError, zipfile.BadZipFile) as error:

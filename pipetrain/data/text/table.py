@@ -77,29 +77,33 @@ def _read(setting: str, file: str, text: Column, label: Column) -> list[Row]:
     if dialect is None:
         raise ConfigError(f"dataset.{setting}={file}: a table is called .tsv or .csv, or .tsv.gz or .csv.gz")
     table = read_text(path, f"dataset.{setting}={file}", "name a table, such as reviews.tsv or .csv.gz")
-    reader = csv.reader(io.StringIO(table), dialect)
-    try:
-        rows = list(_rows(path, reader, text, label))
-    except csv.Error as error:
-        raise ConfigError(f"dataset: {path}, line {reader.line_num}: {error}") from error
+    rows = list(_rows(path, csv.reader(io.StringIO(table), dialect), text, label))
     if not rows:
         raise ConfigError(f"dataset.{setting}={file}: {path} has no lines")
     return rows
 
 
 def _rows(path: Path, reader: "_csv.Reader", text: Column, label: Column) -> Iterator[Row]:
-    columns = _numbers(path, reader, text, label)
-    for row in reader:
-        where = f"{path}, line {reader.line_num}"
-        if len(row) <= max(columns):
-            raise ConfigError(
-                f"dataset: {where}: {len(row)} columns, and dataset.text={text} dataset.label={label} need "
-                f"{max(columns) + 1}"
-            )
-        found = Row(where, *(row[column].strip() for column in columns))
-        if not found.text or not found.label:
-            raise ConfigError(f"dataset: {where}: the {'label' if found.text else 'text'} is empty; take the line out")
-        yield found
+    begins = 1  # a text in quotation marks may go on over several lines
+    try:
+        columns = _numbers(path, reader, text, label)
+        begins = reader.line_num + 1
+        for row in reader:
+            where, lines = f"{path}, line {begins}", reader.line_num + 1 - begins
+            begins += lines
+            if len(row) <= max(columns):
+                joined = f"; it goes on over {lines} lines, as a quotation mark is not closed" if lines > 1 else ""
+                raise ConfigError(
+                    f"dataset: {where}: {len(row)} columns, and dataset.text={text} dataset.label={label} need "
+                    f"{max(columns) + 1}{joined}"
+                )
+            found = Row(where, *(row[column].strip() for column in columns))
+            if not found.text or not found.label:
+                empty = "label" if found.text else "text"
+                raise ConfigError(f"dataset: {where}: the {empty} is empty; take the line out")
+            yield found
+    except csv.Error as error:
+        raise ConfigError(f"dataset: {path}, line {begins}: {error}") from error
 
 
 def _numbers(path: Path, reader: Iterator[list[str]], text: Column, label: Column) -> tuple[int, int]:

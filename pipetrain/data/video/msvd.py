@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.data.text.text_files import read_text
+from pipetrain.data.text.text_files import MOST_BYTES, read_text
 from pipetrain.data.video.captions import CaptionDataset
 from pipetrain.errors import ConfigError, check_whole, one_line
 from pipetrain.libraries.imports import require
@@ -63,6 +63,8 @@ class FeatureFile:
             ConfigError: the file is damaged there.
         """
         with _naming(f"{self.path}: {name} is damaged"):
+            if (size := _size_of(self._file, name)) > MOST_BYTES:  # a packed array of zeros takes little room
+                raise ValueError(f"it unpacks to {size // 10**6:,} MB, and {MOST_BYTES // 10**6:,} are read at most")
             return np.asarray(self._file[name])
 
 
@@ -84,6 +86,13 @@ def _names(file: Any) -> list[str]:
     names: list[str] = []
     file.visititems(lambda name, entry: names.append(name) if hasattr(entry, "shape") else None)
     return names
+
+
+def _size_of(file: Any, name: str) -> int:
+    """Bytes of an array in memory."""
+    if isinstance(file, np.lib.npyio.NpzFile):
+        return next(each.file_size for each in file.zip.infolist() if each.filename in (name, f"{name}.npy"))
+    return int(file[name].nbytes)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain import strict_json
-from pipetrain.tracking.files import sync
+from pipetrain.tracking.files import naming, sync
 
 NAME = "manifest.json"
 _FORMAT = 2
@@ -44,7 +44,8 @@ class FileEntry:
 def write(folder: Path, listed: Iterable[FileEntry]) -> None:
     """Writes the manifest; it and the folder are on the disk when this returns."""
     path = folder / NAME
-    path.write_text(_text(sorted(listed, key=lambda entry: entry.name)), encoding="utf-8")
+    with naming(path):
+        path.write_text(_text(sorted(listed, key=lambda entry: entry.name)), encoding="utf-8")
     sync(path)
     sync(folder)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from pipetrain import strict_json
 from pipetrain.device_queue import HostCopies
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.tracking.files import sync
+from pipetrain.tracking.files import naming, sync
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.checkpoint import manifest, store, tensor_file
 from pipetrain.training.checkpoint.manifest import FileEntry
@@ -130,7 +130,8 @@ def replace_progress(folder: Path, progress: Mapping[str, Any]) -> None:
 
 
 def _written(path: Path, content: Mapping[str, Any]) -> FileEntry:
-    path.write_text(strict_json.dumps(content), encoding="utf-8")
+    with naming(path):
+        path.write_text(strict_json.dumps(content), encoding="utf-8")
     return FileEntry.of(path)
 
 

@@ -231,6 +231,29 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_run_that_completes_in_what_is_left_of_its_directory_fails(tmp_path, monkeypatch, capsys):
+    def simulate(job, _show, _interruption):
+        (job.run.path / ".lock").unlink()  # as by a removal that a checkpoint overtakes
+        summary.write(job.run, COMPLETED)
+        return COMPLETED
+
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    assert "run: the run directory was removed or renamed while the run was" in capsys.readouterr().err
+
+
+def test_failing_disk_names_file_safe_checkpoint_and_how_to_resume(tmp_path, monkeypatch, capsys):
+    def simulate(job, _show, _interruption):
+        job.run.checkpoint(6).mkdir(parents=True)
+        raise OSError(errno.EIO, "Input/output error", str(job.run.metrics))
+
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    error = capsys.readouterr().err
+    said = "input/output error in metrics.jsonl; the checkpoint of step 6 is safe; go on with: pipetrain run "
+    assert error.startswith(f"pipetrain: error: {tmp_path / 'run'}: {said}")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [

@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import os
 import struct
 from importlib import resources
 from pathlib import Path
@@ -124,6 +125,15 @@ def test_missing_file_among_others_is_named_alone(cifar10_files):
     (root / "cifar-10-batches-py" / "data_batch_4").unlink()
     with pytest.raises(ConfigError, match=r"no data_batch_4 in /.*cifar-10-batches-py; set"):
         mnist_cifar.cifar10(root=str(root))
+
+
+def test_pipe_in_place_of_a_file_is_refused_without_waiting(tmp_path):
+    write_mnist(tmp_path, "MNIST")
+    path = tmp_path / "MNIST" / "raw" / "train-labels-idx1-ubyte"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match=f"{path} is not a regular file"):
+        mnist_cifar.mnist(root=str(tmp_path))
 
 
 def test_damaged_files_are_refused(tmp_path, cifar10_files):

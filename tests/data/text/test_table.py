@@ -116,3 +116,19 @@ def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path):
 def test_columns_are_not_counted_from_the_end(tmp_path):
     file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
     refused("dataset.label=-1: a whole number of at least 0", file=file, text=0, label=-1)
+
+
+def test_line_whose_quotation_mark_is_not_closed_is_named_and_not_the_last_one(tmp_path):
+    lines = [f"fine {i},1" for i in range(1, 9)] + ['"open,1'] + [f"fine {i},1" for i in range(10, 41)]
+    file = written(tmp_path, "a.csv", *lines)
+    refused("a.csv, line 9: 1 columns, .* it goes on over 32 lines, as a quotation", file=file, text=0, label=1)
+
+
+def test_line_after_a_text_of_several_lines_is_named_by_its_own_number(tmp_path):
+    file = written(tmp_path, "a.csv", '"one', 'two",1', "fine,")
+    refused("a.csv, line 3: the label is empty", file=file, text=0, label=1)
+
+
+def test_text_longer_than_the_reader_allows_is_named_by_its_first_line(tmp_path):
+    file = written(tmp_path, "a.csv", "fine,1", '"open,1', *["x" * 1000] * 200)
+    refused("a.csv, line 2: field larger than field limit", file=file, text=0, label=1)

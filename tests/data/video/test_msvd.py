@@ -126,6 +126,12 @@ def test_damaged_file_is_named(path):
         FeatureFile(path)
 
 
+def test_packed_array_that_would_fill_memory_is_refused_before_it_is_read(path, monkeypatch):
+    monkeypatch.setattr("pipetrain.data.video.msvd.MOST_BYTES", 20)
+    with pytest.raises(ConfigError, match=rf"{path}: .* is damaged: it unpacks to 0 MB, and 0 are read at most"):
+        FeatureFile(path).read("vid1")
+
+
 def test_pickled_arrays_are_not_loaded(tmp_path):
     path = tmp_path / "features.npz"
     np.savez(path, vid1=np.array([{}], dtype=object))
