@@ -5,14 +5,29 @@ import os
 import signal
 import sys
 from multiprocessing.context import BaseContext, ForkContext, ForkProcess
+from multiprocessing.popen_fork import Popen
+from multiprocessing.process import BaseProcess
 
 from typing_extensions import override
 
 from pipetrain.libraries.processes import ENDING, die_with_parent
 
 
+class _Started(Popen):
+    """The handle of a reader process that has started."""
+
+    @override
+    def terminate(self) -> None:
+        self.kill()  # it does not heed SIGTERM; Python's exit sends that to a reader that is left, and waits for it
+
+
 class ReaderProcess(ForkProcess):
     """A process that reads samples. Until `leave_signals` is called in it, signals that end a run wait."""
+
+    @staticmethod
+    @override
+    def _Popen(process_obj: BaseProcess) -> Popen:
+        return _Started(process_obj)
 
     @override
     def start(self) -> None:
@@ -28,10 +43,6 @@ class ReaderProcess(ForkProcess):
         parent = multiprocessing.parent_process()
         if parent is not None and parent.pid == os.getppid():
             super().run()  # else it had ended before this process could ask for that
-
-    @override
-    def terminate(self) -> None:
-        self.kill()  # it does not heed SIGTERM
 
 
 class ReaderContext(ForkContext):

@@ -42,6 +42,23 @@ if __name__ == "__main__":
 """
 
 
+LEFT = """
+import os, sys, time
+from pipetrain.data.reader_process import ReaderContext, leave_signals
+
+def read():
+    leave_signals(0)
+    os.write(ready, b"1")
+    time.sleep(10**6)
+
+begun, ready = os.pipe()
+reader = ReaderContext().Process(target=read, daemon=True)
+reader.start()
+os.read(begun, 1)
+sys.exit(3)
+"""
+
+
 @pytest.fixture
 def reading(tmp_path):
     script = tmp_path / "reading.py"
@@ -64,6 +81,11 @@ def test_reader_processes_end_with_parent_even_if_stopped(reading):
     os.kill(readers[0], signal.SIGSTOP)
     process.kill()
     eventually(lambda: not any(map(is_alive, readers)), seconds=5)
+
+
+def test_exit_does_not_wait_for_a_reader_that_is_left():
+    done = subprocess.run([sys.executable, "-c", LEFT], env=environment(), timeout=60)
+    assert done.returncode == 3
 
 
 @pytest.mark.slow
