@@ -131,7 +131,7 @@ class BaseStage(ABC):
             statistic.load_state(self._restored_statistics[statistic.name])
         self._restored_statistics = {}
         self.versions_allowed = method.weight_versions(context)
-        self.weights.meter.mark()
+        self.weights.meter.mark(self.versions_allowed)
 
     def begin_list(self, minibatches: int) -> None:
         """Sets the number of versions and steps to the minibatches of the run so far: replicas make fewer updates."""
@@ -217,8 +217,10 @@ class BaseStage(ABC):
         self._restored_statistics = dict(statistics)
 
     def report(self) -> dict[str, Any]:
-        """Measured weight versions, bytes of weights and activations, and staleness, for `summary.json`."""
-        self.weights.meter.read()
+        """Measured weight versions, bytes of weights and activations, and staleness, for `summary.json`.
+
+        May be called in another thread than the stage's.
+        """
         return {
             "weight_versions_max": self.weights.meter.versions_max,
             "weight_bytes_peak": self.weights.meter.bytes_peak,

@@ -50,7 +50,7 @@ class Weights:
         self.copy_seconds = 0.0
         self.statistic: WeightStatistic | None = None
         self.average = None if average_decay is None else WeightAverage(average_decay, self.trainable)
-        self.meter = StorageMeter()
+        self.meter = StorageMeter(lambda: self.pool.free())
         self.meter.watch(self.newest.tensors)
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Weight versions are held to what the method declares, and staleness is measured while a stage runs."""
 
+import gc
 import platform
 import time
 
@@ -16,6 +17,7 @@ from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.operation import forward
 from pipetrain.stage import measurements
 from pipetrain.stage.measurements import Clock, Measurements, peak_memory_bytes, reset_peak_memory
+from pipetrain.weights.storage_meter import StorageMeter
 
 
 class Greedy(PipeDream):
@@ -53,6 +55,41 @@ def test_weight_versions_count_by_memory_whoever_holds_it():
     pipe = pipeline(net, [1], "pipeoptim")
     with pytest.raises(InvariantError, match=r"stage 0 held 3 weight versions .* may hold 2"):
         pipe.train(batches(torch.randn(48, 4), torch.arange(48) % 4, 4))
+
+
+class Cyclic(torch.autograd.Function):
+    """Keeps its output in a way that only the garbage collector undoes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = x.tanh()
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * (1 - ctx.y.detach() ** 2)
+
+
+class CyclicLayer(nn.Linear):
+    def forward(self, x):
+        return Cyclic.apply(super().forward(x))
+
+
+def test_graph_in_a_reference_cycle_is_not_taken_for_further_versions():
+    torch.manual_seed(0)
+    pipe = pipeline(nn.Sequential(*[CyclicLayer(4, 4) for _ in range(4)]), [1, 2, 3], "pipedream")
+    gc.disable()
+    try:
+        pipe.train(batches(torch.randn(64, 4), torch.arange(64) % 4, 4))
+    finally:
+        gc.enable()
+    assert pipe.reports("weight_versions_max") == [4, 3, 2, 1]
+
+
+def test_report_leaves_the_meter_to_its_own_thread(monkeypatch):
+    pipe = trained("pipedream", 2)
+    monkeypatch.setattr(StorageMeter, "read", lambda _meter: pytest.fail("read in a report"))
+    assert [stage.report()["weight_versions_max"] for stage in pipe.stages] == [2, 1]
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(4,), microbatches=(1, 4)))

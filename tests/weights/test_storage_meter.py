@@ -5,6 +5,7 @@ from collections import deque
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from pipetrain.weights import storage_meter
 from pipetrain.weights.storage_meter import StorageMeter
 
 
@@ -62,3 +63,21 @@ def test_meter_of_long_history_is_exact_visiting_few_sets(monkeypatch):
     history.clear()
     meter.mark()
     assert (meter.versions_max, meter.versions_since) == (100, 0)
+
+
+def test_set_that_is_let_go_of_late_does_not_exceed_what_is_allowed(monkeypatch):
+    meter, sets = StorageMeter(), [{"w": torch.zeros(10)}]
+    meter.mark(allowed=1)
+    meter.watch(sets[0])
+    naps = []
+
+    def sleep(seconds):
+        naps.append(seconds)
+        if len(naps) == 20:
+            sets.clear()
+
+    monkeypatch.setattr(storage_meter.time, "sleep", sleep)
+    monkeypatch.setattr(storage_meter, "queues", lambda _device: True)
+    meter.watch(second := {"w": torch.zeros(10)})
+    assert second["w"].numel() == 10
+    assert (meter.versions_max, len(naps)) == (1, 20)
