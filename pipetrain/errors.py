@@ -99,7 +99,16 @@ def one_line(message: str | BaseException) -> str:
 
     It may quote the name of a file that is untrusted, and a terminal obeys such characters.
     """
-    return "".join(map(_shown, " ".join(str(message).split())))
+    text = message if isinstance(message, str) else text_of(message)
+    return "".join(map(_shown, " ".join(text.split())))
+
+
+def text_of(error: BaseException) -> str:
+    """The error's message, whatever its own `__str__` raises."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be shown)"
 
 
 def _shown(character: str) -> str:

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pipetrain.errors import ConfigError, DataError, DivergedError, InvariantError, RunError, one_line
+from pipetrain.errors import ConfigError, DataError, DivergedError, InvariantError, RunError, one_line, text_of
 
+USERS_ERRORS = (Exception, SystemExit, GeneratorExit)
+"""What a user's own code may raise to fail; a KeyboardInterrupt ends the run as interrupted."""
 _SAYS_ALL = (ConfigError, DataError, DivergedError, InvariantError, RunError)
 """Errors in our own words, which need neither their type nor a place in the code."""
 _PACKAGE = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 _LOCKS = ("multiprocessing", "synchronize.py")
 """End of the path of the module that creates the locks shared by processes; its errors carry no file name."""
+_LONGEST = 1000
+"""Characters of a message of the user's code that are shown; the traceback has all."""
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -73,7 +77,9 @@ def lacks_gradients(error: BaseException) -> str:
 
 
 def _named(error: BaseException) -> str:
-    kind, text = type(error).__name__, str(error)
+    kind, text = type(error).__name__, text_of(error)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text):,} characters)"
     if isinstance(error, SystemExit):
         return f"sys.exit({text}) was called"
     return f"{kind}: {text}" if text else kind

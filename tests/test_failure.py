@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from pipetrain.errors import ConfigError, DataError, InvariantError
+from pipetrain.errors import ConfigError, DataError, InvariantError, one_line
 from pipetrain.failure import Failure, RemoteError, described
 
 
@@ -52,6 +52,20 @@ def test_error_is_told_with_its_type_and_the_users_own_line(function, message):
 def test_error_without_code_of_the_users_names_no_place():
     assert described(ValueError("two\n  lines")) == "ValueError: two lines"
     assert described(AssertionError()) == "AssertionError"
+
+
+def test_error_whose_message_cannot_be_made_is_told_all_the_same():
+    class UnprintableError(Exception):
+        def __str__(self):
+            raise RuntimeError("no message")
+
+    assert described(UnprintableError()) == "UnprintableError: (its message cannot be shown)"
+    assert one_line(UnprintableError()) == "(its message cannot be shown)"
+
+
+def test_long_message_is_cut():
+    line = described(ValueError("x" * 10**6))
+    assert line == f"ValueError: {'x' * 1000}... (1,000,000 characters)"
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, InvariantError])

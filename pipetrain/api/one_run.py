@@ -11,7 +11,7 @@ from pipetrain import outer_launcher
 from pipetrain.config.composition import Composition, check_hydra, settings_of
 from pipetrain.config.given_objects import with_objects
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.failure import described
+from pipetrain.failure import USERS_ERRORS, described
 from pipetrain.launch import fork_server
 from pipetrain.launch.master import is_torchruns
 from pipetrain.launch.signals import Interruption
@@ -129,7 +129,7 @@ def carried_out(
             interruption.settle()
             if run_disk.is_removed(job.run):
                 raise RunError(_REMOVED.format(job.run))
-    except (KeyboardInterrupt, SystemExit, Exception) as error:
+    except (KeyboardInterrupt, *USERS_ERRORS) as error:
         interruption.settle()
         return _left_by(job, error, way_on, earlier, quiet=quiet)
     return report.summary

@@ -27,6 +27,7 @@ from pipetrain.config.composition import (
 from pipetrain.config.given_objects import by_section, custom_choices, pickled, put_into
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, InvariantError, RunError
+from pipetrain.failure import USERS_ERRORS
 from pipetrain.launch.signals import interruptible
 from pipetrain.optim.stage_optimizer import common_rate
 from pipetrain.report.error_line import message, report_error
@@ -245,5 +246,5 @@ def _own_errors() -> Iterator[None]:
         raise
     except CONFIGURATION_ERRORS as error:
         raise ConfigError(message(error)) from error
-    except (SystemExit, Exception) as error:
+    except USERS_ERRORS as error:
         raise RunError(message(error)) from error

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.commands.output_folder import check_new_file
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.failure import USERS_ERRORS
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
@@ -62,7 +63,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         evaluation = evaluate(selected_checkpoint(options), overrides, trust=options.trust)
     except (ConfigError, OSError, *CONFIGURATION_ERRORS):
         raise
-    except (Exception, SystemExit) as error:  # of the user's own data set, model or loss
+    except USERS_ERRORS as error:  # of the user's own data set, model or loss
         return report_error(error, ExitCode.FAILED, debug=options.debug)
     print(strict_json.dumps(evaluation_json(evaluation)) if options.json else "\n".join(evaluation_lines(evaluation)))
     if texts is not None:

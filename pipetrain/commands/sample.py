@@ -5,6 +5,7 @@ import sys
 
 from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.failure import USERS_ERRORS
 
 _DESCRIPTION = """\
 Prints a text that the language model of a checkpoint goes on with, a token at a time. The same seed gives the same
@@ -64,7 +65,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             print(piece, end="", flush=True)
     except (ConfigError, OSError, *CONFIGURATION_ERRORS):
         raise
-    except (Exception, SystemExit) as error:  # of the user's own data set or model
+    except USERS_ERRORS as error:  # of the user's own data set or model
         return report_error(error, ExitCode.FAILED, debug=options.debug)
     print()
     return ExitCode.COMPLETED

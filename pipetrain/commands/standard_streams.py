@@ -37,6 +37,11 @@ class LenientStream(TextIOWrapper):
         except OSError as error:
             self._drop(error)
 
+    @override
+    def close(self) -> None:
+        """Leaves the stream open: user code that closes it must not end the run at the next line that is printed."""
+        self.flush()
+
     def _drop(self, error: OSError) -> None:
         """Redirects this stream, with its buffer, to the null device."""
         if error.errno not in _NO_READER:

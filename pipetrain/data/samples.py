@@ -6,7 +6,7 @@ from typing import Any
 
 from pipetrain.data.splits import class_names, in_tensors
 from pipetrain.errors import ConfigError, DataError, RunError
-from pipetrain.failure import described
+from pipetrain.failure import USERS_ERRORS, described
 
 _TARGETS = ("labels", "label", "target", "targets", "y")
 """Usual keys of the target in samples that are dicts."""
@@ -20,7 +20,7 @@ def naming_errors(what: str) -> Iterator[None]:
         yield
     except _OUR_WORDS:
         raise
-    except (Exception, SystemExit) as error:
+    except USERS_ERRORS as error:
         raise DataError(f"dataset: {what}: {described(error)}") from error
 
 

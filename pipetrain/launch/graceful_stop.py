@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,14 +11,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.executors.admission_gate import AdmissionGate
-from pipetrain.launch.signals import Interruption, handled_by
-from pipetrain.libraries.processes import ENDING
+from pipetrain.launch.signals import STOPPING, Interruption, handled_by
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
 
-_STOPPING = tuple(number for number in ENDING if number != signal.SIGQUIT)  # which always ends immediately
 _NO_SIGNAL = 0
 _STOP = "pipetrain/break-off"
 _REPORTS = "pipetrain/stop"
@@ -38,20 +35,22 @@ def drain_on_signal(stop: Callable[[], bool], seconds: float, interruption: Inte
         yield  # only the main thread has handlers
         return
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if interruption.repeats and not grace.is_over:
+            return
         interruption.note(number)
         if grace.has_begun or not stop():
-            interruption.handle(number, frame)
+            interruption.end(number)
         grace.begin(number)
         # not by print: the signal may have come in the middle of one
         line = (
             "\ninterrupted: the steps on their way are finished and saved, for up to "
-            f"launch.stop_timeout={seconds:g} s; once more ends the run at once\n"
+            f"launch.stop_timeout={seconds:g} s{'' if interruption.patient else '; once more ends the run at once'}\n"
         )
         with contextlib.suppress(OSError):
             os.write(1, line.encode())
 
-    with contextlib.closing(_GracePeriod(seconds)) as grace, handled_by(handle, _STOPPING):
+    with contextlib.closing(_GracePeriod(seconds)) as grace, handled_by(handle, STOPPING):
         yield
 
 
@@ -63,7 +62,7 @@ class _GracePeriod:
     """
 
     def __init__(self, seconds: float) -> None:
-        self.has_begun = False
+        self.has_begun = self.is_over = False
         self._seconds = seconds
         self._read, self._write = os.pipe()
         self._thread = threading.Thread(target=self._wait, name="grace period", daemon=True)
@@ -85,6 +84,7 @@ class _GracePeriod:
         (number,) = os.read(self._read, 1)
         closed = number == _NO_SIGNAL or select.select([self._read], [], [], self._seconds)[0]
         if not closed:
+            self.is_over = True
             os.kill(os.getpid(), number)
 
 
@@ -168,8 +168,8 @@ class ReportExchange:
     def answer(self, store: "Store") -> None:
         """Sends this worker's report once it is asked for; to be called regularly."""
         if not self._answered and store.check([_REPORTS]):
-            self._answered = True
             store.set(_key(self._process), json.dumps(self.own()))
+            self._answered = True
 
 
 def _key(process: int) -> str:

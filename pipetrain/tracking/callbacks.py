@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pipetrain.errors import RunError
-from pipetrain.failure import Failure, described
+from pipetrain.failure import USERS_ERRORS, Failure, described
 from pipetrain.seeding import python_generators_kept
 from pipetrain.tracking.records import Record
 
@@ -134,7 +134,7 @@ class CallbackCaller:
     def _call(self, setting: str, method: str, *arguments: Any) -> None:
         try:
             getattr(self._active[setting], method)(*deepcopy(arguments))
-        except (Exception, SystemExit) as error:
+        except USERS_ERRORS as error:
             del self._active[setting]
             line = f"{setting}: {method} raised {described(error)}"
             if self._stops and method != "on_end":

@@ -34,6 +34,14 @@ def test_letters_that_an_encoding_lacks_are_escaped(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "4 \\xb1 1\n", "")
 
 
+def test_stream_that_user_code_closes_goes_on(tmp_path):
+    stream = LenientStream((tmp_path / "out").open("wb"), "utf-8")
+    print("one", file=stream)
+    stream.close()
+    print("two", file=stream, flush=True)
+    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"), [(("list", "methods"), 1), (("run", *TINY, "executor=simulated", "hydra.run.dir=run"), 0)]

@@ -194,6 +194,17 @@ def test_exception_at_the_end_is_only_a_warning():
     assert line.startswith("callbacks[0]: on_end raised sys.exit(3) was called")
 
 
+def test_any_exception_of_a_callback_is_only_a_warning():
+    class Leaving(Callback):
+        def on_step(self, _record):
+            raise GeneratorExit
+
+    caller, warnings = started(Leaving())
+    caller.record(RECORD)
+    (line,) = warnings
+    assert line.startswith("callbacks[0]: on_step raised GeneratorExit (")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [None, ValueError("another")])
 def test_checkpoint_complete_after_a_failure_is_reported(tmp_path, monkeypatch, error):

@@ -23,6 +23,7 @@ from pipetrain.commands.run.ending import (
 )
 from pipetrain.config.composition import Composition
 from pipetrain.errors import ConfigError, DataError, ExitCode, one_line
+from pipetrain.failure import USERS_ERRORS
 from pipetrain.launch.process_exit import exit_now
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.report.error_line import message, report_error
@@ -64,7 +65,7 @@ def run(
             lock.close()
             never_began([directory] if leads else [])
             raise
-        except (SystemExit, Exception) as error:
+        except USERS_ERRORS as error:
             interruption.check()
             return failed_early(error, directory, debug=debug)
         if outer_launcher.is_present():
@@ -85,7 +86,7 @@ def _run_as_launcher(job: "Job", composition: Composition, interruption: Interru
         summary = carried_out(job, composition, interruption, partial(command_to_continue, job, hydra))
     except ConfigError as error:
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
-    except (SystemExit, Exception) as error:
+    except USERS_ERRORS as error:
         return failed_early(error, job.run, debug=job.settings.debug)
     return ended_as(job, summary, hydra)
 

@@ -164,6 +164,14 @@ def test_interrupt_of_another_rank_leaves_its_working_directory(tmp_path, monkey
     assert tmp_path.exists()
 
 
+@pytest.mark.parametrize("error", [GeneratorExit(), SystemExit(3), ValueError("no")])
+def test_whatever_a_users_code_raises_is_one_line(tmp_path, monkeypatch, capsys, error):
+    ends(monkeypatch, error)
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    assert capsys.readouterr().err.count("\n") == 1
+    assert summary.read(RunDirectory(tmp_path / "run"))["status"] == "failed"
+
+
 COMPLETED = {"status": "completed", "steps": 6, "wall_s": 1.0, "per_stage": []}
 
 
