@@ -1,9 +1,10 @@
 """MLflow: a run in the store that `MLFLOW_TRACKING_URI` names, and a parent run for each sweep."""
 
 import fcntl
+import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
+from pipetrain.failure import described
 from pipetrain.tracking.callbacks import Callback, RunInfo
 from pipetrain.tracking.records import Record, read_records
 from pipetrain.tracking.run_directory import RunDirectory
@@ -22,19 +24,24 @@ from pipetrain.tracking.trackers.points import points_of, results
 _STATUS = {"completed": "FINISHED", "interrupted": "KILLED"}
 _SECONDS = 5.0
 """Seconds between requests with metrics."""
+_PATIENCE_SECONDS = 60.0
+"""Seconds that a busy store is asked again at the end of the run."""
+_BUSY = "TEMPORARILY_UNAVAILABLE"
+log = logging.getLogger(__name__)
 
 
 class MLflow(Callback):
     """Sends settings as parameters, numbers of records and results as metrics, and files as artifacts.
 
-    A resumed run continues the run whose id is in its directory, after the last step that it has of each kind.
+    A resumed run continues the run whose id is in its directory, after the last step that it has of each kind. Records
+    are kept while the store is busy, as a locked database is, and sent with later ones.
     """
 
     @override
     def on_start(self, run: RunInfo) -> None:
         self._client = MlflowClient()
         self._run = RunDirectory(run.directory)
-        self._metrics: list[Metric] = []
+        self._records: list[tuple[int, Record]] = []
         self._sent_at = time.monotonic()
         self._id = self._continued(identity.stored_ids(self._run).get("mlflow")) or self._created(run)
         self._last: dict[str, int] = {}
@@ -99,32 +106,57 @@ class MLflow(Callback):
 
     @override
     def on_record(self, record: Record) -> None:
-        points = points_of(record)
-        if points and record["step"] > self._last_step(record["kind"], next(iter(points))):
-            self._add(record["step"], points)
-        if time.monotonic() - self._sent_at > _SECONDS:
+        self._records.append((int(time.time() * 1000), record))
+        if time.monotonic() - self._sent_at <= _SECONDS:
+            return
+        try:
             self._send()
-
-    def _add(self, step: int, points: Mapping[str, float]) -> None:
-        now = int(time.time() * 1000)
-        self._metrics += [Metric(tag, value, now, step) for tag, value in points.items()]
+        except MlflowException as error:
+            if error.error_code != _BUSY:
+                raise
+            log.warning("MLflow is busy: %s", described(error))
+        self._sent_at = time.monotonic()
 
     def _send(self) -> None:
-        metrics, self._metrics = self._metrics, []
+        metrics = []
+        for at, record in self._records:
+            points = points_of(record)
+            if points and record["step"] > self._last_step(record["kind"], next(iter(points))):
+                metrics += [Metric(tag, value, at, record["step"]) for tag, value in points.items()]
         self._client.log_batch(self._id, metrics=metrics)
-        self._sent_at = time.monotonic()
+        self._records = []
 
     @override
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        self._add(summary["steps"], results(summary))
-        self._send()
-        for file in identity.artifacts(self._run):
-            self._client.log_artifact(self._id, str(file))
+        try:
+            _patiently(self._send)
+            now, step = int(time.time() * 1000), summary["steps"]
+            last = [Metric(tag, value, now, step) for tag, value in results(summary).items()]
+            _patiently(lambda: self._client.log_batch(self._id, metrics=last))
+            for file in identity.artifacts(self._run):
+                self._client.log_artifact(self._id, str(file))
+        except Exception:
+            end_run(self._id, "failed")  # it lacks what could not be sent
+            raise
         end_run(self._id, summary["status"])
+
+
+def _patiently(request: Callable[[], object]) -> None:
+    """Repeats a request while the store is busy."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            request()
+        except MlflowException as error:
+            if error.error_code != _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_SECONDS)
+        else:
+            return
 
 
 def end_run(run_id: str, status: str) -> None:
     """Ends a run, or that of a sweep, with a status of pipetrain's."""
     client = MlflowClient()
-    client.set_tag(run_id, "status", status)
-    client.set_terminated(run_id, _STATUS.get(status, "FAILED"))
+    _patiently(lambda: client.set_tag(run_id, "status", status))
+    _patiently(lambda: client.set_terminated(run_id, _STATUS.get(status, "FAILED")))

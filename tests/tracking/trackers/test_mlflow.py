@@ -139,6 +139,71 @@ def test_resumed_run_sends_no_record_again(store, tmp_path, monkeypatch):
         assert [step for step, _ in steps(store, run, metric)] == [2, 4, 6, 8]
 
 
+class BusyClient:
+    """A client whose store is locked while `busy`, and which notes what it is sent."""
+
+    def __init__(self):
+        self.busy, self.steps, self.ended = False, [], []
+
+    def _ask(self):
+        from mlflow.exceptions import TEMPORARILY_UNAVAILABLE, MlflowException
+
+        if self.busy:
+            raise MlflowException("database is locked", error_code=TEMPORARILY_UNAVAILABLE)
+
+    def get_metric_history(self, _run, _metric):
+        self._ask()
+        return []
+
+    def log_batch(self, _run, metrics):
+        self._ask()
+        self.steps += [(each.key, each.step) for each in metrics]
+
+    def set_tag(self, _run, _name, _value):
+        self._ask()
+
+    def set_terminated(self, _run, status):
+        self.ended.append(status)
+
+
+@pytest.fixture
+def busy(tmp_path, monkeypatch):
+    """A tracker that sends each record by itself, and its client; a pause makes its store available."""
+    from pipetrain.tracking.trackers import mlflow
+
+    made = BusyClient()
+    monkeypatch.setattr(mlflow, "MlflowClient", lambda: made)
+    monkeypatch.setattr(mlflow, "_SECONDS", -1.0)
+    monkeypatch.setattr(mlflow.time, "sleep", lambda _seconds: setattr(made, "busy", False))
+    tracker = mlflow.MLflow()
+    tracker._client, tracker._run, tracker._id = made, RunDirectory(tmp_path), "run"
+    tracker._records, tracker._last, tracker._sent_at = [], {}, 0.0
+    return tracker, made
+
+
+def test_records_wait_for_a_store_that_is_busy(busy):
+    tracker, client = busy
+    for step in range(1, 7):
+        client.busy = step in (2, 3, 6)
+        tracker.on_record({"kind": "interval", "step": step, "loss": 0.5, "lr": 0.1})
+        assert len(client.steps) == 2 * (1 if step in (2, 3) else min(step, 5))
+    tracker.on_end({"status": "completed", "steps": 6, "final": {}, "best": {}})
+    assert [step for name, step in client.steps if name == "train/loss"] == [1, 2, 3, 4, 5, 6]
+    assert client.ended == ["FINISHED"]
+
+
+def test_run_whose_records_are_never_taken_is_failed_there(busy, monkeypatch):
+    from pipetrain.tracking.trackers import mlflow
+
+    tracker, client = busy
+    client.busy = True
+    monkeypatch.setattr(mlflow, "_PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(client, "set_tag", lambda *_: None)
+    with pytest.raises(mlflow.MlflowException, match="locked"):
+        tracker.on_end({"status": "completed", "steps": 6, "final": {}, "best": {}})
+    assert client.ended == ["FAILED"]
+
+
 @pytest.mark.slow
 def test_runs_of_a_sweep_have_a_parent(store, tmp_path):
     words = ("run", "--multirun", "method=gpipe,pipedream", *SIMULATED, "train.epochs=1", "hydra.sweep.dir=sweep")
