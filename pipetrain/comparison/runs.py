@@ -25,6 +25,7 @@ from pipetrain.comparison.halving import Candidate
 from pipetrain.config.composition import without_section
 from pipetrain.errors import ConfigError, DataError, RunError, one_line
 from pipetrain.launch import fork_server
+from pipetrain.launch.process_exit import exit_with_launcher
 from pipetrain.report.error_line import message
 from pipetrain.report.sweep.compared_run import ComparedRun, read
 from pipetrain.tracking.run_directory import RunDirectory, check_own
@@ -178,6 +179,7 @@ class Runs:
 
 def _run(words: Sequence[str], path: Path, output: Path) -> None:
     """In a process of its own: a run."""
+    exit_with_launcher()
     with output.open("w", encoding="utf-8") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
