@@ -14,6 +14,9 @@ from pipetrain.libraries.processes import ENDING
 
 _PREEMPTING = ("SIGTERM", "SIGUSR1")
 
+STOPPING = tuple(number for number in ENDING if number != signal.SIGQUIT)
+"""Signals for which a run first saves; SIGQUIT always ends it immediately."""
+
 ENDING_A_WORKER = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a worker; other signals belong to libraries or the user, such as SIGCHLD of a data set's workers."""
 
@@ -30,26 +33,43 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class Interruption:
-    """The first signal that was to end a command."""
+    """The first signal that was to end a command.
+
+    Attributes:
+        name: of the signal; None while none has come.
+        patient: True if a second signal changes nothing: it may be the first one again, from the process that has
+            started this one and decides how long to wait.
+    """
 
     def __init__(self) -> None:
-        self._name: str | None = None
+        self.name: str | None = None
+        self.patient = False
         self._settled = False
 
     def note(self, number: int) -> None:
         """Notes a signal that ends the command later, if at all."""
-        self._name = self._name or signal.Signals(number).name
+        self.name = self.name or signal.Signals(number).name
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Handler of a signal: ends the run or command, unless it `repeats` another."""
+        if not self.repeats:
+            self.end(number)
+
+    @property
+    def repeats(self) -> bool:
+        """True if the next signal is to change nothing."""
+        return self.patient and self.name is not None
+
+    def end(self, number: int) -> None:
         """Notes a signal, and raises KeyboardInterrupt unless the end is already settled."""
         self.note(number)
         if not self._settled:
-            raise KeyboardInterrupt(self._name)
+            raise KeyboardInterrupt(self.name)
 
     @property
     def preempts(self) -> bool:
         """True if the signal is one with which a batch system preempts a run that it starts again later."""
-        return self._name in _PREEMPTING
+        return self.name in _PREEMPTING
 
     def settle(self) -> None:
         """Makes the end of the run or command final: later signals are only noted."""
@@ -70,8 +90,8 @@ class Interruption:
         Raises:
             KeyboardInterrupt: a signal has come.
         """
-        if self._name is not None:
-            raise KeyboardInterrupt(self._name)
+        if self.name is not None:
+            raise KeyboardInterrupt(self.name)
 
 
 _of_command: Interruption | None = None
@@ -116,6 +136,49 @@ def interruptible() -> Iterator[Interruption]:
             if interruption.preempts and _of_command is None:
                 raise PreemptedError(*error.args) from error
             raise
+
+
+@contextlib.contextmanager
+def passed_on(pass_on: Callable[[str], object]) -> Iterator[Interruption]:
+    """Around runs in processes that this one starts: the first signal is passed on, and the second raises.
+
+    The processes begin with the signals blocked, until they handle them: a launcher such as joblib kills all of them if
+    one dies.
+
+    Args:
+        pass_on: called in the handler, with the name of the signal.
+
+    Raises:
+        KeyboardInterrupt: a second signal came, or SIGQUIT.
+    """
+    interruption, ended = _of_command or Interruption(), threading.Event()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if interruption.name is not None:
+            interruption.end(number)
+        interruption.note(number)
+        pass_on(signal.Signals(number).name)
+
+    # a thread in which the signals are not blocked; handlers run in the main thread all the same
+    receiver = threading.Thread(target=ended.wait, name="signals", daemon=True)
+    receiver.start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        with handled_by(handle, STOPPING):
+            yield interruption
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        ended.set()
+        receiver.join()
+
+
+def follow_from_now_on() -> Interruption:
+    """Handles signals in a process that was started within `passed_on`; they are only noted until a run begins."""
+    interruption = handle_from_now_on()
+    interruption.patient = True
+    interruption.settle()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    return interruption
 
 
 @contextlib.contextmanager

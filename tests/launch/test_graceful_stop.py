@@ -44,6 +44,22 @@ def test_run_that_takes_too_long_to_stop_is_interrupted(capfd):
     assert "launch.stop_timeout=0.1 s" in capfd.readouterr().out
 
 
+def test_repeated_signal_does_not_hurry_a_patient_run(capfd):
+    interruption = Interruption()
+    interruption.patient = True
+    with drain_on_signal(lambda: True, 60, interruption):
+        kill()
+        kill()
+    assert "once more" not in capfd.readouterr().out
+
+
+def test_patient_run_that_takes_too_long_to_stop_is_interrupted():
+    interruption = Interruption()
+    interruption.patient = True
+    with pytest.raises(KeyboardInterrupt), drain_on_signal(lambda: True, 0.1, interruption):
+        kill(then=5)
+
+
 def test_signal_interrupts_at_once_before_anything_to_save():
     with pytest.raises(KeyboardInterrupt), drain_on_signal(lambda: False, 60, Interruption()):
         kill()

@@ -3,12 +3,15 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
+from support.waiting import eventually
 
 from pipetrain.errors import PreemptedError
-from pipetrain.launch.signals import Interruption, SignalPipe, blocked, interruptible
+from pipetrain.launch.signals import Interruption, SignalPipe, blocked, interruptible, passed_on
 from pipetrain.libraries.processes import ENDING
 
 
@@ -93,6 +96,39 @@ def test_start_blocks_terminal_signals_but_not_sigterm():
     assert {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT} <= inside
     assert signal.SIGTERM not in inside
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_first_signal_is_passed_on_to_other_processes_and_the_second_raises():
+    passed, before = [], signal.getsignal(signal.SIGTERM)
+
+    def twice():
+        os.kill(os.getpid(), signal.SIGTERM)
+        eventually(lambda: passed == ["SIGTERM"])
+        os.kill(os.getpid(), signal.SIGTERM)
+        eventually(lambda: False)
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), passed_on(passed.append):
+        twice()
+    assert passed == ["SIGTERM"]
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_process_that_is_started_to_carry_out_runs_begins_with_signals_blocked():
+    code = "import signal; print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    with passed_on(lambda _name: None):
+        done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sorted(ENDING)}\n"
+
+
+def test_patient_interruption_ends_a_run_once():
+    interruption = Interruption()
+    interruption.patient = True
+    with pytest.raises(KeyboardInterrupt):
+        interruption.handle(signal.SIGTERM, None)
+    interruption.handle(signal.SIGTERM, None)
+    interruption.handle(signal.SIGINT, None)
+    assert interruption.name == "SIGTERM"
 
 
 def test_wait_ends_with_the_signals_that_came():

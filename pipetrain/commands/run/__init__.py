@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,8 +95,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     _prepare_hydra(made, makes=not (options.cfg or options.info))
     sys.argv = [sys.argv[0], *words, *_flags(options)]
     try:
-        with _in_one_line(options.package):
-            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
+        try:
+            with _in_one_line(options.package):
+                hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
+        finally:
+            sweep.check()  # a search may have failed only because runs without a result were interrupted
         # a launcher may have carried out the runs of a sweep in other processes
         return sweep.exit_code(running) if (running := sweep.current()) else [*codes, ExitCode.COMPLETED][0]
     except SystemExit as end:  # --hydra-help
@@ -109,12 +113,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             never_began(map(RunDirectory, made))
         raise
     except Exception as error:
-        return _failed(error)
+        return _failed(error, begun)
     finally:
-        if "hydra_plugins.hydra_joblib_launcher._core" in sys.modules:  # a sweep of this command has used it
-            from joblib.externals.loky import get_reusable_executor
-
-            get_reusable_executor().shutdown()  # else its processes outlive the command and hold its pipes
         sweep.end(interrupted=isinstance(sys.exception(), KeyboardInterrupt))
 
 
@@ -174,8 +174,11 @@ def _with_batch_size(options: argparse.Namespace) -> list[str]:
     return list(options.words)
 
 
-def _failed(error: Exception) -> ExitCode:
-    """Reports an error of Hydra or of a third-party sweeper; raises it again if its message is clear."""
+def _failed(error: Exception, begun: Sequence[Path]) -> ExitCode:
+    """Reports an error of Hydra or of a third-party sweeper; raises it again if its message is clear.
+
+    `begun` are the directories of runs that Hydra has made.
+    """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -184,7 +187,7 @@ def _failed(error: Exception) -> ExitCode:
 
     if isinstance(error, HydraException | ConfigError | DataError):
         raise error
-    if isinstance(error, OSError | OmegaConfBaseException) and (refused := directory_error(error)):
+    if not begun and isinstance(error, OSError | OmegaConfBaseException) and (refused := directory_error(error)):
         raise refused from error
     running = sweep.current()
     if running is None or running.objective is None or isinstance(error, OmegaConfBaseException):
@@ -239,19 +242,27 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from pipetrain.commands.run import sweep
+    from pipetrain.commands.run import following, sweep
+    from pipetrain.commands.run.ending import remove_empty_run
     from pipetrain.commands.run.objective import objective_of
     from pipetrain.commands.run.one_run import run
     from pipetrain.config.composition import choices_made
+    from pipetrain.tracking.run_directory import RunDirectory
 
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)
     folder = Path(settings.runtime.output_dir)
     begun.append(folder)
-    is_swept = settings.mode is RunMode.MULTIRUN
-    folder_of_sweep = Path(settings.sweep.dir).absolute() if is_swept else None
-    code = run(config, choices, folder, OmegaConf.structured(settings), folder_of_sweep)
-    if not is_swept:
-        return code, None
+    folder_of_sweep = Path(settings.sweep.dir).absolute() if settings.mode is RunMode.MULTIRUN else None
+    carry_out_run = partial(run, config, choices, folder, OmegaConf.structured(settings), folder_of_sweep)
+    if folder_of_sweep is None:
+        return carry_out_run(), None
+    if sweep.current() is None and sweep.has_local_runs(settings.launcher):  # in a process of joblib's
+        code = following.carried_out(folder_of_sweep, carry_out_run)
+    else:
+        code = carry_out_run()
     sweep.add(settings, config, code)
+    if code in (ExitCode.PREEMPTED, ExitCode.INTERRUPTED):
+        remove_empty_run(RunDirectory(folder))
+        return code, None
     return code, objective_of(config, settings.sweeper, folder, code)

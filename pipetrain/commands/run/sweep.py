@@ -4,12 +4,16 @@ Launchers may carry out the runs in other processes, so each writes its end to a
 """
 
 import json
+import os
 import shlex
 import shutil
+import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,9 @@ from pipetrain.commands.run import objective
 from pipetrain.config.choices import with_own_names
 from pipetrain.config.composition import check_hydra, check_presets_swept, choices_made, overrides_of, search_path
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.launch.signals import Interruption, passed_on
 from pipetrain.report.error_line import report_error
+from pipetrain.tracking import summary
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own, runs_in
 from pipetrain.tracking.run_lock import locked
@@ -36,6 +42,12 @@ from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trackers.identity import MLFLOW_PARENT
 
 _ENDS = ".ends"
+_STOP = ".stop"
+_LOCAL = (
+    "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+)
+"""Launchers that start the runs in processes of this machine, which end with the command; jobs of Slurm do not."""
 _HYDRAS = "multirun.yaml"
 
 
@@ -46,11 +58,13 @@ class Sweep:
     Attributes:
         folder: of all its runs.
         objective: the optimized metric, such as `top1` or `best_top1`; None if the sweeper runs every combination.
+        interruption: of the runs, if the launcher starts them in other processes.
         began_at: seconds since the epoch.
     """
 
     folder: Path
     objective: str | None
+    interruption: Interruption | None = None
     began_at: float = field(default_factory=time.time)
 
 
@@ -75,8 +89,10 @@ _sweep: Sweep | None = None
 _lock = ExitStack()
 
 
-def begin(folder: Path, objective: str | None) -> None:
+def begin(folder: Path, objective: str | None, *, local: bool = False) -> None:
     """Locks the folder of a sweep and begins the sweep in this process.
+
+    With `local`, runs in other processes of this machine get the signals of this one.
 
     Raises:
         ConfigError: another process has locked the folder, files of ours lead out of it, or an outer launcher has
@@ -91,7 +107,55 @@ def begin(folder: Path, objective: str | None) -> None:
         check_own(folder / name)
     _lock.callback(shutil.rmtree, folder / _ENDS, ignore_errors=True)
     shutil.rmtree(folder / _ENDS, ignore_errors=True)  # of a sweep that was killed
-    _sweep = Sweep(folder, objective)
+    interruption = None
+    if local:
+        _lock.callback(_end_processes)
+        interruption = _lock.enter_context(passed_on(partial(_interrupt, folder)))
+    _sweep = Sweep(folder, objective, interruption)
+
+
+def has_local_runs(launcher: DictConfig) -> bool:
+    """True if a launcher starts the runs in processes of this machine."""
+    return launcher.get("_target_") in _LOCAL
+
+
+def _interrupt(folder: Path, name: str) -> None:
+    stop(folder, name)
+    line = "\ninterrupted: each run finishes the steps on its way and saves them; once more ends the runs at once\n"
+    with suppress(OSError):
+        os.write(1, line.encode())  # not by print: the signal may have come in the middle of one
+
+
+def _end_processes() -> None:
+    """Ends joblib's idle processes, which would outlive the command and hold its pipes."""
+    if "joblib.externals.loky" in sys.modules:
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown()
+
+
+def stop(folder: Path, name: str) -> None:
+    """Has all runs of the sweep in `folder` save and end, because of a signal; may be called in any process."""
+    with suppress(OSError):
+        (folder / _ENDS).mkdir(parents=True, exist_ok=True)
+        (folder / _ENDS / f"{name}{_STOP}").touch()
+
+
+def stopped_by(folder: Path) -> str | None:
+    """Name of the signal for which the runs of a sweep end; None if they do not."""
+    return next((file.stem for file in (folder / _ENDS).glob(f"*{_STOP}")), None)
+
+
+def check() -> None:
+    """Ends a sweep whose runs a signal has ended.
+
+    Raises:
+        KeyboardInterrupt: it has.
+    """
+    if _sweep is not None and _sweep.interruption is not None:
+        if name := stopped_by(_sweep.folder):
+            _sweep.interruption.note(signal.Signals[name])
+        _sweep.interruption.check()
 
 
 def end(*, interrupted: bool = False) -> None:
@@ -176,7 +240,11 @@ class SweepReport(Callback):
         check_hydra(config.hydra)
         check_presets_swept([_search_path(config), *words])
         searches = objective.searches(config)
-        begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
+        begin(
+            Path(config.hydra.sweep.dir),
+            objective.column_of(config) if searches else None,
+            local=has_local_runs(config.hydra.launcher),
+        )
         if not searches:
             self._total = number_of_runs(words, swept)
         else:
@@ -197,6 +265,7 @@ class SweepReport(Callback):
 
     @override
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        check()
         show()
 
 
@@ -223,9 +292,25 @@ def show() -> None:
     known = any(sweep.objective in run.values for group in found.groups for run in group.runs)
     compared = comparison.ranked(found, sweep.objective if known else None)
     print(f"\n{sweep_tables.text(compared)}\n")
-    if runs_in(folder):
+    if stopped_by(folder):
+        print(*_saved(folder), sep="\n")
+    elif runs_in(folder):
         quoted = shlex.quote(str(folder))
         print(f"next: pipetrain report runs {quoted} -o comparison, tensorboard --logdir {quoted}", flush=True)
+
+
+def _saved(folder: Path) -> list[str]:
+    """What the runs of an interrupted sweep have saved, and how it goes on."""
+    from pipetrain.training.checkpoint import store
+
+    lines = []
+    for run in runs_in(folder):
+        found = summary.read_undamaged(run)
+        if found is None or found["status"] == "interrupted":
+            own = store.checkpoints(run.path)
+            lines.append(f"{run.path.name}: {f'step {store.step_of(own[-1])}' if own else 'nothing'} is saved")
+    again = f"hydra.sweep.dir={shlex.quote(str(folder))} resume=auto"
+    return [*lines, f"go on from there with the same command and {again}"]
 
 
 def _began(run: RunDirectory, sweep: Sweep) -> bool:

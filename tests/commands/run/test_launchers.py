@@ -1,21 +1,123 @@
 """Sweeps whose runs other launchers than Hydra's own start, in processes of their own."""
 
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
 import pytest
-from support.cli import pipetrain, summary
+from process_tree import below, is_alive
+from support.cli import arguments, environment, pipetrain, summary
+from support.processes import needs_proc
+from support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
 SHORT = ("model=lenet5", "dataset.limit=64", "train.batch_size=32", "train.epochs=1", "threads=1", "executor=simulated")
-
-
-@pytest.mark.parametrize(
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+SUBMITIT = ("hydra/launcher=submitit_local",)
+LAUNCHERS = pytest.mark.parametrize(
     ("plugin", "launcher"),
-    [
-        ("hydra_joblib_launcher", ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")),
-        ("hydra_submitit_launcher", ("hydra/launcher=submitit_local",)),
-    ],
+    [("hydra_joblib_launcher", JOBLIB), ("hydra_submitit_launcher", SUBMITIT)],
     ids=["joblib", "submitit"],
 )
+SLOW_DISK = """
+import pathlib, time
+
+rename = pathlib.Path.rename
+
+def slowly(path, target):
+    if path.name.startswith("step-"):
+        time.sleep(4)
+    return rename(path, target)
+
+pathlib.Path.rename = slowly
+"""
+
+
+@pytest.fixture
+def sweeping(tmp_path):
+    """Begins a sweep of two runs that never end, each checkpoint of which takes seconds; waits until both train."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_DISK)
+    path, begun = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}", []
+
+    def begin(launcher, *words):
+        words = ("run", "--multirun", *launcher, *SHORT, "seed=0,1", "hydra.sweep.dir=sweep", *words)
+        words += ("train.epochs=100000", "log.every_steps=1", "launch.stop_timeout=100")
+        process = subprocess.Popen(
+            arguments(*words), cwd=tmp_path, env=environment(PYTHONPATH=path), process_group=0, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        begun.append(process)
+        runs = [tmp_path / "sweep" / name for name in ("0_seed=0", "1_seed=1")]
+        eventually(lambda: all(map(trains, runs)), seconds=300)
+        return process, runs
+
+    yield begin
+    for process in begun:
+        for each in (process.pid, *below(process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        process.communicate()
+
+
+def trains(run: Path) -> bool:
+    metrics = run / "metrics.jsonl"
+    return metrics.is_file() and len(metrics.read_text().splitlines()) > 4
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("kill", "number"),
+    [
+        (os.killpg, signal.SIGTERM),
+        (os.killpg, signal.SIGINT),
+        (os.kill, signal.SIGUSR1),
+        (os.kill, signal.SIGHUP),
+    ],
+    ids=["group TERM", "group INT", "command USR1", "command HUP"],
+)
+@LAUNCHERS
+def test_signal_has_each_run_save_before_the_command_ends(sweeping, plugin, launcher, kill, number):
+    pytest.importorskip(f"hydra_plugins.{plugin}")
+    process, runs = sweeping(launcher)
+    kill(process.pid, number)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == (75 if number in (signal.SIGTERM, signal.SIGUSR1) else 130), err
+    for run in runs:
+        left = summary(run)
+        assert left["status"] == "interrupted"
+        assert (run / left["checkpoint"] / "manifest.json").is_file()
+        assert f"{run.name}: step {int(left['checkpoint'][-8:])} is saved\n" in out
+        assert not (run / ".lock").exists()
+    assert err == f"pipetrain: interrupted by {number.name}\n"
+    assert not below(process.pid)
+
+
+@needs_proc
+@LAUNCHERS
+def test_runs_of_a_killed_command_end(sweeping, plugin, launcher):
+    pytest.importorskip(f"hydra_plugins.{plugin}")
+    process, runs = sweeping(launcher)
+    started = below(process.pid)
+    process.kill()
+    eventually(lambda: not any(map(is_alive, started)), seconds=60)
+    assert not any((run / "summary.json").exists() for run in runs)
+
+
+def test_interrupted_sweep_goes_on_from_what_its_runs_have_saved(sweeping):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    for resumed in (False, True):
+        process, runs = sweeping(JOBLIB, *(["resume=auto"] if resumed else []))
+        os.kill(process.pid, signal.SIGTERM)
+        out, _ = process.communicate(timeout=200)
+        assert len(re.findall("^continuing ", out, re.MULTILINE)) == (2 if resumed else 0)
+        assert [summary(run)["status"] for run in runs] == ["interrupted"] * 2
+
+
+@LAUNCHERS
 def test_diverged_run_does_not_stop_the_sweep(tmp_path, plugin, launcher):
     pytest.importorskip(f"hydra_plugins.{plugin}")
 
