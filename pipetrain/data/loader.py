@@ -16,7 +16,7 @@ from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.reader_process import context, leave_signals
 from pipetrain.data.samples import has_method
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, one_line
-from pipetrain.failure import Failure, RemoteError
+from pipetrain.failure import USERS_ERRORS, Failure, RemoteError
 from pipetrain.tensors import Tensors
 
 _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
@@ -206,7 +206,7 @@ class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
             return self.fetch(self.epoch, self.plan[index])
         except ConfigError as error:
             return error
-        except (Exception, SystemExit) as error:
+        except USERS_ERRORS as error:
             return Failure.of(error)
 
 
@@ -215,9 +215,9 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
     with _naming_shared_memory(workers):
         # what workers need first; torch's own attempt leaves an object that cannot be deleted
         (minibatches.multiprocessing_context or multiprocessing).Lock()
-        reading = iter(minibatches)
+        reading: Iterator[Any] = iter(minibatches)
     try:
-        for _ in range(len(minibatches)):
+        for left in reversed(range(len(minibatches))):
             with _naming_shared_memory(workers):
                 minibatch = next(reading)
                 if isinstance(minibatch, ConfigError):
@@ -225,6 +225,8 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
                 if isinstance(minibatch, Failure):
                     raise DataError(minibatch.line) from RemoteError(minibatch)
             inputs, targets = map(tuple, minibatch)  # torch makes lists of them
+            if not left:
+                reading = iter(())  # ends the workers: torch raises an error wherever the run is when one is killed
             yield inputs, targets
     finally:
         del reading  # left to the garbage collector with a traceback, its queues close first and it waits 5 s in vain

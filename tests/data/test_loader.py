@@ -304,6 +304,15 @@ def test_minibatches_beyond_the_epoch_are_refused():
             loader.inputs(0, first, last)
 
 
+def test_workers_end_once_the_last_minibatch_is_read():
+    before = multiprocessing.active_children()
+    reading = Loader(Noisy(5), batch_size=2, workers=2).samples(0)
+    for _ in range(3):
+        next(reading)
+    assert multiprocessing.active_children() == before
+    reading.close()
+
+
 def test_worker_reads_so_many_minibatches_ahead():
     class Counting(Noisy):
         read = multiprocessing.Value("i", 0)
