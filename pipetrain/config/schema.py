@@ -201,7 +201,7 @@ class LaunchConfig:
     """The worker processes."""
 
     hang_timeout: float = 600.0
-    """Seconds after which a worker that neither progresses nor waits for a neighbor is killed and named; not in a simulated run."""
+    """Seconds after which a worker that neither progresses nor waits for a neighbor is killed; none if simulated."""
     start_timeout: float = 1800.0
     """Seconds a worker may take to start, including its data set and model, before it is killed and named."""
     stop_timeout: float = 20.0
