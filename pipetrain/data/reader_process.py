@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from multiprocessing.context import BaseContext, ForkContext, ForkProcess
 from multiprocessing.popen_fork import Popen
 from multiprocessing.process import BaseProcess
@@ -18,7 +19,15 @@ class _Started(Popen):
 
     @override
     def terminate(self) -> None:
-        self.kill()  # it does not heed SIGTERM; Python's exit sends that to a reader that is left, and waits for it
+        """Kills it: it does not heed SIGTERM, which Python's exit sends to a reader that is left, and waits for it."""
+        former = signal.getsignal(signal.SIGCHLD)
+        quiet = former is not None and threading.current_thread() is threading.main_thread()
+        if quiet:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises an error for a killed reader
+        self.kill()
+        self.wait()
+        if quiet:
+            signal.signal(signal.SIGCHLD, former)
 
 
 class ReaderProcess(ForkProcess):

@@ -184,16 +184,19 @@ def _failed(error: Exception, begun: Sequence[Path]) -> ExitCode:
 
     from pipetrain.commands.run import sweep
     from pipetrain.report.error_line import report_error
+    from pipetrain.tracking.run_directory import runs_in
 
     if isinstance(error, HydraException | ConfigError | DataError):
         raise error
     if not begun and isinstance(error, OSError | OmegaConfBaseException) and (refused := directory_error(error)):
         raise refused from error
     running = sweep.current()
-    if running is None or running.objective is None or isinstance(error, OmegaConfBaseException):
+    if running is None or isinstance(error, OmegaConfBaseException) or not (running.objective or running.interruption):
         raise error
-    code = ExitCode.FAILED if sweep.ends(running.folder) else ExitCode.WRONG_USAGE
-    return report_error(RunError(f"hydra/sweeper: {described(error)}"), code)
+    sweep.show()
+    code = ExitCode.FAILED if sweep.ends(running.folder) or runs_in(running.folder) else ExitCode.WRONG_USAGE
+    part = "sweeper" if running.objective else "launcher"  # which may have lost the process of a run
+    return report_error(RunError(f"hydra/{part}: {described(error)}"), code)
 
 
 def _prepare_hydra(made: list[Path], *, makes: bool) -> None:

@@ -2,16 +2,19 @@
 
 import os
 import re
+import signal
 
 import pytest
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.utils import JobReturn, JobStatus
+from support.waiting import eventually
 
 from pipetrain import cli
 from pipetrain.commands.run import one_run, sweep
 from pipetrain.commands.run.sweep import constant, number_of_runs
 from pipetrain.config.composition import folder_name
 from pipetrain.errors import ExitCode
+from pipetrain.tracking.run_directory import RunDirectory
 
 WORDS = ["run", "--multirun", "hydra.sweep.dir=sweep", "train.epochs=0,-1"]
 
@@ -103,6 +106,57 @@ def test_sweep_that_ctrl_c_ends_shows_the_runs_that_there_are(folder, monkeypatc
     assert "next: " not in out, "no run has left anything to look at"
     assert not (folder / ".ends").exists()
     assert sweep.current() is None
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Takes Hydra's own launcher for one that starts processes; what it does instead of that is set."""
+    monkeypatch.setattr(sweep, "_LOCAL", (f"{BasicLauncher.__module__}.BasicLauncher",))
+    return lambda launch: monkeypatch.setattr(BasicLauncher, "launch", launch)
+
+
+def test_signal_to_a_sweep_waits_for_its_runs_in_other_processes(folder, apart, capfd):
+    waited = []
+
+    def launch(_launcher, overrides, _first):
+        os.kill(os.getpid(), signal.SIGTERM)
+        eventually(lambda: sweep.stopped_by(folder) == "SIGTERM")
+        run = RunDirectory(folder / "0_epochs=0")
+        run.checkpoint(7).mkdir(parents=True)
+        run.config.write_text("{}")
+        run.summary.write_text('{"status": "interrupted", "reason": "a signal after step 7"}')
+        waited.extend(overrides)
+        return [JobReturn(status=JobStatus.COMPLETED, _return_value=None) for _ in overrides]
+
+    apart(launch)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        cli.carry_out(WORDS)
+    assert len(waited) == 2
+    out = capfd.readouterr().out
+    assert "interrupted: each run finishes" in out
+    assert "0_epochs=0: step 7 is saved\ngo on from there with the same command and hydra.sweep.dir=" in out
+    assert not (folder / ".ends").exists()
+
+
+def test_signal_that_a_run_in_another_process_got_ends_the_sweep(folder, apart):
+    def launch(_launcher, _overrides, _first):
+        sweep.stop(folder, "SIGUSR1")
+        raise ValueError("a search cannot use a run without a result")
+
+    apart(launch)
+    with pytest.raises(KeyboardInterrupt, match="SIGUSR1"):
+        cli.carry_out(WORDS)
+
+
+def test_launcher_that_loses_a_process_is_one_line(apart, capfd):
+    def launch(_launcher, _overrides, _first):
+        raise RuntimeError("a worker\nwas terminated")
+
+    apart(launch)
+    assert cli.carry_out(WORDS) is ExitCode.WRONG_USAGE, "no run has begun"
+    err = capfd.readouterr().err
+    assert err.startswith("pipetrain: error: hydra/launcher: RuntimeError: a worker was terminated")
+    assert err.count("\n") == 1
 
 
 def test_sweep_interrupted_before_first_run_has_no_table(monkeypatch, capfd):
