@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import pipetrain
+from pipetrain.commands.run import sweep
 from pipetrain.weights import buffer_pool
 
 PACKAGE = Path(pipetrain.__file__).parent
@@ -79,7 +80,6 @@ APIS = {
     # Hydra
     "_internal": "Hydra's basic sweeper, by path",
     "_query": "Hydra's own completion of a line",
-    "_core": "whether a sweep has used joblib",
     "_target_": "documented",
 }
 
@@ -386,8 +386,10 @@ def test_hydra_has_these_parts():
 
     assert callable(BasicSweeper)
     assert callable(DefaultCompletionPlugin._query)
-    if find_spec("hydra_plugins.hydra_joblib_launcher"):
-        assert find_spec("hydra_plugins.hydra_joblib_launcher._core")
+    for path in sweep._LOCAL:
+        module, _, launcher = path.rpartition(".")
+        if find_spec(module.rpartition(".")[0]):
+            assert hasattr(importlib.import_module(module), launcher)
 
 
 def test_tensorboard_takes_a_summary(tmp_path):
