@@ -1,7 +1,8 @@
 """Weights & Biases: a run of a project; the sweep, if there is one, is its group."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import wandb
@@ -50,16 +51,29 @@ class WandB(Callback):
     def on_record(self, record: Record) -> None:
         kind, step = record["kind"], record["step"]
         if step > self._last.get(kind, -1) and (points := points_of(record)):
-            self._run.log({"step": step, _step_of(kind): step, **points})
+            with _connected():
+                self._run.log({"step": step, _step_of(kind): step, **points})
 
     @override
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        self._run.summary.update({"status": summary["status"], **results(summary)})
-        artifact = wandb.Artifact(f"run-{self._run.id}", type="run")
-        for file in identity.artifacts(self._directory):
-            artifact.add_file(str(file))
-        self._run.log_artifact(artifact)
-        self._run.finish(exit_code=int(summary["status"] != "completed"))
+        with _connected():
+            self._run.summary.update({"status": summary["status"], **results(summary)})
+            artifact = wandb.Artifact(f"run-{self._run.id}", type="run")
+            for file in identity.artifacts(self._directory):
+                artifact.add_file(str(file))
+            self._run.log_artifact(artifact)
+            self._run.finish(exit_code=int(summary["status"] != "completed"))
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    """Gives up W&B's own process once it is lost: Python's exit would show the traceback of another try."""
+    try:
+        yield
+    except ConnectionError:
+        with contextlib.suppress(Exception):
+            wandb.teardown()
+        raise
 
 
 def _step_of(kind: str) -> str:

@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from support.waiting import eventually
 
@@ -16,6 +16,7 @@ from pipetrain.config.composition import folder_name
 from pipetrain.errors import ExitCode
 from pipetrain.tracking.run_directory import RunDirectory
 
+BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 WORDS = ["run", "--multirun", "hydra.sweep.dir=sweep", "train.epochs=0,-1"]
 
 
@@ -70,21 +71,34 @@ def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path, capfd)
     assert "run 2 of 2" in capfd.readouterr().out
 
 
-@pytest.mark.slow
-def test_sweep_by_launcher_in_other_processes_ends_alike(folder, monkeypatch, capfd):
-    launch = BasicLauncher.launch
+@pytest.fixture
+def launcher():
+    """The class that Hydra makes its own launcher of; it imports its plugins anew."""
+    return Plugins.instance().class_name_to_class[BASIC]
 
-    def launch_apart(launcher, overrides, first):
+
+@pytest.fixture
+def apart(launcher, monkeypatch):
+    """Takes Hydra's own launcher for one that starts processes; what it does instead of that is set."""
+    monkeypatch.setattr(sweep, "_LOCAL", (BASIC,))
+    return lambda launch: monkeypatch.setattr(launcher, "launch", launch)
+
+
+@pytest.mark.slow
+def test_sweep_by_launcher_in_other_processes_ends_alike(folder, launcher, monkeypatch, capfd):
+    launch = launcher.launch
+
+    def launch_apart(launcher, overrides, initial_job_idx):
         child = os.fork()
         if child == 0:
             try:
-                launch(launcher, overrides, first)
+                launch(launcher, overrides, initial_job_idx)
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
         return [JobReturn(status=JobStatus.COMPLETED, _return_value=None) for _ in overrides]
 
-    monkeypatch.setattr(BasicLauncher, "launch", launch_apart)
+    monkeypatch.setattr(launcher, "launch", launch_apart)
     assert cli.carry_out(WORDS) is ExitCode.WRONG_USAGE
     assert len(re.findall(r"^epochs=\S+ .* 1 refused$", capfd.readouterr().out, re.MULTILINE)) == 2
     assert not (folder / ".ends").exists()
@@ -108,17 +122,10 @@ def test_sweep_that_ctrl_c_ends_shows_the_runs_that_there_are(folder, monkeypatc
     assert sweep.current() is None
 
 
-@pytest.fixture
-def apart(monkeypatch):
-    """Takes Hydra's own launcher for one that starts processes; what it does instead of that is set."""
-    monkeypatch.setattr(sweep, "_LOCAL", (f"{BasicLauncher.__module__}.BasicLauncher",))
-    return lambda launch: monkeypatch.setattr(BasicLauncher, "launch", launch)
-
-
 def test_signal_to_a_sweep_waits_for_its_runs_in_other_processes(folder, apart, capfd):
     waited = []
 
-    def launch(_launcher, overrides, _first):
+    def launch(_launcher, overrides, **_more):
         os.kill(os.getpid(), signal.SIGTERM)
         eventually(lambda: sweep.stopped_by(folder) == "SIGTERM")
         run = RunDirectory(folder / "0_epochs=0")
@@ -139,7 +146,7 @@ def test_signal_to_a_sweep_waits_for_its_runs_in_other_processes(folder, apart, 
 
 
 def test_signal_that_a_run_in_another_process_got_ends_the_sweep(folder, apart):
-    def launch(_launcher, _overrides, _first):
+    def launch(*_given, **_more):
         sweep.stop(folder, "SIGUSR1")
         raise ValueError("a search cannot use a run without a result")
 
@@ -149,7 +156,7 @@ def test_signal_that_a_run_in_another_process_got_ends_the_sweep(folder, apart):
 
 
 def test_launcher_that_loses_a_process_is_one_line(apart, capfd):
-    def launch(_launcher, _overrides, _first):
+    def launch(*_given, **_more):
         raise RuntimeError("a worker\nwas terminated")
 
     apart(launch)

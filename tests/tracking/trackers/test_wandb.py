@@ -56,6 +56,21 @@ def run(tmp_path, name, *words, code=0, **environment):
     return done
 
 
+def test_process_of_its_own_that_is_lost_is_given_up(monkeypatch):
+    from pipetrain.tracking.trackers import wandb
+
+    def lost(_points):
+        raise ConnectionResetError("Connection lost")
+
+    given_up = []
+    monkeypatch.setattr(wandb.wandb, "teardown", lambda: given_up.append(1) or 1 / 0)
+    tracker = wandb.WandB()
+    tracker._run, tracker._last = SimpleNamespace(log=lost), {}
+    with pytest.raises(ConnectionResetError):
+        tracker.on_record({"kind": "interval", "step": 1, "loss": 0.5, "lr": 0.1})
+    assert given_up == [1]
+
+
 @pytest.mark.slow
 def test_offline_run_has_history_config_and_identity(tmp_path):
     run(tmp_path, "run", "method=pipeoptim", "train.epochs=2", WANDB_PROJECT="mine")
