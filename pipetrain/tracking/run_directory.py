@@ -19,6 +19,7 @@ from pipetrain.regular_file import text_of
 from pipetrain.tracking import files
 
 _HYDRA, _RECORD = ".hydra", "hydra.yaml"
+_NOTE = re.compile(r"failure-process\d+\.(json|txt)")
 _BEFORE_RESTART = "before-restart-"
 _COPIES = frozenset({"mlruns", "wandb"})
 """Folders in which MLflow and Weights & Biases keep copies of files of runs."""
@@ -82,13 +83,19 @@ class RunDirectory:
 
     def failed_processes(self) -> list[int]:
         """The processes of which there are notes."""
-        notes = self.logs.glob("failure-process*.json")
-        return sorted(int(note.stem.removeprefix("failure-process")) for note in notes)
+        return sorted(
+            int(note.stem.removeprefix("failure-process")) for note in self._failure_files() if note.suffix == ".json"
+        )
 
     def forget_failures(self) -> None:
         """Removes the notes of an earlier attempt."""
-        for note in self.logs.glob("failure-process*.*"):
+        for note in self._failure_files():
             note.unlink()
+
+    def _failure_files(self) -> list[Path]:
+        """Notes and tracebacks, but nothing else that somebody has put between them."""
+        found = self.logs.glob("failure-process*")
+        return [path for path in found if _NOTE.fullmatch(path.name) and path.is_file() and not path.is_symlink()]
 
     @property
     def restarts(self) -> int:

@@ -171,3 +171,20 @@ def test_record_without_choices_is_damaged(tmp_path):
     (run.hydra / "hydra.yaml").write_text("a: 1\n")
     with pytest.raises(ConfigError, match=r"hydra.yaml: damaged: hydra.runtime.choices is missing$"):
         run.choices()
+
+
+def test_strange_files_among_notes_of_failures_are_left_alone(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.logs.mkdir()
+    for process in (12, 3):
+        run.failure_note(process).write_text("{}")
+        run.failure_traceback(process).write_text("Traceback")
+    names = ("failure-processX.json", "failure-process1.json.bak", "failure-process.json")
+    strange = [run.logs / name for name in names]
+    for path in strange:
+        path.write_text("mine")
+    run.failure_note(7).mkdir()
+    assert run.failed_processes() == [3, 12]
+    run.forget_failures()
+    assert run.failed_processes() == []
+    assert sorted(run.logs.iterdir()) == sorted([*strange, run.failure_note(7)])
