@@ -76,6 +76,10 @@ class Fetch:
                 inputs = self.dataset.collate(pairs)[0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
+    def pair(self, epoch: int, index: int) -> Sequence[Any]:
+        """A sample as the data set returns it in `epoch`, input and target."""
+        return self._pairs(epoch, [index])[0]
+
     def _read(self, epoch: int, indices: Sequence[int]) -> Minibatch:
         if not self.decodes:
             return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)

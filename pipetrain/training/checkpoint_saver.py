@@ -62,6 +62,7 @@ class CheckpointSaver:
         self._constant = {
             "steps_per_epoch": job.timetable.steps_per_epoch,
             "vocabulary_sha256": getattr(components.data.dataset, "vocabulary_sha256", None),
+            "data": job.data,
             "aliases": components.chain.aliases(),
             "untied": components.chain.untied,
             "initial_weights": job.provenance.get("initial_weights"),

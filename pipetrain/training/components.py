@@ -1,5 +1,6 @@
 """The objects of a run, built by preflight to see that they can be, and in each worker to train with them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.config.phases import naming_phase
 from pipetrain.config.settings import Settings
+from pipetrain.data.fingerprint import Fingerprint, difference, fingerprint_like
 from pipetrain.data.ranges import LabelRange
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.pipeline_rules import Phase
@@ -119,6 +121,26 @@ class Components:
     def trial(self) -> DryRun:
         """The model's outputs for the first samples."""
         return training_dry_run(self.data, self.chain, self.arithmetic_of_checks)
+
+    @cached_property
+    def data_read(self) -> Mapping[str, Fingerprint]:
+        """The fingerprint of each split."""
+        return self.data.fingerprints()
+
+    def check_data_as_prepared(self, prepared: Mapping[str, Fingerprint]) -> None:
+        """Checks that this process reads the samples that were read when the run was prepared.
+
+        Raises:
+            RunError: one is another.
+        """
+        loaders = {"train": self.data.train, "eval": self.data.evaluation}
+        for name, before in prepared.items():
+            found = difference(fingerprint_like(before, loaders[name], repeats=False), before)
+            if found is not None:
+                raise RunError(
+                    f"dataset: {found[0]} of its `{name}` is {found[1]} here, but {found[2]} when the run was "
+                    "prepared; its code must give the same samples in every process"
+                )
 
     @cached_property
     def labels(self) -> LabelRange | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config.settings import Settings
+from pipetrain.data.fingerprint import Fingerprint
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.planner.run_plan import Plan
 from pipetrain.schedules import Placement
@@ -30,6 +31,7 @@ class Job:
         labels: range of the labels that the model can learn; None if the loss is not over classes.
         tokens: range of the tokens that the model knows; None if it looks none up.
         lower_is_better: names of further metrics that fall as the model improves.
+        data: fingerprint of each split, as this process read it.
         provenance: origin of the run, for the summary.
         sweep: folder of the sweep that the run belongs to; None if there is no sweep.
         notes: lines for the user before the run starts.
@@ -48,6 +50,7 @@ class Job:
     labels: LabelRange | None = None
     tokens: TokenRange | None = None
     lower_is_better: tuple[str, ...] = ()
+    data: Mapping[str, Fingerprint] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     sweep: Path | None = None
     notes: list[str] = field(default_factory=list)

@@ -75,6 +75,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         labels=labels,
         tokens=tokens,
         lower_is_better=components.lower_is_better,
+        data=components.data_read,
         provenance=provenance(components.device) | ({"initial_weights": origin} if origin else {}),
         notes=list(dict.fromkeys([*notes, *_transport_notes(components), *resume_notes])),
     )

@@ -171,6 +171,9 @@ def check_start(folder: Path, run: RunDirectory, components: Components) -> tupl
             f"dataset: an epoch has {timetable.steps_per_epoch} steps now, and had {before} when {folder} was saved: "
             f"{cause}; start a new run without resume"
         )
+    if not any(each.changes_data for each in changes):
+        loaders = {"train": components.data.train, "eval": components.data.evaluation}
+        store.check_data(folder, loaders, "or start a new run without resume")
     contents.whole_state(folder, components.chain)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
         contents.check_optimizer(folder, settings.optimizer, components.device)

@@ -72,6 +72,10 @@ class TrainingSession:
         if settings.dataset.pin_memory and device.type == "cuda" and not (transport and transport.direct):
             # reads into page-locked memory, which it takes at any time: never while messages travel between devices
             self.components.data.train.pinned = self.components.data.evaluation.pinned = True
+        if rank is not None and placement.num_processes > 1:
+            reading = {0, len(job.plan.bounds) - 1}.intersection(placement.stages_of[rank])
+            if reading:
+                self.components.check_data_as_prepared(job.data)
         progress = store.load_progress(job.resume) if job.resume else {}
         state = TrainingState.of(progress, settings.train.target, job.timetable, EarlyStopping.of(settings))
         training = Training(

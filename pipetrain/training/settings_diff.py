@@ -1,5 +1,6 @@
 """Differences between the settings of a resumed run and of its checkpoint, and which of them are allowed."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -66,6 +67,17 @@ class Difference:
         if any(isinstance(value, list) and value and isinstance(value[0], Mapping) for value in (self.old, self.new)):
             return f"other {self.setting}"
         return f"{self.setting} {as_configured(self.old)} -> {as_configured(self.new)}"
+
+    @property
+    def is_place(self) -> bool:
+        """True if both values are paths: the same files may be at different places."""
+        is_target = TARGET in self.setting.split(".")
+        return not is_target and all(isinstance(value, str) and os.sep in value for value in (self.old, self.new))
+
+    @property
+    def changes_data(self) -> bool:
+        """True if samples may be others than before."""
+        return _is_of(self.setting, ("dataset",)) and self.changes_weights and not self.is_place
 
     @property
     def why_fixed(self) -> str | None:

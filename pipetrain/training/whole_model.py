@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.config.settings import Settings
+from pipetrain.data.loader import Loader
 from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
@@ -16,6 +17,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.losses import without_exchanges
 from pipetrain.models.chain import LayerChain, assemble, sharing_buffers
 from pipetrain.seeding import key
+from pipetrain.tracking.stored_settings import Override
 from pipetrain.training.builders.data import evaluation_batch_size
 from pipetrain.training.builders.machine import device_of
 from pipetrain.training.builders.model import build_arithmetic, build_model
@@ -43,6 +45,17 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path, *, raw: boo
     for layer in chain.layers:
         layer.eval()
     return chain
+
+
+def check_data_of_run(folder: Path, loader: Loader, overrides: Sequence[Override]) -> None:
+    """Checks that a loader reads the evaluation set of the run that a checkpoint is of, unless settings name another.
+
+    Raises:
+        ConfigError: a sample is another.
+    """
+    if not any(override.key.split(".")[0] == "dataset" for override in overrides):
+        way_on = "a setting of dataset, such as dataset.limit=null, reads other data without this comparison"
+        store.check_data(folder, {"eval": loader}, way_on)
 
 
 @dataclass

@@ -2,12 +2,16 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 from support.worker_pool import job, simulated
+from torch.utils.data import TensorDataset
 
 from pipetrain import cli
+from pipetrain.training.builders.data import build_data
 
 
 class Failing:
@@ -70,3 +74,34 @@ def test_code_that_exits_does_not_choose_the_exit_code(run, capsys, monkeypatch)
     monkeypatch.setattr("pipetrain.training.finished.evaluate.evaluate", lambda *_, **__: sys.exit(3))
     assert cli.carry_out(["eval", str(run[0])]) == 1
     assert "sys.exit(3) was called (" in capsys.readouterr().err
+
+
+@pytest.fixture
+def labels(monkeypatch):
+    """A data set whose code numbers the labels anew, as one that takes them from a set does in each process."""
+    order, module = [0, 1, 2, 3], ModuleType("labels_of_a_set")
+
+    def build():
+        images = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+        split = TensorDataset(images, torch.tensor([order[index % 4] for index in range(16)]))
+        return SimpleNamespace(train=split, eval=split, channels=1, classes=4)
+
+    module.build = build
+    monkeypatch.setitem(sys.modules, "labels_of_a_set", module)
+    return order
+
+
+def test_evaluation_on_other_labels_than_those_of_the_run_is_refused(tmp_path, capsys, labels):
+    made = job(tmp_path / "run", "pipedream", 2, dataset={"_target_": "labels_of_a_set.build"})
+    made = replace(made, data=build_data(made.settings).fingerprints())
+    simulated(made)
+    made.run.config.write_text(json.dumps(made.settings.stored))
+    words = ["eval", str(made.run.path), "--trust", "device=cpu"]
+    assert cli.carry_out(words) == 0
+    labels.reverse()
+    capsys.readouterr()
+    assert cli.carry_out(words) == 2
+    error = capsys.readouterr().err
+    assert "dataset: the target of sample 0 of its `eval` is 3, and was 0 for the run of" in error
+    assert error.count("\n") == 1
+    assert cli.carry_out([*words, "dataset.limit=null"]) == 0

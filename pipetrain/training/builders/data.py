@@ -1,6 +1,7 @@
 """The data set of a run and its loaders."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,12 +10,16 @@ from torch import Tensor
 
 from pipetrain.config.settings import DatasetSettings, Settings
 from pipetrain.data.fetch import generator_kept
+from pipetrain.data.fingerprint import Fingerprint, fingerprint
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.samples import NamedData, has_method, naming_errors
 from pipetrain.data.splits import data_object
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key, python_draws
+
+_COMPARED = 8
+"""Samples of a split that processes compare."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,16 @@ class Data:
     def example(self) -> tuple[Tensor, ...]:
         """The inputs of one training minibatch, the same for every seed: stages are balanced for its shapes."""
         return self.train.example()
+
+    def fingerprints(self) -> Mapping[str, Fingerprint]:
+        """Those of `train`, by the samples that come first, and of `eval`, by some from its whole length."""
+        first = itertools.chain.from_iterable(self.train.minibatches(0))
+        last = self.evaluation.samples_per_epoch - 1
+        spread = sorted({last * part // (_COMPARED - 1) for part in range(_COMPARED)})
+        return {
+            "train": fingerprint(self.train, itertools.islice(first, _COMPARED)),
+            "eval": fingerprint(self.evaluation, spread),
+        }
 
     def expect(self, labels: LabelRange | None, tokens: TokenRange | None) -> None:
         """Checks each label and token that is read against those that the model can learn and knows."""

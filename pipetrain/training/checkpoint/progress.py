@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from pipetrain.data.fingerprint import is_fingerprint
 from pipetrain.errors import is_whole
 from pipetrain.training.early_stopping import EarlyStopping
 from pipetrain.training.timetable import Timetable
@@ -95,6 +96,7 @@ _REQUIRED = {"step": ("count", "a number of steps"), "model": ("text", "text"), 
 _OPTIONAL = {
     "steps_per_epoch": ("positive", "a number of steps"),
     "vocabulary_sha256": ("text?", "text"),
+    "data": ("{fingerprint}", "a mapping of fingerprints"),
     "target": ("{any}?", "a mapping"),
     "target_wanted": ("{number}?", "a mapping of metrics"),
     "per_stage": ("[{any}]", "a list of stages"),
@@ -119,6 +121,7 @@ _SCALARS: dict[str, Callable[[Any], bool]] = {
     "positive": lambda value: is_whole(value) and value > 0,
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
+    "fingerprint": is_fingerprint,
     "flag": lambda value: isinstance(value, bool),
     "stage": lambda value: _has(_STAGE, value),
     "stopping": lambda value: _has(_STOPPING, value),

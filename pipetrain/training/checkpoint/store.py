@@ -12,6 +12,8 @@ from typing import Any
 from pipetrain import strict_json
 from pipetrain.config.moved import with_present_paths
 from pipetrain.config.schema import CheckpointConfig
+from pipetrain.data.fingerprint import difference, fingerprint_like
+from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.run_directory import RunDirectory
@@ -49,6 +51,29 @@ def check_vocabulary(folder: Path, dataset: Any) -> None:
             f"dataset: its vocabulary is not that of {folder}, so token ids mean other text; use the data set, the "
             "text and the vocabulary settings that the checkpoint was trained with"
         )
+
+
+def check_data(folder: Path, loaders: Mapping[str, Loader], way_on: str) -> None:
+    """Checks that samples are those of the run, as far as the checkpoint records them.
+
+    Args:
+        folder: the checkpoint.
+        loaders: by the names of their splits.
+        way_on: what to do if the data are meant to be others.
+
+    Raises:
+        ConfigError: one has another input or target, or there are more or fewer.
+    """
+    recorded = load_progress(folder).get("data", {})
+    for name in recorded.keys() & loaders.keys():
+        found = difference(fingerprint_like(recorded[name], loaders[name]), recorded[name])
+        if found is not None:
+            what, now, before = found
+            raise ConfigError(
+                f"dataset: {what} of its `{name}` is {now}, and was {before} for the run of {folder}; the data have "
+                "changed, or their order or labels depend on the process, as those from a set or a folder listing do: "
+                f"sort them; {way_on}"
+            )
 
 
 def checkpoints(run: Path) -> list[Path]:

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from pipetrain.config.settings import Settings
+from pipetrain.data.fingerprint import unreliable_sample
 from pipetrain.data.samples import has_method
+from pipetrain.errors import ConfigError
 from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.model import derived_from_data
 from pipetrain.training.builders.optimizer import build_rate
@@ -38,6 +40,7 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
     yield from check_halves(settings, components)
     build_rate(settings, components.timetable)(0)  # which otherwise only workers do
     check_samples(settings, data, labels, trial.tokens)
+    _check_repeatable(components)
     if not settings.eval.every_epochs:
         return
     if (evaluated := evaluation_dry_run(data, chain, trial, components.arithmetic_of_checks)) is not None:
@@ -45,6 +48,17 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
     decoding = getattr(data.dataset, "decoding", None)
     if decoding is not None and settings.eval.decode and (problem := problem_of(decoding, chain)) is not None:
         yield f"warning: evaluations generate no texts: {problem}"
+
+
+def _check_repeatable(components: Components) -> None:
+    """Raises a ConfigError if the first and the last stage, each of which reads samples, would read different ones."""
+    index = unreliable_sample(components.data_read["train"])
+    if index is not None and len(components.plan.bounds) > 1 and not components.plan.finegrained:
+        raise ConfigError(
+            f"dataset: input and target of sample {index} are others each time it is read, and the first stage reads "
+            "inputs, the last stage targets; draw from the default generators of torch, random or numpy, which are "
+            "seeded for each sample (docs/your-own.md), or use partition.stages=1"
+        )
 
 
 def _left_out(data: Data, microbatches: int) -> Iterator[str]:

@@ -24,7 +24,7 @@ from pipetrain.training.builders.model import build_arithmetic
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.store import Selection
 from pipetrain.training.checks.minibatches import check_stateful_data
-from pipetrain.training.whole_model import load_whole_model, whole_model_metrics
+from pipetrain.training.whole_model import check_data_of_run, load_whole_model, whole_model_metrics
 
 _CALLED = ("dataset", "model", "loss", "metrics")
 _READ = (
@@ -77,6 +77,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         torch.set_num_threads(settings.threads)
     dataset = build_dataset(settings.dataset, settings.seed)
     loader = evaluation_loader(settings, dataset)
+    check_data_of_run(folder, loader, overrides)
     chain = load_whole_model(settings, dataset, folder, raw=selection.raw)
     device, texts = torch.device(device_of(settings.device)), list[tuple[str, Sequence[str]]]()
     with switched(device.type, deterministic=settings.deterministic, tf32=settings.train.tf32):

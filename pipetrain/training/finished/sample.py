@@ -12,10 +12,10 @@ from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import NOT_NEGATIVE
 from pipetrain.tracking.stored_settings import Override, check_read, stored_settings
-from pipetrain.training.builders.data import build_dataset
+from pipetrain.training.builders.data import build_dataset, evaluation_loader
 from pipetrain.training.checkpoint import contents
 from pipetrain.training.checkpoint.store import Selection
-from pipetrain.training.whole_model import load_whole_model
+from pipetrain.training.whole_model import check_data_of_run, load_whole_model
 
 _CALLED = ("dataset", "model")
 _READ = ("device", "threads")
@@ -92,6 +92,7 @@ def sample(
                 "tokenizer.json"
             )
         raise ConfigError(f"{reason}, which is no text; sample takes runs of language models, such as model=gpt")
+    check_data_of_run(folder, evaluation_loader(settings, dataset), overrides)
     model = load_whole_model(settings, dataset, folder, raw=selection.raw)
     begun = [int(token) for token in (vocabulary.encode(prompt) if prompt else vocabulary.start)]
     if not begun:

@@ -1,10 +1,11 @@
 """Whether a checkpoint fits the run that would go on from it."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from support.worker_pool import job, simulated
+from support.worker_pool import job, settings, simulated
 from torch import nn
 
 from pipetrain.config.instantiate import Target
@@ -65,3 +66,19 @@ def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made, monkeypatc
     for other in (SimpleNamespace(vocabulary_sha256="b"), SimpleNamespace()):
         with pytest.raises(ConfigError, match=r"dataset: its vocabulary is not that of .*step-"):
             store.check_vocabulary(folder, other)
+
+
+def test_checkpoint_is_compared_with_the_samples_that_it_records(tmp_path):
+    ran = job(tmp_path / "run", "gpipe", 2)
+    data = build_data(ran.settings)
+    ran = replace(ran, data=data.fingerprints())
+    simulated(ran)
+    folder = store.newest_undamaged(ran.run.path)
+    store.check_data(folder, {"train": data.train, "eval": data.evaluation}, "stop")
+    other = build_data(settings("gpipe", dataset={"train": 22, "eval": 9}))
+    words = r"the number of samples of its `eval` is 9, and was 10 for the run of .*; stop"
+    with pytest.raises(ConfigError, match=words):
+        store.check_data(folder, {"eval": other.evaluation}, "stop")
+    other = build_data(settings("gpipe", dataset={"train": 22, "classes": 3}))
+    with pytest.raises(ConfigError, match=r"of sample .* of its `train` is"):
+        store.check_data(folder, {"train": other.train}, "stop")

@@ -1,8 +1,11 @@
 """What is found in a data set before any process starts."""
 
+import contextlib
+import sys
 from dataclasses import replace
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -10,9 +13,11 @@ from support.one_run import EVEN, prepared
 from support.worker_pool import settings
 
 from pipetrain.config.instantiate import Target
+from pipetrain.data.fingerprint import CHANGES
 from pipetrain.data.images.common import LabelledImages
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, RunError
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.training.components import build_in_worker
 from pipetrain.training.preflight import prepare
 
 
@@ -96,3 +101,43 @@ def test_unfit_evaluation_set_is_refused_before_start(tmp_path, options, message
     parts = {"dataset": {"_target_": f"{__name__}.vectors", **options}, "model": {"_target_": f"{__name__}.linear"}}
     with pytest.raises(ConfigError, match=message):
         prepared(tmp_path, "gpipe", **parts)
+
+
+class Drawing:
+    """Samples with numbers of a generator of their own: in the input alone, or in the target, too."""
+
+    def __init__(self, both):
+        self.both = both
+        self.generator = np.random.default_rng()
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        drawn = int(self.generator.integers(1 << 20))
+        return torch.full((1, 16, 16), float(drawn)), drawn % 4 if self.both else index % 4
+
+
+def drawing(both):
+    return SimpleNamespace(train=Drawing(both), eval=Drawing(both), channels=1, size=16, classes=4)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_samples_that_two_stages_would_draw_apart_are_refused(tmp_path, monkeypatch, both):
+    module = ModuleType("drawing_data")
+    module.build = drawing
+    monkeypatch.setitem(sys.modules, "drawing_data", module)
+    data, model = {"_target_": "drawing_data.build", "both": both}, {"_target_": "pipetrain.models.small_images.lenet5"}
+    chosen = settings("gpipe", dataset=data, model=model, partition=EVEN, device="cpu")
+    outcome = pytest.raises(ConfigError, match=r"input and target of sample \d+ are others each time it is read")
+    with outcome if both else contextlib.nullcontext():
+        made = prepare(chosen, RunDirectory(tmp_path / "run"))
+        assert {parts[0] for parts in made.data["train"]["read"].values()} == {CHANGES}
+
+
+def test_worker_that_reads_other_samples_than_preflight_did_is_told(tmp_path):
+    made = prepared(tmp_path)
+    build_in_worker(made, torch.device("cpu")).check_data_as_prepared(made.data)
+    other = prepared(tmp_path, seed=4, dataset={"train": 21}).data
+    with pytest.raises(RunError, match="the number of samples of its `train` is 22 here, but 21 when the run was pre"):
+        build_in_worker(made, torch.device("cpu")).check_data_as_prepared(other)
