@@ -14,7 +14,7 @@ from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.launch.signals import STOPPING, Interruption, handled_by
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from pipetrain.launch.stores import Board
 
 
 _NO_SIGNAL = 0
@@ -88,9 +88,17 @@ class _GracePeriod:
             os.kill(os.getpid(), number)
 
 
-def order_stop(store: "Store", number: int = _NO_SIGNAL) -> None:
+def order_stop(store: "Board", number: int = _NO_SIGNAL) -> None:
     """Makes the workers drain the pipeline and end the run, because of a signal if a number is given."""
     store.set(_STOP, str(int(number)))
+
+
+def _number(store: "Board", key: str) -> int | None:
+    """A number that is there; None if another program has put something else there."""
+    try:
+        return int(store.get(key))
+    except ValueError:
+        return None
 
 
 class DrainConsensus:
@@ -112,7 +120,7 @@ class DrainConsensus:
         self._note = note
         self._held_drain = self._shut_drain = -1
 
-    def proceed(self, store: "Store") -> None:
+    def proceed(self, store: "Board") -> None:
         """Takes the next step, if the other processes are ready for it; to be called regularly."""
         self.share_end(store)
         drain = self._gate.openings  # the number of this drain
@@ -125,19 +133,22 @@ class DrainConsensus:
             store.set(keys[self._process], str(self._gate.hold()))
             store.set(requested, "1")
         if self._held_drain == drain and store.check(keys):
-            self._shut_drain = drain
-            self._gate.shut(max(int(store.get(key)) for key in keys))
+            counts = [_number(store, key) for key in keys]
+            if None not in counts:
+                self._shut_drain = drain
+                self._gate.shut(max(count for count in counts if count is not None))
 
-    def share_end(self, store: "Store") -> None:
+    def share_end(self, store: "Board") -> None:
         """Publishes or receives an order to end, even while the pipeline drains for a pause.
 
         Notes the signal that another process has received, so that all end with one exit code.
         """
-        if not store.check([_STOP]):
+        number = _number(store, _STOP) if store.check([_STOP]) else None
+        if number is None:
             if self._gate.ends:
                 order_stop(store)
         elif not self._gate.ends:
-            if (number := int(store.get(_STOP))) != _NO_SIGNAL:
+            if number != _NO_SIGNAL:
                 self._note(number)
             self._gate.end()
 
@@ -155,7 +166,7 @@ class ReportExchange:
         self._num_processes = num_processes
         self._answered = False
 
-    def ask(self, store: "Store", seconds: float) -> list[Any]:
+    def ask(self, store: "Board", seconds: float) -> list[Any]:
         """Asks all workers for their reports; None for a worker that sends none within `seconds`."""
         store.set(_REPORTS, "1")
         self.answer(store)
@@ -163,13 +174,20 @@ class ReportExchange:
         keys = [_key(process) for process in range(self._num_processes)]
         while time.monotonic() < deadline and not store.check(keys):
             time.sleep(0.05)
-        return [json.loads(store.get(key)) if store.check([key]) else None for key in keys]
+        return [_report(store, key) for key in keys]
 
-    def answer(self, store: "Store") -> None:
+    def answer(self, store: "Board") -> None:
         """Sends this worker's report once it is asked for; to be called regularly."""
         if not self._answered and store.check([_REPORTS]):
             store.set(_key(self._process), json.dumps(self.own()))
             self._answered = True
+
+
+def _report(store: "Board", key: str) -> Any:
+    try:
+        return json.loads(store.get(key)) if store.check([key]) else None
+    except ValueError:  # another program has put something else there
+        return None
 
 
 def _key(process: int) -> str:

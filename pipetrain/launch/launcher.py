@@ -4,7 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
-import uuid
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from multiprocessing import connection
@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import RunError
-from pipetrain.executors.messages.transport import LOOPBACK
 from pipetrain.failure import Failure, RemoteError
-from pipetrain.launch import fork_server, master
+from pipetrain.launch import fork_server
 from pipetrain.launch.failure_note import FailureKind, failure_notes
 from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
 from pipetrain.launch.process_exit import EXIT_LOST
-from pipetrain.launch.rendezvous import START, loopback_store, monitoring_store
 from pipetrain.launch.signals import ENDING_A_WORKER, Interruption
+from pipetrain.launch.stores import PrivateFolder
 from pipetrain.tracking import records, run_disk, summary
 from pipetrain.training.checkpoint import store
 from pipetrain.training.checkpoint.writer import remove_leftovers
@@ -107,24 +106,22 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run.logs.mkdir(parents=True, exist_ok=True)
     fork_server.start()
     workers: list[ForkServerProcess] = []
-    host, start, size = loopback_store(), uuid.uuid4().hex, str(job.placement.num_processes)
+    size = str(job.placement.num_processes)
     environment = {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         **os.environ,
         "OMP_NUM_THREADS": str(job.threads),
         "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": size,
-        "MASTER_ADDR": LOOPBACK,
-        "MASTER_PORT": str(host.port),
-        master.LAUNCHER_HOSTS: "True",
-        START: start,
     }
+    environment.pop(fork_server.MODULES, None)
     with (
-        LauncherMonitor(job, monitoring_store(start, host)) as monitor,
+        tempfile.TemporaryDirectory(prefix="pipetrain-", ignore_cleanup_errors=True) as folder,
+        LauncherMonitor(job, PrivateFolder(Path(folder)), lambda rank: workers[rank].kill()) as monitor,
         drain_on_signal(monitor.break_off, job.settings.launch.stop_timeout, interruption),
     ):
         try:
-            _run(job, environment, monitor, workers)
+            _run(job, environment, monitor, workers, Path(folder))
         except WorkerError:
             if summary.read(run) is None:
                 raise
@@ -139,20 +136,27 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         return result
 
 
-def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor, workers: list[ForkServerProcess]) -> None:
+def _run(
+    job: Job,
+    environment: dict[str, str],
+    monitor: LauncherMonitor,
+    workers: list[ForkServerProcess],
+    private: Path,
+) -> None:
     """Runs the workers until all have finished their parts; leaves no process.
 
-    Adds each worker to `workers` before it starts.
+    Adds each worker to `workers` before it starts. They meet in the folder `private`.
 
     Raises:
         WorkerError: a worker failed.
     """
-    logs = job.run.logs / environment[START]
+    logs = job.run.logs / private.name
     try:
         for rank in range(job.placement.num_processes):
             own, folder = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, logs / str(rank)
             folder.mkdir(parents=True)
-            worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, own, folder))
+            context = multiprocessing.get_context(fork_server.METHOD)
+            worker = context.Process(target=run_worker, args=(job, own, folder, private))
             workers.append(worker)
             worker.start()
         running = dict(enumerate(workers))
@@ -184,8 +188,11 @@ def _kill(workers: Iterable[ForkServerProcess]) -> list[ForkServerProcess]:
     return started
 
 
-def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
-    """Runs the stages of this process, which was forked, with its output in the folder `logs`."""
+def run_worker(job: Job, environment: dict[str, str], logs: Path, private: Path) -> None:
+    """Runs the stages of this process, which was forked, with its output in the folder `logs`.
+
+    It meets the others in the folder `private`.
+    """
     for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
         with (logs / name).open("wb") as file:
             os.dup2(file.fileno(), stream)
@@ -195,7 +202,7 @@ def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
     multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
     os.environ.update(environment)
-    run_spawned(job)
+    run_spawned(job, private)
 
 
 def _explained(job: Job, exit_codes: dict[int, int], logs: Path) -> WorkerError:

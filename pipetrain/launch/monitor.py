@@ -12,19 +12,21 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Self
 
-from torch.distributed import Store
+from typing_extensions import override
 
-from pipetrain.errors import RunError
+from pipetrain.errors import RunError, is_whole
 from pipetrain.failure import described
 from pipetrain.launch import fork_server, process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import order_stop
+from pipetrain.launch.stores import Board, SignedStore
 from pipetrain.libraries.processes import machine_id
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.job import Job
@@ -60,6 +62,7 @@ class Heartbeat:
     Attributes:
         process: number of the worker.
         host: its `process_namespace`, in which it has the number `pid`.
+        born: when its process began, as the system counts; 0 if unknown.
         what, waiting, starting, finished, signaled, changes: as in its `Activity`.
     """
 
@@ -67,6 +70,7 @@ class Heartbeat:
     pid: int
     host: str
     number: int
+    born: int = 0
     what: str = "starting"
     waiting: bool = False
     starting: bool = True
@@ -90,14 +94,30 @@ class Heartbeat:
             return True
         return False
 
-    def kill(self) -> None:
-        """Kills the worker, which is on this machine."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def publish(self, store: Store) -> None:
-        """Writes this heartbeat to the store."""
+    def publish(self, store: Board) -> None:
+        """Leaves this heartbeat for the others."""
         store.set(_key(self.process), json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, store: Board, process: int) -> Self | None:
+        """The newest heartbeat of a worker; None if there is none, or something that no worker has left."""
+        if not store.check([_key(process)]):
+            return None
+        try:
+            beat = cls(**json.loads(store.get(_key(process))))
+        except (ValueError, TypeError):
+            return None
+        whole = (beat.pid, beat.number, beat.born, beat.changes)
+        texts = isinstance(beat.host, str) and isinstance(beat.what, str)
+        return beat if beat.process == process and texts and all(map(is_whole, whole)) else None
+
+
+def birth_and_parent(pid: int) -> tuple[int, int]:
+    """When a process of this machine began, in the system's ticks, and the number of its parent; 0 if unknown."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return int(fields[19]), int(fields[1])
+    return 0, 0
 
 
 class SuspendAwareClock:
@@ -123,8 +143,11 @@ class SuspendAwareClock:
         return self._seconds
 
 
-class Monitor:
+class Monitor(ABC):
     """Reads the workers' heartbeats, and ends a worker that gives none for `launch.hang_timeout`.
+
+    A heartbeat that has disappeared, cannot be read, is older than the last or of another process says nothing about
+    its worker, neither that it lives nor that it is silent: another program writes in the store.
 
     Args:
         store: where the workers meet; a connection that no other thread waits on.
@@ -133,10 +156,10 @@ class Monitor:
         hang_timeout: seconds.
 
     Attributes:
-        unreachable: True if a worker on another machine gives no heartbeat any more.
+        unreachable: True if a worker that this process cannot end gives no heartbeat any more.
     """
 
-    def __init__(self, store: Store, run: RunDirectory, processes: Iterable[int], hang_timeout: float) -> None:
+    def __init__(self, store: Board, run: RunDirectory, processes: Iterable[int], hang_timeout: float) -> None:
         self.unreachable = False
         self._store = store
         self._run = run
@@ -162,15 +185,20 @@ class Monitor:
             # a process that is stopped, or never releases the interpreter's lock, cannot end itself
             self._ended.add(process)
             FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
-            if beat.is_local:
-                beat.kill()
-            else:
+            if not self._kill(beat):
                 self.unreachable = True
+
+    @abstractmethod
+    def _kill(self, beat: Heartbeat) -> bool:
+        """Kills a worker; False if this process must not, or cannot."""
 
     def _read(self) -> None:
         for process in self._processes:
-            if self._store.check([_key(process)]):
-                self._note(Heartbeat(**json.loads(self._store.get(_key(process)))))
+            beat, last = Heartbeat.read(self._store, process), self._latest.get(process)
+            if last is not None and (beat is None or beat.number < last.number or beat.pid != last.pid):
+                self._heard_at[process] = self._seconds
+            elif beat is not None:
+                self._note(beat)
 
     def _note(self, beat: Heartbeat) -> None:
         last = self._latest.get(beat.process)
@@ -202,10 +230,16 @@ class LauncherMonitor(Monitor):
 
     A worker's own watchdog reports what its main thread does. It cannot report that the whole process is stopped,
     holds the interpreter's lock or never began, or that all workers wait for each other.
+
+    Args:
+        job: of the workers.
+        store: where they leave their heartbeats.
+        kill: kills a worker by its number, whatever its heartbeat says of it.
     """
 
-    def __init__(self, job: Job, store: Store) -> None:
+    def __init__(self, job: Job, store: Board, kill: Callable[[int], None]) -> None:
         self._limits = job.settings.launch
+        self._kill_worker = kill
         super().__init__(store, job.run, range(job.placement.num_processes), self._limits.hang_timeout)
         self._complete_at: float | None = None
         self._failure: Exception | None = None
@@ -256,6 +290,11 @@ class LauncherMonitor(Monitor):
         if beat is None or not beat.finished:
             raise UnreportedWorkerFailure(process, "failed: it ended with exit code 0 before the run did")
 
+    @override
+    def _kill(self, beat: Heartbeat) -> bool:
+        self._kill_worker(beat.process)
+        return True
+
     def _watch(self) -> None:
         try:
             while not self._closed.wait(BEAT_SECONDS):
@@ -287,7 +326,7 @@ class LauncherMonitor(Monitor):
         if self._seconds - self._complete_at > _ENDING_SECONDS:
             for beat in beats:
                 if not beat.is_gone:
-                    beat.kill()
+                    self._kill(beat)
 
     def _report(self, process: int, how: str) -> None:
         self._failure = self._failure or UnreportedWorkerFailure(process, how)
@@ -303,18 +342,25 @@ class PeerMonitor(Monitor):
         deadlocked: True if all workers wait for each other, as the note of the first one says.
     """
 
-    def __init__(self, process: int, num_processes: int, store: Store, run: RunDirectory, hang_timeout: float) -> None:
+    def __init__(
+        self, process: int, num_processes: int, store: SignedStore, run: RunDirectory, hang_timeout: float
+    ) -> None:
         super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout)
         self.deadlocked = False
+        self._signed = store
         self._process = process
         self._store_seconds = self._answered_at = 0.0
         self._closed = threading.Event()
 
     def meet(self, own: Heartbeat) -> None:
         """Waits for the first heartbeat of every other worker, so that the loss of each is noticed."""
+        keys, published_at = [_key(p) for p in self._processes], time.monotonic()
         own.publish(self._store)
-        while not self._store.check([_key(p) for p in self._processes]):
+        while not self._store.check(keys):
             time.sleep(_POLL_SECONDS)  # a blocking request would keep the watching thread from the connection
+            if time.monotonic() - published_at > BEAT_SECONDS:  # another program may have overwritten it
+                published_at = time.monotonic()
+                own.publish(self._store)
         self._read()
         threading.Thread(target=self._watch_store, name="store timeout", daemon=True).start()
 
@@ -346,6 +392,15 @@ class PeerMonitor(Monitor):
                 FailureNote(FailureKind.LOST, reason).leave(self._run, self._process)
                 print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
                 process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
+
+    @override
+    def _kill(self, beat: Heartbeat) -> bool:
+        # only what the same launcher has started: the store may be open to others
+        if not beat.is_local or not beat.born or birth_and_parent(beat.pid) != (beat.born, os.getppid()):
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(beat.pid, signal.SIGKILL)
+        return True
 
     def failure(self, name: Callable[[int], str]) -> str | None:
         """The failed worker and its failure, as far as known here; None if the run was merely asked to end."""
@@ -380,7 +435,7 @@ class PeerMonitor(Monitor):
     def is_first(self) -> bool:
         """True if this process is the first of all to ask."""
         try:
-            return self._store.add("pipetrain/first", 1) == 1
+            return self._signed.add("pipetrain/first", 1) == 1
         except RuntimeError:
             return True  # unknown
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import time
 import uuid
 from collections.abc import Collection
@@ -12,9 +11,9 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed import Store
 
+from pipetrain import outer_launcher
 from pipetrain.executors.messages import control
 from pipetrain.executors.messages.transport import (
-    LOOPBACK,
     NEVER,
     Transport,
     agreed_transport,
@@ -22,18 +21,18 @@ from pipetrain.executors.messages.transport import (
     use_interface,
 )
 from pipetrain.launch import master
+from pipetrain.launch.stores import Board, SignedStore, shared_key
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.checkpoint.initial_weights import InitialWeights
 from pipetrain.training.job import Job
 
-START = "PIPETRAIN_START"
-"""Environment variable with the name that our launcher gives a start of the workers."""
+_ADDRESSES = "addresses"
 _BEGUN = "pipetrain/begun"
 _PAUSE_SECONDS = 0.01
 
 
-def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
+def negotiate_start_name(store: Board, rank: int, num_processes: int) -> str:
     """Unique name of this start of the processes, chosen by rank 0; waits for the other processes.
 
     torchrun starts all processes again when one has failed, and leaves them the store of before, with the addresses of
@@ -52,7 +51,7 @@ def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
     return name
 
 
-def _answer_calls(store: Store, name: str, ranks: Collection[int]) -> None:
+def _answer_calls(store: Board, name: str, ranks: Collection[int]) -> None:
     """Answers all calls, even those of processes that are gone, until every process has taken the name."""
     while not store.check([f"pipetrain/taken/{name}/{rank}" for rank in ranks]):
         for rank in ranks:
@@ -61,12 +60,16 @@ def _answer_calls(store: Store, name: str, ranks: Collection[int]) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _value(store: Store, key: str) -> str:
-    return store.get(key).decode() if store.check([key]) else ""
+def _value(store: Board, key: str) -> str:
+    return store.get(key).decode(errors="replace") if store.check([key]) else ""
 
 
-def join(job: Job) -> tuple[Job, str, Transport]:
+def join(job: Job, folder: Path | None = None) -> tuple[Job, str, Transport]:
     """Joins the process group of a run.
+
+    Args:
+        job: of this process.
+        folder: private to the processes that our launcher started; None under an outer launcher.
 
     Returns:
         The job with the run directory of rank 0, and what rank 0 loads; the name of this start; the transport of
@@ -84,9 +87,11 @@ def join(job: Job) -> tuple[Job, str, Transport]:
         if address := master.local_address():  # the machine's own name may lead to another one, or nowhere
             use_interface(address)
     device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
-    store = _connect(hosts=rank == 0 and not master.is_torchruns())
-    size = job.placement.num_processes
-    start = os.environ.get(START) or negotiate_start_name(store, rank, size)
+    size, store = job.placement.num_processes, addresses(folder)
+    if folder is not None:
+        start = folder.name
+    else:
+        start = negotiate_start_name(SignedStore(store, shared_key()), rank, size)
     dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
     # workers that an outer launcher started have each named a run directory
     initial, origin = job.initial_weights, job.provenance.get("initial_weights")
@@ -104,33 +109,41 @@ def join(job: Job) -> tuple[Job, str, Transport]:
     return job, start, agreed_transport(device)
 
 
-def monitoring_store(start: str, store: Store | None = None) -> Store:
-    """The part of a store in which the processes of a start, and their launcher, monitor each other.
+def addresses(folder: Path | None) -> Store:
+    """The store in which processes find each other: in a file if our launcher started them, else the outer launcher's.
 
-    Workers have another connection for their watching thread: a request on one connection blocks the next.
+    Processes that find each other by a file need no port for it, so no other user can tell them to connect elsewhere.
     """
-    return dist.PrefixStore(f"pipetrain/{start}", _connect() if store is None else store)
+    if folder is None:
+        return _connect(hosts=outer_launcher.leads() and not master.is_torchruns())
+    store = dist.FileStore(str(folder / _ADDRESSES), -1)
+    store.set_timeout(NEVER)
+    return store
 
 
-def loopback_store() -> dist.TCPStore:
-    """A store that this process hosts at the loopback address alone; torch's default is every interface."""
-    listener = socket.create_server((LOOPBACK, 0))
-    port = listener.getsockname()[1]
-    return dist.TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+def monitoring_board(start: str) -> SignedStore:
+    """Where the processes of a start by an outer launcher monitor each other.
+
+    It has a connection for the watching thread alone: a request on one connection blocks the next.
+    """
+    name = f"pipetrain/{start}"
+    return SignedStore(dist.PrefixStore(name, _connect()), shared_key(), name)
 
 
 def note_begun(job: Job) -> None:
     """Tells later starts by the same torchrun, whose store outlives this process, where this one writes."""
     if master.is_torchruns():
-        _connect().set(_BEGUN, json.dumps([str(job.run.path.absolute()), job.resume and str(job.resume)]))
+        noted = json.dumps([str(job.run.path.absolute()), job.resume and str(job.resume)])
+        SignedStore(_connect(), shared_key()).set(_BEGUN, noted)
 
 
 def last_begun() -> tuple[Path, Path | None] | None:
     """Run directory of the last start by the same torchrun, and the checkpoint it resumed; None if none has begun."""
-    if not (noted := _value(_connect(), _BEGUN)):
+    try:
+        run, resume = json.loads(_value(SignedStore(_connect(), shared_key()), _BEGUN))
+        return Path(run), resume and Path(resume)
+    except (ValueError, TypeError):  # nothing is noted, or not by a run
         return None
-    run, resume = json.loads(noted)
-    return Path(run), resume and Path(resume)
 
 
 def _connect(*, hosts: bool = False) -> Store:

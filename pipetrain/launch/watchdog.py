@@ -16,12 +16,19 @@ from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange, order_stop
-from pipetrain.launch.monitor import BEAT_SECONDS, Heartbeat, PeerMonitor, SuspendAwareClock, process_namespace
+from pipetrain.launch.monitor import (
+    BEAT_SECONDS,
+    Heartbeat,
+    PeerMonitor,
+    SuspendAwareClock,
+    birth_and_parent,
+    process_namespace,
+)
 from pipetrain.launch.signals import ENDING_A_WORKER, WARNING, Interruption, SignalPipe
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from pipetrain.launch.stores import Board
 
 
 EXIT_HUNG = 70
@@ -98,7 +105,7 @@ class Watchdog:
 
     Args:
         process, num_processes: number of this worker, and of all.
-        run: the run directory; None until an outer launcher's process has received it from rank 0.
+        run: the run directory; None under an outer launcher, until the workers have met.
         limits: seconds that an activity, the start and a graceful stop may take.
         publish: publishes its heartbeats for our launcher without waiting; None under an outer launcher, until the
             workers have met.
@@ -138,12 +145,13 @@ class Watchdog:
         self._on_signal = on_signal
         self._has_launcher = publish is not None
         self._deadline: tuple[float, int] | None = None
-        self._store: Store | None = None
+        self._store: Board | None = None
         self._clock = SuspendAwareClock()
         self._changes = -1
         self._changed_at = 0.0
         self._lost_at: float | None = None
         self._beats = 0
+        self._born, _ = birth_and_parent(os.getpid())
         self._last_beat = threading.Event()
         self._closed = threading.Event()
         self._pipe = SignalPipe()
@@ -182,7 +190,7 @@ class Watchdog:
         self._pipe.wake()
         self._last_beat.wait(_LAST_BEAT_SECONDS)
 
-    def meet(self, store: "Store", run: RunDirectory) -> None:
+    def meet(self, store: "Board", run: RunDirectory) -> None:
         """Sets a connection to the store for this thread alone, and the run directory that all agree on."""
         self.run = run
         self._store = store
@@ -296,7 +304,8 @@ class Watchdog:
 
     def heartbeat(self) -> Heartbeat:
         """Current heartbeat of this worker."""
-        return Heartbeat(self.process, os.getpid(), process_namespace(), self._beats, **asdict(self.activity))
+        place = os.getpid(), process_namespace()
+        return Heartbeat(self.process, *place, self._beats, self._born, **asdict(self.activity))
 
     def _send_heartbeat(self) -> None:
         self._beats += 1

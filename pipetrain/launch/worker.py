@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -20,8 +21,9 @@ from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
-from pipetrain.launch.rendezvous import START, join, monitoring_store, note_begun
+from pipetrain.launch.rendezvous import join, monitoring_board, note_begun
 from pipetrain.launch.signals import Interruption
+from pipetrain.launch.stores import PrivateFolder, SignedStore
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.stage.measurements import reset_peak_memory
 from pipetrain.tracking.run_directory import RunDirectory
@@ -67,15 +69,15 @@ def _switched(job: Job) -> AbstractContextManager[None]:
     return switched(job.device, deterministic=job.settings.deterministic, tf32=job.settings.train.tf32)
 
 
-def run_spawned(job: Job) -> None:
-    """The life of a process that our launcher started."""
+def run_spawned(job: Job, folder: Path) -> None:
+    """The life of a process that our launcher started, which has made the private folder."""
     process_exit.exit_with_launcher()
-    store = monitoring_store(os.environ[START])
+    board = PrivateFolder(folder)
     rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
-    watchdog = Watchdog(rank, size, job.run, limits, lambda beat: beat.publish(store))
+    watchdog = Watchdog(rank, size, job.run, limits, lambda beat: beat.publish(board))
     watchdog.start()
     try:
-        result = main(job, watchdog)
+        result = main(job, watchdog, folder=folder)
     except RunError as error:
         print(error, file=sys.stderr)
         process_exit.exit_now(ExitCode.FAILED)
@@ -127,7 +129,12 @@ def run_under_torchrun(
     return result
 
 
-def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
+def main(
+    job: Job,
+    watchdog: Watchdog,
+    show: Show = lambda _record: None,
+    folder: Path | None = None,
+) -> dict[str, Any] | None:
     """Runs the stages of this process, which a launcher started; the summary in the process of the last stage.
 
     Ends the process with exit code 75 when a neighbor is lost.
@@ -139,7 +146,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     activity = watchdog.activity
     try:
         with activity.wait("the other processes"):
-            job, start, transport = join(job)
+            job, start, transport = join(job, folder)
     except LostStageError as error:
         if watchdog.run is not None:
             _leave_note(watchdog.run, watchdog.process, error)
@@ -147,11 +154,11 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     if job.finished:
         dist.destroy_process_group()
         return None
-    store = monitoring_store(start)
-    watchdog.meet(store, job.run)
-    if watchdog.publish is None:
+    board = monitoring_board(start) if folder is None else PrivateFolder(folder)
+    watchdog.meet(board, job.run)
+    if watchdog.publish is None and isinstance(board, SignedStore):
         limit = job.settings.launch.hang_timeout
-        peers = PeerMonitor(watchdog.process, job.placement.num_processes, store, job.run, limit)
+        peers = PeerMonitor(watchdog.process, job.placement.num_processes, board, job.run, limit)
         with activity.wait("the other processes"):
             peers.meet(watchdog.heartbeat())
         watchdog.peers, watchdog.publish = peers, peers.exchange

@@ -178,8 +178,8 @@ import os, sys
 from pathlib import Path
 from pipetrain.launch import launcher, worker
 
-worker.run_spawned = lambda job: print(job, dict(os.environ), flush=True)
-launcher.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]))
+worker.run_spawned = lambda job, folder: print(job, dict(os.environ), flush=True)
+launcher.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]), Path(sys.argv[1]))
 os.system("echo of a child >&2")
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60, check=True)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from support.sleepers import beat_of, sleeper
@@ -20,10 +21,10 @@ from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_note
 from pipetrain.launch.monitor import (
     Heartbeat,
     LauncherMonitor,
-    Monitor,
     PeerMonitor,
     SuspendAwareClock,
     UnreportedWorkerFailure,
+    birth_and_parent,
     process_namespace,
 )
 from pipetrain.tracking.run_directory import RunDirectory
@@ -43,13 +44,24 @@ def look_at(monkeypatch, watching, seconds, *beats):
     watching.look()
 
 
+class Watching(LauncherMonitor):
+    """The launcher's monitor without its thread; `killed` has the workers that it has killed."""
+
+    def __init__(self, run, processes, hang_timeout):
+        self.killed = []
+        run.path.mkdir(exist_ok=True)
+        made = job(run.path, "pipedream", max(processes) + 1, launch={"hang_timeout": hang_timeout})
+        super().__init__(made, HashStore(), self.killed.append)
+        self._processes = processes
+
+
 def publish(watching, *beats):
     for beat in beats:
         beat.publish(watching._store)
 
 
 def test_silence_and_idleness_count_from_newest_heartbeat(tmp_path, monkeypatch):
-    watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 60.0)
+    watching = Watching(RunDirectory(tmp_path), [1], 60.0)
     for seconds, number, changes in ((1.0, 7, 5), (2.0, 7, 5), (3.0, 8, 6), (4.0, 9, 6)):
         look_at(monkeypatch, watching, seconds, beat_of(1, os.getpid(), number, changes=changes))
     look_at(monkeypatch, watching, 6.0)
@@ -74,16 +86,15 @@ def test_worker_whose_pid_was_reused_by_another_user_is_gone(monkeypatch):
 
 
 def test_silent_worker_is_named_and_killed(tmp_path, monkeypatch):
-    watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 1.0)
-    with sleeper() as stopped:
-        look_at(monkeypatch, watching, 1.0, beat_of(1, stopped.pid))
-        look_at(monkeypatch, watching, 2.1)
-        assert stopped.wait(timeout=20) == -signal.SIGKILL
+    watching = Watching(RunDirectory(tmp_path), [1], 1.0)
+    look_at(monkeypatch, watching, 1.0, beat_of(1, os.getpid()))
+    look_at(monkeypatch, watching, 2.1)
+    assert watching.killed == [1]
     assert failure_notes(RunDirectory(tmp_path)) == {1: FailureNote(FailureKind.HUNG, "no sign of life for 1 s")}
 
 
 def test_silent_worker_of_other_machine_is_unreachable(tmp_path, monkeypatch):
-    watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 1.0)
+    watching = PeerMonitor(0, 2, HashStore(), RunDirectory(tmp_path), 1.0)
     look_at(monkeypatch, watching, 1.0, Heartbeat(1, os.getpid(), "elsewhere", 1))
     assert not watching.unreachable
     look_at(monkeypatch, watching, 2.1)
@@ -92,7 +103,7 @@ def test_silent_worker_of_other_machine_is_unreachable(tmp_path, monkeypatch):
 
 
 def test_worker_whose_beat_goes_on_is_left_alone(tmp_path, monkeypatch):
-    watching = Monitor(HashStore(), RunDirectory(tmp_path), [0, 1], 1.0)
+    watching = Watching(RunDirectory(tmp_path), [0, 1], 1.0)
     for number in range(20):
         look_at(monkeypatch, watching, number / 2, *(beat_of(p, os.getpid(), number) for p in range(2)))
     assert failure_notes(RunDirectory(tmp_path)) == {}
@@ -107,7 +118,9 @@ def monitoring(tmp_path):
     def start(hang_timeout=60.0, start_timeout=60.0):
         limits = {"hang_timeout": hang_timeout, "start_timeout": start_timeout}
         made = job(tmp_path / "run", "pipedream", 2, launch=limits)
-        open_ones.append(LauncherMonitor(made, HashStore()).__enter__())
+        workers = {}
+        open_ones.append(LauncherMonitor(made, HashStore(), lambda process: workers[process].kill()).__enter__())
+        open_ones[-1].workers = workers
         return open_ones[-1]
 
     yield start
@@ -167,7 +180,9 @@ def test_one_that_waits_for_another_that_computes_does_not_hang(monitoring):
 def test_process_that_stays_after_the_end_of_the_run_is_ended(monitoring, monkeypatch):
     monkeypatch.setattr(monitor, "_ENDING_SECONDS", 0.5)
     with sleeper() as one, sleeper() as other:
-        publish(monitoring(), beat_of(0, one.pid, finished=True), beat_of(1, other.pid, finished=True))
+        watching = monitoring()
+        watching.workers.update({0: one, 1: other})
+        publish(watching, beat_of(0, one.pid, finished=True), beat_of(1, other.pid, finished=True))
         assert one.wait(timeout=20) == other.wait(timeout=20) == -signal.SIGKILL
 
 
@@ -182,12 +197,76 @@ def test_stop_order_reaches_workers_once_all_train(monitoring):
     assert watching._store.check(["pipetrain/break-off"])
 
 
-def test_failing_monitor_thread_ends_the_run(monitoring):
+def test_failing_monitor_thread_ends_the_run(monitoring, monkeypatch):
+    def fails(_store, _process):
+        raise ZeroDivisionError("no reason")
+
+    monkeypatch.setattr(Heartbeat, "read", fails)
     watching = monitoring()
-    watching._store.set("pipetrain/beat/0", b"no heartbeat")
     watching._thread.join(timeout=20)
-    with pytest.raises(RunError, match="the thread that monitors the workers failed: JSONDecodeError"):
+    with pytest.raises(RunError, match="the thread that monitors the workers failed: ZeroDivisionError"):
         watching.check()
+
+
+FOREIGN = ["", "no heartbeat", "[]", "{}", '{"process": 0, "pid": "x", "host": "", "number": 1}', "null"]
+
+
+@pytest.mark.parametrize("entry", FOREIGN)
+def test_entry_that_is_no_heartbeat_is_neither_life_nor_silence(tmp_path, monkeypatch, entry):
+    watching = Watching(RunDirectory(tmp_path), [0], 1.0)
+    watching._store.set("pipetrain/beat/0", entry)
+    look_at(monkeypatch, watching, 1.0)
+    assert watching._latest == {}
+    look_at(monkeypatch, watching, 2.0, beat_of(0, os.getpid(), number=5))
+    watching._store.set("pipetrain/beat/0", entry)
+    look_at(monkeypatch, watching, 9.0)
+    assert (watching._latest[0].number, watching.killed) == (5, [])
+
+
+@pytest.mark.parametrize("forged", [{"number": 4}, {"number": 9, "pid": 1}], ids=["older", "other process"])
+def test_heartbeat_that_the_worker_cannot_have_left_is_ignored(tmp_path, monkeypatch, forged):
+    watching = Watching(RunDirectory(tmp_path), [0], 1.0)
+    own = beat_of(0, os.getpid(), number=5)
+    look_at(monkeypatch, watching, 2.0, own)
+    look_at(monkeypatch, watching, 9.0, replace(own, finished=True, **forged))
+    assert (watching._latest[0], watching.killed) == (own, [])
+    look_at(monkeypatch, watching, 10.0, beat_of(0, os.getpid(), number=6))
+    look_at(monkeypatch, watching, 12.0)
+    assert watching.killed == [0]
+
+
+def test_launcher_kills_its_worker_and_not_what_a_heartbeat_names(monitoring, monkeypatch):
+    monkeypatch.setattr(monitor, "_ENDING_SECONDS", 0.5)
+    with sleeper() as worker, sleeper() as bystander:
+        watching = monitoring()
+        watching.workers.update({0: worker, 1: worker})
+        publish(watching, *(beat_of(process, bystander.pid, finished=True) for process in (0, 1)))
+        assert worker.wait(timeout=20) == -signal.SIGKILL
+        assert bystander.poll() is None
+
+
+@pytest.mark.parametrize("sibling", [True, False])
+def test_peer_kills_only_what_its_own_launcher_has_started(tmp_path, monkeypatch, sibling):
+    watching = peers(tmp_path, HashStore())
+    with sleeper() as process:
+        born, parent = birth_and_parent(process.pid)
+        assert parent == os.getpid()
+        if sibling:
+            monkeypatch.setattr(os, "getppid", lambda: parent)
+        look_at(monkeypatch, watching, 1.0, beat_of(1, process.pid, born=born))
+        look_at(monkeypatch, watching, 62.0)
+        assert watching.unreachable is not sibling
+        assert (process.poll() is None) is not sibling or process.wait(timeout=20) == -signal.SIGKILL
+
+
+def test_peer_does_not_kill_process_that_began_at_another_time(tmp_path, monkeypatch):
+    watching = peers(tmp_path, HashStore())
+    with sleeper() as process:
+        born, parent = birth_and_parent(process.pid)
+        monkeypatch.setattr(os, "getppid", lambda: parent)
+        assert not watching._kill(beat_of(1, process.pid, born=born - 1))
+        assert not watching._kill(beat_of(1, process.pid))
+        assert process.poll() is None
 
 
 def peers(run, store, process=0):

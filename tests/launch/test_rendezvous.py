@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from process_tree import children, is_alive, workers
 from support.cli import arguments, environment
-from torch.distributed import HashStore, TCPStore
+from torch.distributed import HashStore
 
-from pipetrain.launch.rendezvous import loopback_store, negotiate_start_name
+from pipetrain.launch.rendezvous import addresses, negotiate_start_name
 
 
 def names(store, ranks, num_processes=3):
@@ -42,23 +42,10 @@ def test_process_alone_names_its_start_itself():
     assert negotiate_start_name(HashStore(), 0, 1) != negotiate_start_name(HashStore(), 0, 1)
 
 
-def test_store_listens_on_the_loopback_address_alone():
-    store = loopback_store()
-    tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
-    sockets = [line.split() for table in tables for line in table.splitlines()]
-    listening = [local for _, local, _, state, *_ in sockets if state == "0A" and local.endswith(f":{store.port:04X}")]
-    assert listening == [f"0100007F:{store.port:04X}"]
-
-
-def test_workers_reach_the_store_of_the_launcher():
-    store = loopback_store()
-    worker = TCPStore("127.0.0.1", store.port, is_master=False, wait_for_workers=False)
-    worker.set("from", "a worker")
-    assert store.get("from") == b"a worker"
-
-
-def test_two_runs_meet_in_two_places():
-    assert loopback_store().port != loopback_store().port
+def test_processes_of_one_machine_find_each_other_by_a_file(tmp_path):
+    one, other = addresses(tmp_path), addresses(tmp_path)
+    one.set("rank 0", "port 7")
+    assert other.get("rank 0") == b"port 7"
 
 
 def nameless() -> list[str]:
@@ -88,7 +75,8 @@ def test_local_run_listens_on_loopback_and_ends_with_fork_server(tmp_path):
         time.sleep(0.1)
     forked = workers(run.pid)
     assert len(forked) == 2
-    assert {address for process in (run.pid, *forked) for address in listening(process)} == {"0100007F"}
+    assert {address for process in forked for address in listening(process)} == {"0100007F"}
+    assert not listening(run.pid)
     [server] = [process for process in children(run.pid) if forked[0] in children(process)]
     os.kill(server, signal.SIGKILL)
     _, error = run.communicate(timeout=60)

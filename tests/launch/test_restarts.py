@@ -1,14 +1,16 @@
 """Restarts after a worker failed, with a function in the place of the workers."""
 
 import errno
+import json
 from dataclasses import replace
 
 import pytest
 from support.worker_pool import job, settings
+from torch.distributed import TCPStore
 
 from pipetrain.api.one_run import _with_restart
 from pipetrain.launch.launcher import WorkerError, with_restarts
-from pipetrain.launch.rendezvous import loopback_store, note_begun
+from pipetrain.launch.rendezvous import note_begun
 from pipetrain.launch.signals import Interruption
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
@@ -115,7 +117,7 @@ def test_run_that_was_told_to_end_is_not_started_again(made):
 @pytest.fixture
 def torchrun(monkeypatch):
     """As in rank 0 of what torchrun starts, with its store."""
-    store = loopback_store()
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(store.port))
@@ -143,3 +145,20 @@ def test_start_by_torchrun_without_checkpoint_starts_as_the_first_did(tmp_path):
     note_begun(job(tmp_path / "run", "gpipe", 2))
     for name in ("run", "new"):
         assert _with_restart(chosen, RunDirectory(tmp_path / name)) == chosen
+
+
+@pytest.mark.parametrize("entry", ["", "{", "7", '["run"]', "[7, null]"])
+def test_entry_that_no_run_has_noted_leads_nowhere(tmp_path, torchrun, entry):
+    torchrun.set("pipetrain/begun", entry)
+    chosen = replace(settings("gpipe"), resume="auto")
+    assert _with_restart(chosen, RunDirectory(tmp_path / "run")) == chosen
+
+
+def test_run_that_another_has_noted_without_the_secret_is_not_continued(tmp_path, torchrun, monkeypatch):
+    monkeypatch.setenv("PIPETRAIN_SECRET", "of this launch")
+    chosen, theirs = settings("gpipe"), RunDirectory(tmp_path / "theirs")
+    theirs.checkpoint(4).mkdir(parents=True)
+    torchrun.set("pipetrain/begun", json.dumps([str(theirs.path), None]))
+    assert _with_restart(chosen, RunDirectory(tmp_path / "run")) == chosen
+    note_begun(job(theirs.path, "gpipe", 2))
+    assert _with_restart(chosen, RunDirectory(tmp_path / "run")).resume == str(theirs.checkpoint(4).resolve())

@@ -1,0 +1,179 @@
+"""The stores in which processes leave word for each other, protected from other users of the machine and the network.
+
+Both have the part of torch's `Store` that the monitoring of a run uses.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from torch.distributed import Store
+
+from pipetrain.data.cache import cached_file
+
+SECRET = "PIPETRAIN_SECRET"
+"""Environment variable with what processes of an outer launcher sign their entries with."""
+_KEY_FILE = "store-key"
+_KEY_BYTES = 32
+_SIGNATURE_DIGITS = 64
+_BLOCK = 512
+
+
+class Board(Protocol):
+    """Where processes leave values for each other, by name."""
+
+    def set(self, key: str, value: str) -> None:
+        """Sets a value."""
+
+    def get(self, key: str) -> bytes:
+        """A value that is there."""
+
+    def check(self, keys: Sequence[str], /) -> bool:
+        """True if there is a value for each of these keys."""
+
+
+class PrivateFolder:
+    """A board in a folder that no other user can enter: each value is a file.
+
+    Values are replaced as a whole. On a full disk the bytes of the one before are overwritten.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def set(self, key: str, value: str) -> None:
+        """Sets a value.
+
+        Raises:
+            RuntimeError: the folder is gone, or the disk full.
+        """
+        file = self._file(key)
+        content = value.encode()
+        content = content.ljust(-(-len(content) // _BLOCK) * _BLOCK)
+        try:
+            partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
+            try:
+                partial.write_bytes(content)
+                partial.replace(file)
+            except OSError:
+                with file.open("r+b") as before:
+                    before.write(content)
+                    before.truncate()
+        except OSError as error:
+            raise RuntimeError(f"{file}: {error}") from error
+
+    def get(self, key: str) -> bytes:
+        """A value that is there.
+
+        Raises:
+            RuntimeError: it is not.
+        """
+        try:
+            return self._file(key).read_bytes().rstrip(b" ")
+        except OSError as error:
+            raise RuntimeError(f"{self._file(key)}: {error}") from error
+
+    def check(self, keys: Sequence[str], /) -> bool:
+        """True if there is a value for each of these keys."""
+        return all(self._file(key).exists() for key in keys)
+
+    def _file(self, key: str) -> Path:
+        return self._path / key.replace("/", ",")
+
+
+class SignedStore:
+    """A board in a store that others can reach: values that were not signed with the key are as good as absent.
+
+    Args:
+        store: of torch.
+        key: of the signatures; None if processes share no secret: then everything counts.
+        name: of the part of the store, which the signatures cover.
+    """
+
+    def __init__(self, store: Store, key: bytes | None, name: str = "") -> None:
+        self._store = store
+        self._key = key
+        self._name = name
+        self._checked: dict[str, bytes] = {}
+        self._has_warned = False
+
+    def set(self, key: str, value: str) -> None:
+        """Sets a value, signed."""
+        self._store.set(key, self._signature(key, value.encode()) + value)
+
+    def get(self, key: str) -> bytes:
+        """A value that is there, as the last check found it; empty if another has put something else there."""
+        return self._checked.pop(key, None) or self._verified(key) or b""
+
+    def check(self, keys: Sequence[str], /) -> bool:
+        """True if there is a signed value for each of these keys."""
+        if not self._store.check([*keys]):
+            return False
+        if self._key is None:
+            return True
+        found = {key: self._verified(key) for key in keys}
+        self._checked |= {key: value for key, value in found.items() if value is not None}
+        return None not in found.values()
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a number, which is not signed."""
+        return self._store.add(key, amount)
+
+    def _verified(self, key: str) -> bytes | None:
+        value = bytes(self._store.get(key))
+        if self._key is None:
+            return value
+        signature, value = value[:_SIGNATURE_DIGITS], value[_SIGNATURE_DIGITS:]
+        if hmac.compare_digest(signature, self._signature(key, value).encode()):
+            return value
+        if not self._has_warned:
+            self._has_warned = True
+            line = f"pipetrain: warning: the store holds {key}, which no process of this run wrote; it is ignored"
+            print(line, file=sys.stderr, flush=True)
+        return None
+
+    def _signature(self, key: str, value: bytes) -> str:
+        if self._key is None:
+            return ""
+        return hmac.new(self._key, f"{self._name}/{key}\0".encode() + value, hashlib.sha256).hexdigest()
+
+
+def shared_key() -> bytes | None:
+    """The key that processes of an outer launcher sign with; None if they share no secret.
+
+    It is made of PIPETRAIN_SECRET, or on one machine read from a file that only the user can read.
+    """
+    if secret := os.environ.get(SECRET):
+        return hashlib.sha256(secret.encode()).digest()
+    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
+        return None
+    file = cached_file(_KEY_FILE)
+    with contextlib.suppress(OSError, RuntimeError):
+        if not file.exists():
+            _write_key(file)
+        with file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            if status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077:
+                return opened.read(_KEY_BYTES)
+    return None
+
+
+def _write_key(file: Path) -> None:
+    """Writes a new key, unless another process is first."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(dir=file.parent)  # readable by its user alone
+    try:
+        with os.fdopen(number, "wb") as opened:
+            opened.write(secrets.token_bytes(_KEY_BYTES))
+        with contextlib.suppress(FileExistsError):
+            os.link(name, file)
+    finally:
+        Path(name).unlink()
