@@ -1,6 +1,7 @@
 """The `pipetrain` command: finds the subcommand, and ends with its exit code."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ PIPETRAIN = Program(
 def main(program: Program = PIPETRAIN) -> None:
     """Entry point; ends the process with an ExitCode."""
     interruption = handle_from_now_on()  # first: the rest takes a while to import
+    if outer_launcher.is_present():  # torch warns of names without addresses, and with a stack of each lost connection
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     words = sys.argv[1:]
     try:
         make_lenient()
