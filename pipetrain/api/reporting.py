@@ -40,12 +40,13 @@ def reporting(
 ) -> Iterator[Reporting]:
     """Around a run: prints its plan, then its progress, and at the end its summary; nothing if `quiet`.
 
-    Of an outer launcher's processes one `writes` the run directory, and one `shows` progress and summary.
+    An outer launcher's process that `writes` the run directory calls `begin` itself, once the processes have met; one
+    `shows` progress and summary.
     """
     shows = shows and not quiet
     if writes:
         with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-            _begin(job, hydra)
+            begin(job, hydra)
     starting = "the simulation"
     if not job.settings.executor.simulated:
         starting = counted(job.placement.num_processes, "process", "processes")
@@ -79,7 +80,7 @@ def _take_over(job: Job, resume: Path) -> None:
         store_ids(run, **ids)
 
 
-def _begin(job: Job, hydra: DictConfig) -> None:
+def begin(job: Job, hydra: DictConfig) -> None:
     """Prints the plan, and writes the settings and the plan."""
     run = job.run
     print(*plan_table(job.plan, stage_devices(job)), sep="\n")

@@ -21,6 +21,7 @@ from pipetrain.executors.messages.transport import (
     use_interface,
 )
 from pipetrain.launch import master
+from pipetrain.launch.agreement import agree
 from pipetrain.launch.stores import Board, SignedStore, shared_key
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.machine import device_at
@@ -72,10 +73,11 @@ def join(job: Job, folder: Path | None = None) -> tuple[Job, str, Transport]:
         folder: private to the processes that our launcher started; None under an outer launcher.
 
     Returns:
-        The job with the run directory of rank 0, and what rank 0 loads; the name of this start; the transport of
-        tensors between processes.
+        The job with the run directory of rank 0, what rank 0 loads, and notes on the meeting; the name of this start;
+        the transport of tensors between processes.
 
     Raises:
+        ConfigError: the processes differ in what they would train.
         RunError: the first process cannot be reached.
     """
     rank = int(os.environ["RANK"])
@@ -97,7 +99,7 @@ def join(job: Job, folder: Path | None = None) -> tuple[Job, str, Transport]:
     initial, origin = job.initial_weights, job.provenance.get("initial_weights")
     loaded = initial and [str(initial.path), initial.sha256, dict(initial.sources), list(initial.notes)]
     found = [str(job.run), str(job.resume or ""), job.finished, loaded, origin]
-    run, resume, finished, loaded, origin = control.all_gather_json(found)[0]
+    run, resume, finished, loaded, origin = control.broadcast_json(found)
     job = replace(
         job,
         run=RunDirectory(Path(run)),
@@ -105,6 +107,7 @@ def join(job: Job, folder: Path | None = None) -> tuple[Job, str, Transport]:
         finished=finished,
         initial_weights=loaded and InitialWeights(Path(loaded[0]), *loaded[1:]),
         provenance={**job.provenance, **({"initial_weights": origin} if origin else {})},
+        notes=[*job.notes, *agree(job, rank)],
     )
     return job, start, agreed_transport(device)
 

@@ -91,7 +91,11 @@ def run_spawned(job: Job, folder: Path) -> None:
 
 
 def run_under_torchrun(
-    job: Job, show: Show, on_end: Callable[[Job, str | None], None], interruption: Interruption
+    job: Job,
+    show: Show,
+    on_end: Callable[[Job, str | None], None],
+    interruption: Interruption,
+    on_met: Callable[[Job], None] = lambda _job: None,
 ) -> dict[str, Any] | None:
     """The life of a process that an outer launcher started; the summary in the process of the last stage.
 
@@ -100,8 +104,10 @@ def run_under_torchrun(
         show: is given every record.
         on_end: called when a signal ends the run, with the job as all processes agreed on it, and the failure, if any.
         interruption: of the run; notes the signal that ends it.
+        on_met: called with the job as all processes agreed on it, before anything of the run is written.
 
     Raises:
+        ConfigError: the processes differ in what they would train.
         KeyboardInterrupt: the run was interrupted, and the last stage, in another process, has left its summary.
     """
 
@@ -113,12 +119,16 @@ def run_under_torchrun(
             on_end(replace(job, run=run), peers.failure(name) if peers else named_failure(run, name))
 
     rank, size, limits = int(os.environ["RANK"]), job.placement.num_processes, job.settings.launch
-    if rank == 0:
-        note_begun(job)
-    watchdog = Watchdog(rank, size, None if rank else job.run, limits, on_signal=on_signal)
+
+    def met(job: Job) -> None:
+        on_met(job)
+        if rank == 0:
+            note_begun(job)
+
+    watchdog = Watchdog(rank, size, None, limits, on_signal=on_signal)
     watchdog.interruption = interruption
     watchdog.start()
-    result = main(job, watchdog, show)
+    result = main(job, watchdog, show, met)
     if result is not None and result["status"] == "diverged":
         return result  # not finished: other processes, which wait for its messages, end when it does
     watchdog.finish()
@@ -133,6 +143,7 @@ def main(
     job: Job,
     watchdog: Watchdog,
     show: Show = lambda _record: None,
+    on_met: Callable[[Job], None] = lambda _job: None,
     folder: Path | None = None,
 ) -> dict[str, Any] | None:
     """Runs the stages of this process, which a launcher started; the summary in the process of the last stage.
@@ -140,6 +151,7 @@ def main(
     Ends the process with exit code 75 when a neighbor is lost.
 
     Raises:
+        ConfigError: the processes differ in what they would train.
         RunError: any other exception was raised; names the stage and the file with the traceback.
     """
     keep_freed_memory()
@@ -150,10 +162,13 @@ def main(
     except LostStageError as error:
         if watchdog.run is not None:
             _leave_note(watchdog.run, watchdog.process, error)
+        else:
+            print(f"pipetrain: error: process {watchdog.process}: {error}", file=sys.stderr, flush=True)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
         return None
+    on_met(job)
     board = monitoring_board(start) if folder is None else PrivateFolder(folder)
     watchdog.meet(board, job.run)
     if watchdog.publish is None and isinstance(board, SignedStore):

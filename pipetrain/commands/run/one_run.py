@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,9 @@ from pipetrain.tracking.run_directory import RunDirectory, check_member
 
 if TYPE_CHECKING:
     from pipetrain.training.job import Job
+
+_PRECEDENCE_SECONDS = 1.0
+"""Seconds given to the process that explains an error, before an outer launcher ends all for the end of another."""
 
 
 def run(
@@ -69,7 +73,7 @@ def run(
             interruption.check()
             return failed_early(error, directory, debug=debug)
         if outer_launcher.is_present():
-            return _run_as_worker(job, hydra, interruption)
+            return _run_with_others(job, hydra, interruption, lock)
         code = _run_as_launcher(job, composition, interruption)
         if hydra.get("mode") is RunMode.MULTIRUN:
             interruption.check()  # however this run has ended, no other of the sweep begins
@@ -96,31 +100,63 @@ def _report_finished(job: "Job") -> None:
     print(one_line(f"resume={job.settings.resume}: {done}; nothing is left to do"))
 
 
+def _run_with_others(job: "Job", hydra: DictConfig, interruption: Interruption, lock: contextlib.ExitStack) -> ExitCode:
+    """Runs this process's part, unless the processes differ in what they would train: then rank 0 tells why."""
+    try:
+        return _run_as_worker(job, hydra, interruption)
+    except ConfigError as error:
+        lock.close()
+        if not outer_launcher.leads():
+            time.sleep(_PRECEDENCE_SECONDS)
+            exit_now(ExitCode.WRONG_USAGE)
+        remove_empty_run(job.run)
+        exit_now(report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug))
+
+
+class _Beginning:
+    """Begins a run in its directory once the processes have met, in the one that writes."""
+
+    def __init__(self, hydra: DictConfig) -> None:
+        self.done = False
+        self._hydra = hydra
+
+    def __call__(self, job: "Job") -> None:
+        from pipetrain.api.reporting import begin
+
+        if outer_launcher.leads():
+            self.done = True
+            job.run.forget_failures()
+            begin(job, self._hydra)
+
+
 def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) -> ExitCode:
-    """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
+    """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers.
+
+    Raises:
+        ConfigError: the processes differ in what they would train; nothing is written yet.
+    """
     from pipetrain.api.reporting import reporting
     from pipetrain.launch.worker import run_under_torchrun
     from pipetrain.training.outcome import ensure_summary
 
-    rank = int(os.environ["RANK"])
+    beginning = _Beginning(hydra)
     if job.finished:
         _report_finished(job)
-    writes = rank == 0 and not job.finished
-
-    if writes:
-        job.run.forget_failures()
     try:
-        with reporting(job, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as report:
-            report.summary = run_under_torchrun(job, report.bar.update, _report_end, interruption)
+        shows = int(os.environ["RANK"]) == job.placement.of_last_stage
+        with reporting(job, hydra, writes=False, shows=shows) as report:
+            report.summary = run_under_torchrun(job, report.bar.update, _report_end, interruption, beginning)
         interrupted = report.summary is not None and report.summary["status"] == "interrupted"
     except KeyboardInterrupt:
         interrupted = True
+    except ConfigError:
+        raise
     except Exception as error:
-        if writes:
+        if beginning.done:
             ensure_summary(job, "failed", message(error))
         exit_now(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
     if interrupted:
-        if writes:
+        if beginning.done:
             print(one_line(how_to_continue(job, hydra)), flush=True)
         exit_now(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
     if report.summary is not None and report.summary["status"] == "diverged":

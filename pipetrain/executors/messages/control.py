@@ -60,6 +60,18 @@ def all_gather_json(value: Any, group: dist.ProcessGroup | None = None) -> list[
     return [json.loads(text[: int(size)].numpy().tobytes()) for text, size in zip(received, sizes, strict=True)]
 
 
+@lost_stage_on_error()
+def broadcast_json(value: Any, source: int = 0) -> Any:
+    """The value of the process `source`, in each process of the run."""
+    sent = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    size = torch.tensor([len(sent)])
+    dist.broadcast(size, source)
+    if dist.get_rank() != source:
+        sent = torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(sent, source)
+    return json.loads(sent.numpy().tobytes())
+
+
 def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around) -> dict[str, Tensor] | None:
     """Tensors of all processes by name, in the process `destination`; None in the others. All call it together.
 

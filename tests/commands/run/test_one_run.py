@@ -325,7 +325,8 @@ def test_unwritable_run_directory_is_refused_before_start(tmp_path, capsys):
 
 @pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
 def test_stopped_run_of_outer_launcher_is_reported_once(tmp_path, monkeypatch, capsys, rank, told):
-    def joined(*_):
+    def joined(job, _show, _on_end, _interruption, on_met):
+        on_met(job)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipetrain.launch.worker.run_under_torchrun", joined)
@@ -336,6 +337,23 @@ def test_stopped_run_of_outer_launcher_is_reported_once(tmp_path, monkeypatch, c
         carried_out(tmp_path / "run", "executor.name=distributed")
     assert end.value.code is ExitCode.INTERRUPTED
     assert capsys.readouterr().out.count("interrupted before there was a checkpoint") == told
+
+
+@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
+def test_processes_that_differ_are_refused_once_and_leave_nothing(tmp_path, monkeypatch, capsys, rank, told):
+    def joined(*_):
+        raise ConfigError("processes 0 and 1 differ")
+
+    monkeypatch.setattr("pipetrain.launch.worker.run_under_torchrun", joined)
+    monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
+    monkeypatch.setattr("pipetrain.commands.run.one_run._PRECEDENCE_SECONDS", 0.0)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as end:
+        carried_out(tmp_path / "run", "executor.name=distributed")
+    assert end.value.code is ExitCode.WRONG_USAGE
+    assert capsys.readouterr().err.count("pipetrain: error: processes 0 and 1 differ\n") == told
+    assert not (tmp_path / "run").exists()
 
 
 def test_only_the_first_process_of_an_outer_launcher_writes_to_the_run_directory(tmp_path, monkeypatch, capsys):
