@@ -333,7 +333,7 @@ def _support(margin: Interval) -> str:
     judged, seeds = verdict(margin, low=_MORE_THAN_1), counted(margin.seeds, "seed", "seeds")
     if judged.holds:
         return f"the ranking holds over {seeds}"
-    more = f", about {judged.seeds - margin.seeds:,} more would decide" if judged.seeds else ""
+    more = f", about {judged.seeds - margin.seeds:,} more would decide at even odds" if judged.seeds else ""
     return f"undecided after {seeds}{more}"
 
 

@@ -53,7 +53,7 @@ def test_ranking_that_no_seed_contradicts_holds():
 def test_contradicted_ranking_is_undecided_and_says_how_many():
     found = compared(gpipe=steady(0.0070, 0.0080, 0.0075), pipedream=steady(0.0081, 0.0076, 0.0078))
     assert "undecided after 3 seeds, about " in found.head
-    assert found.head.endswith(" more would decide.")
+    assert found.head.endswith(" more would decide at even odds.")
 
 
 def test_contender_that_fails_the_target_once_is_ranked_behind():

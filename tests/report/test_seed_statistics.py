@@ -173,7 +173,7 @@ def test_undecided_verdict_tells_how_many_seeds_would_decide():
     # 0.9 at n = 8: 2.3646 / 2.8284 = 0.836 (at 7: 2.4469 / 2.6458 = 0.925)
     found = difference(seeds(1.0, 3.0, 2.0), seeds(0.0, 0.0, 0.0))
     assert verdict(found, high=1.1) == (None, 8)
-    assert str(verdict(found, high=1.1)) == "undecided, about 8 seeds would decide"
+    assert str(verdict(found, high=1.1)) == "undecided, about 8 seeds would decide at even odds"
     assert verdict(found, high=2.0) == (None, None)
     assert verdict(difference(seeds(1.0), seeds(0.0)), high=1.1) == (None, None)
     assert [str(verdict(found, high=high)) for high in (9.0, -9.0)] == ["holds", "fails"]

@@ -5,7 +5,8 @@ import shutil
 import textwrap
 from collections.abc import Callable, Hashable, Sequence
 
-from pipetrain.report.seed_statistics import Interval, difference
+from pipetrain.report.from_the_best import differences_from_best
+from pipetrain.report.seed_statistics import Interval
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
 from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.slowdown import notes_on, table_of
@@ -186,9 +187,9 @@ def _wrapped(lead: str, text: str, width: int) -> str:
 
 FROM_BEST = "from the best"
 _FROM_BEST_NOTE = (
-    "from the best: difference to the first row, with its 95 % confidence interval (t and bootstrap, seed by seed "
-    "where both rows have the same); undecided: the interval includes 0, or a row has a single seed; a row in which "
-    "a run diverged, or has no value, has none"
+    "from the best: difference to the first row, with its 95 % confidence interval (seed by seed where both rows have "
+    "the same; all intervals hold together, though the first row was chosen by these values); undecided: the interval "
+    "includes 0, or a row has a single seed; a row in which a run diverged, or has no value, has none"
 )
 
 
@@ -198,7 +199,9 @@ def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interv
     Without a run that diverged, or that missed the target, a group would look better than it is.
     """
     known = [_of_every_seed(group, metric) if metric else {} for group in groups]
-    return [difference(own, known[0]) if number and own and known[0] else None for number, own in enumerate(known)]
+    compared = [number for number, own in enumerate(known) if number and own and known[0]]
+    found = dict(zip(compared, differences_from_best(known[0], [known[number] for number in compared]), strict=True))
+    return [found.get(number) for number in range(len(groups))]
 
 
 def _of_every_seed(group: SweepGroup, metric: str) -> dict[Hashable, float]:

@@ -168,7 +168,7 @@ def group(*values, status="completed", name="top1"):
 def test_significant_differences_have_intervals_else_undecided():
     groups = [group(90.0, 91.0), group(89.0, 91.5), group(80.0, 81.1), group(70.0), group(1.0, 2.0, status="failed")]
     assert difference_cells(groups, "top1") == [
-        "-", "-0.25 ± 9.53 undecided", "-9.95 ± 0.64", "-20.50 undecided", "-",
+        "-", "-0.25 ± 9.53 undecided", "-9.95 ± 2.45", "-20.50 undecided", "-",
     ]  # fmt: skip
 
 
