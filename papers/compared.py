@@ -52,7 +52,7 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
                 run = kept_run(read(RunDirectory(folder / "runs" / row["folder"]), {}), folder, timed=False)
                 runs.setdefault(row["configuration"], []).append(run)
     groups = [SweepGroup(name, each) for name, each in runs.items()]
-    found = steps_to_loss(this.target, groups) or steps_to_loss(this.target, groups, _targets(this, results))
+    found = steps_to_loss(this.target, groups, _targets(this, results)) or steps_to_loss(this.target, groups)
     groups = with_steps(groups, found)
     missing = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["missing"]
     made = made_with(this.words(Path("DIR")), folder, groups)
@@ -91,6 +91,6 @@ def _given(this: SweepRound, run: ComparedRun) -> Mapping[str, Any]:
 
 
 def _targets(this: SweepRound, results: Path) -> Mapping[str, float]:
-    """Column -> the baseline's loss, of the first round whose comparison has the baseline."""
-    rounds = (each for each in this.target.rounds if each.compares)
+    """Column -> the baseline's loss, of the first earlier round whose comparison has the baseline."""
+    rounds = (each for each in this.target.rounds if each.compares and each.number < this.number)
     return next((found for each in rounds if (found := made_of(results / each.name).get(_TARGETS))), {})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from papers import field_map, lines, measured_section, slowdown
+from papers import field_map, field_map_page, lines, measured_section, slowdown
 from papers.measured_section import experiments, figure_of
 from papers.paper import read_tables
 from papers.paper_page import page
@@ -55,7 +55,7 @@ def _write_map(results: Path, output: Path) -> Iterator[Path]:
     for found in maps:
         lines.draw(output / "images" / found.figure, found.lines, found.plain)
         yield output / "images" / found.figure
-    write_whole(output / f"{field_map.NAME}.md", field_map.page(maps))
+    write_whole(output / f"{field_map.NAME}.md", field_map_page.page(maps))
     yield output / f"{field_map.NAME}.md"
 
 

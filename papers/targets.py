@@ -46,11 +46,15 @@ class ReproductionTarget:
 
     @property
     def rounds(self) -> list["SweepRound"]:
-        """The parts in which it is run, the most informative first; at the full scale a sweep is one part."""
+        """The parts in which it is run, the most informative first; at the full scale a sweep is one part.
+
+        A part that begins with a scale belongs to that one alone.
+        """
         remark = choice_of("experiment", self.experiment).remarks.get("rounds", "")
         whole = self.scale == FULL and not remark.startswith(_COMPARE)
-        parts = [""] if whole else remark.split("|")
-        return [SweepRound(self, number, shlex.split(part)) for number, part in enumerate(parts, start=1)]
+        parts = list(enumerate(map(shlex.split, [""] if whole else remark.split("|")), start=1))
+        own = [(number, words[1:] if words[:1] == [self.scale] else words) for number, words in parts]
+        return [SweepRound(self, number, words) for number, words in own if words[:1] not in ([FULL], [SMALL])]
 
     def words(self, runs: Path, narrowed: Sequence[str] = ()) -> list[str]:
         """The whole command, without `pipetrain`; a second one continues where the first was interrupted.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import support.cli
 
-from papers import field_map, measured_section, slowdown
+from papers import field_map, field_map_page, measured_section, slowdown
 from papers.cli import PROGRAM
 from papers.judgement import companions
 from papers.pages import PAPERS
@@ -211,5 +211,5 @@ def test_committed_slowdown_is_what_the_command_writes():
 
 def test_committed_map_is_what_the_command_writes():
     committed = ROOT / "docs" / "reproduction" / "map.md"
-    made = field_map.page(field_map.maps_of(ROOT / "results"))
+    made = field_map_page.page(field_map.maps_of(ROOT / "results"))
     assert committed.read_text(encoding="utf-8") == made, "run `python -m papers pages map`"

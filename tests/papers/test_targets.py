@@ -175,12 +175,14 @@ def test_map_compares_with_plain_training_first_and_measures_each_place_once(nam
     assert all(each.compares for each in (first, *others))
     places = [
         (method, stages, *(each.given.get(setting) for setting in ("optimizer", "optimizer.error_feedback",
-         "optimizer.lr_by_delay", "optimizer.momentum")))
+         "optimizer.lr_by_delay", "optimizer.momentum")), each.settings[-1] if "--tune" in each.settings else "")
         for each in (first, *others)
         for method in each.given["method"].split(",")
         for stages in each.given["partition.stages"].split(",")
     ]  # fmt: skip
     assert len(set(places)) == len(places)
+    at_other_rates = [place for place in places if place[-1]]
+    assert {place[:2] for place in at_other_rates} == ({("naive_async", "1")} if scale == SMALL else set())
     assert {int(stages) for _, stages, *_ in places} == {1, 2, 4, 8, 16, 32}
 
 
