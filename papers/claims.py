@@ -11,6 +11,7 @@ from pipetrain.report.sweep.columns import column_of
 
 NOT_TESTED = "not tested here"
 UNDECIDED = "undecided"
+SEEN_IN_PART = "seen in part"
 HOLDS, HOLDS_PARTLY, DOES_NOT_HOLD = "holds", "holds partly", "does not hold"
 """Verdicts of arithmetic: formulas, closed forms of schedules and memory, counts on the models themselves."""
 
@@ -49,7 +50,7 @@ def seen(holding: int, refuted: int, of: int, scale: str, *, superlative: bool =
         return f"not seen {where}"
     if holding == of:
         return f"seen {where}"
-    return f"seen in part {where}" if holding and not superlative else UNDECIDED
+    return f"{SEEN_IN_PART} {where}" if holding and not superlative else UNDECIDED
 
 
 Groups = Mapping[str, MeasuredGroup]

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from papers.claims import (
     NOT_TESTED,
+    SEEN_IN_PART,
     UNDECIDED,
     Apart,
     Contrast,
@@ -80,7 +81,8 @@ def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False,
     decided = {name for answer in tried for name in answer.experiments if answer.holds is not None}
     partly = word != UNDECIDED and 0 < len(decided) < len(asked)
     share = f", {len(decided)} of {len(asked)} experiments" if partly else ""
-    return Verdict(word + share, lines)
+    alone = ", parts uncorrected" if word.startswith(SEEN_IN_PART) else ""
+    return Verdict(word + share + alone, lines)
 
 
 def companions(experiment: str, results: Results) -> list[Measured]:
