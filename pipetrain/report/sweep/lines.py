@@ -23,6 +23,8 @@ FAMILIES = {
 """Family, as the file of a method names it -> color."""
 OTHERS = "#8c5a2b"
 """The color of methods of no family, or of another, such as the user's own."""
+_PALEST, _STEP = 0.6, 0.4
+"""The share of white in the palest line of a family, and the largest step from one line to the next."""
 _DASHES = ("-", "--", ":", "-.")
 
 
@@ -34,13 +36,21 @@ class LineStyle(NamedTuple):
 
 
 def line_styles(methods: Sequence[str]) -> list[LineStyle]:
-    """The style of each method, in the color of its family; if all methods are the same, the colors differ."""
+    """The style of each method, in a shade of its family's color; if all methods are the same, the colors differ."""
     if len(set(methods)) == 1:
         families = list(FAMILIES.values())
         colors = [families[i % len(families)] for i in range(len(methods))]
     else:
         colors = [_color(method) for method in methods]
-    return [LineStyle(color, _DASHES[colors[:i].count(color) % len(_DASHES)]) for i, color in enumerate(colors)]
+    places = [(color, colors[:index].count(color), colors.count(color)) for index, color in enumerate(colors)]
+    return [LineStyle(_shade(*each), _DASHES[each[1] % len(_DASHES)]) for each in places]
+
+
+def _shade(color: str, number: int, count: int) -> str:
+    """The color with more white, the higher the number of a line is among those that share it."""
+    white = number * min(_STEP, _PALEST / max(1, count - 1))
+    parts = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part + white * (255 - part)):02x}" for part in parts)
 
 
 def _color(method: str) -> str:

@@ -137,7 +137,8 @@ class _Rows:
         labels = labels_of(groups)
         self.numbers = [i for i, group in enumerate(groups) if any(run.values for run in group.counted)]
         self.groups, self.labels = [groups[i] for i in self.numbers], [labels[i] for i in self.numbers]
-        self.styles = line_styles([group.method for group in self.groups])
+        styles = line_styles([group.method for group in groups])  # as in the tables of a page, which have all groups
+        self.styles = [styles[i] for i in self.numbers]
         names = [f"{number}  {group.name}" for number, group in enumerate(groups, start=1)]
         self.legend = names if legend_of(groups) else []
 
@@ -210,7 +211,8 @@ def main_courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple
 
 
 def _drawable(wanted: Sequence[tuple[str, str]], groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
-    drawable = [each for each in wanted if any(group.course(*each) for group in groups)]
+    """Those with a line: single points say no more than the final values. By step if that looks unlike by epoch."""
+    drawable = [each for each in wanted if any(len(group.course(*each)) > 1 for group in groups)]
     return [
         (name, axis)
         for name, axis in drawable

@@ -15,7 +15,8 @@ def test_every_method_of_ours_is_of_a_family():
 
 def test_methods_without_family_have_own_colors_and_styles():
     mine, gpipe, yours = line_styles(["mine", "gpipe", "yours"])
-    assert mine.color == yours.color == OTHERS
+    assert mine.color == OTHERS
+    assert yours.color != OTHERS
     assert OTHERS not in FAMILIES.values()
     assert gpipe.color in FAMILIES.values()
     assert mine.dashes != yours.dashes
@@ -26,11 +27,20 @@ def test_method_of_a_family_without_a_color_is_as_one_without_family(monkeypatch
     assert [style.color for style in line_styles(["gpipe", "lwp"])] == [FAMILIES["synchronous"], OTHERS]
 
 
-def test_methods_of_a_family_share_a_color_and_differ_in_style():
+def test_methods_of_a_family_have_shades_of_its_color():
     every = [choice.name for choice in choices_of("method")]
     found = line_styles(every)
-    assert len(set(found)) == len(every)
-    assert len({look.color for look in found}) == len(FAMILIES)
+    assert len({look.color for look in found}) == len(every)
+    assert {look.color for look in found} > set(FAMILIES.values())
+
+
+def test_settings_of_a_method_get_paler_and_stay_visible():
+    gpipe, *stale = line_styles(["gpipe", *["stale"] * 5])
+    assert gpipe.color == FAMILIES["synchronous"]
+    light = [sum(int(look.color[at : at + 2], 16) for at in (1, 3, 5)) / (3 * 255) for look in stale]
+    assert light == sorted(light)
+    assert all(paler - darker > 0.05 for darker, paler in itertools.pairwise(light))
+    assert light[-1] < 0.85
 
 
 def test_groups_of_one_method_differ_in_color():

@@ -37,14 +37,17 @@ def group(name, epochs=(1, 2), **numbers):
     )
 
 
-@pytest.mark.parametrize(("epochs", "marker"), [((1,), "o"), ((1, 2, 3), "None")])
-def test_single_evaluation_has_marker_and_every_curve_a_name(panels, tmp_path, epochs, marker):
-    sweep_figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", epochs)])
-    (line,) = panels[0].lines
-    assert line.get_marker() == marker
-    assert list(line.get_xdata()) == list(epochs)
-    assert [text.get_text() for text in panels[0].texts] == ["gpipe"]
+def test_single_evaluation_has_marker_and_every_curve_a_name(panels, tmp_path):
+    sweep_figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", (1, 2, 3)), group("lwp", (1,))])
+    assert [line.get_marker() for line in panels[0].lines] == ["None", "o"]
+    assert [list(line.get_xdata()) for line in panels[0].lines] == [[1, 2, 3], [1]]
+    assert [text.get_text() for text in panels[0].texts] == ["gpipe", "lwp"]
     assert all(tick == int(tick) for tick in panels[0].get_xticks())
+
+
+def test_course_of_single_points_is_left_out(panels, tmp_path):
+    sweep_figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", (1,)), group("lwp", (1,))])
+    assert (panels[0].get_title(loc="left") or panels[0].get_title()) == "final top1"
 
 
 def test_measured_values_have_panels_in_table_order(panels, tmp_path):
