@@ -32,6 +32,8 @@ _NOUNS = {**_HEADS, SECONDS: "time"}
 AT_FIRST = "some runs had reached it at their first value, so their steps are upper bounds"
 _EQUAL = 1e-3
 """Relative difference up to which two slowdowns are one."""
+_STEADY = 1.5
+"""Largest ratio of the times of a step under two seeds of a row at which they say something of the row."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,13 @@ class RowSlowdown:
             ended before the target.
         over_baseline: the same -> ratio to the baseline's.
         at_first: seeds that had reached it at the first value of their curves, so that their amounts are upper bounds.
+        unsteady: True if times are left out because those of a step differ too much between seeds.
     """
 
     amounts: Mapping[str, Values]
     over_baseline: Mapping[str, Interval]
     at_first: Collection[Any] = ()
+    unsteady: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,10 @@ def _slowdown(
             return None  # the loss has not fallen by then, as after a warm-up that is too fast: any run has it at once
     taken = [_amounts(group, name, sign, width, sign * target) for group in groups]
     first = [_at_first(group, name, sign, width, sign * target) for group in groups]
-    pairs = zip(taken, first, strict=True)
-    rows = [_over(amounts, taken[baseline], seeds) if amounts else None for amounts, seeds in pairs]
+    rows = [
+        _over(amounts, taken[baseline], seeds, unsteady=not _steady(group)) if amounts else None
+        for amounts, seeds, group in zip(taken, first, groups, strict=True)
+    ]
     return Slowdown(groups[baseline].name, name, target, None if given else share, width, rows)
 
 
@@ -180,8 +186,16 @@ def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, tar
     reached = [runs[seed].per_step for seed in steps if math.isfinite(steps[seed])]
     reached = reached or [runs[seed].per_step for seed in steps]
     known = [amount for amount in AMOUNTS[1:] if all(amount in each for each in reached)]
+    if SECONDS in known and not _steady(group):
+        known.remove(SECONDS)
     found = {amount: {seed: steps[seed] * runs[seed].per_step.get(amount, 1.0) for seed in steps} for amount in known}
     return {STEPS: steps, **found}
+
+
+def _steady(group: SweepGroup) -> bool:
+    """True if the time of a step is about the same under all seeds, as it is not on a machine that does other work."""
+    times = [run.per_step[SECONDS] for run in group.ended.values() if SECONDS in run.per_step]
+    return not times or max(times) <= _STEADY * min(times)
 
 
 def _at_first(group: SweepGroup, name: str, sign: float, width: float | None, target: float) -> list[Any]:
@@ -190,10 +204,12 @@ def _at_first(group: SweepGroup, name: str, sign: float, width: float | None, ta
     return [seed for seed, curve in curves.items() if curve.losses and curve.losses[0] <= target]
 
 
-def _over(amounts: Mapping[str, Values], baseline: Mapping[str, Values], at_first: Collection[Any]) -> RowSlowdown:
+def _over(
+    amounts: Mapping[str, Values], baseline: Mapping[str, Values], at_first: Collection[Any], *, unsteady: bool
+) -> RowSlowdown:
     known = {amount: values for amount, values in amounts.items() if amount in baseline}
     ratios = {amount: slowdown(values, baseline[amount]) for amount, values in known.items()}
-    return RowSlowdown(known, ratios, at_first)
+    return RowSlowdown(known, ratios, at_first, unsteady)
 
 
 def table_of(found: Slowdown, groups: Sequence[SweepGroup]) -> list[tuple[str, ...]]:
@@ -243,8 +259,11 @@ def notes_on(found: Sequence[Slowdown]) -> list[str]:
         return []
     smoothed = [f"; training losses are means over {each.width:.3g} steps" for each in found if each.width]
     bounds = [f"{each.goal}: {AT_FIRST}" for each in found if any(row and row.at_first for row in each.rows)]
+    unsteady = any(row and row.unsteady for each in found for row in each.rows)
+    busy = f"no time where that of a step differs by more than {_STEADY:g} times between seeds, as on a busy machine"
     return [
         *bounds,
+        *([busy] if unsteady else []),
         f"slowdown: over {found[0].baseline}, the geometric mean over seeds, with its 95 % confidence interval (t and "
         "bootstrap, seed by seed where both rows have the same); infinite: a run diverged, or ended before it got there"
         f"{''.join(smoothed)}",

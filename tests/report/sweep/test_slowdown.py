@@ -14,7 +14,7 @@ from pipetrain.report.steps_to_loss import LossCurve
 from pipetrain.report.sweep import sweep_figure, sweep_page
 from pipetrain.report.sweep.compared_run import ComparedRun, Point
 from pipetrain.report.sweep.groups import SweepGroup, collect
-from pipetrain.report.sweep.slowdown import STEPS, baseline_of, ratio_cell, slowdowns, table_of
+from pipetrain.report.sweep.slowdown import STEPS, baseline_of, notes_on, ratio_cell, slowdowns, table_of
 
 INF = math.inf
 
@@ -52,6 +52,21 @@ def test_baseline_has_slowdown_one_and_is_the_target():
             assert row.over_baseline[STEPS].middle == pytest.approx(1.0)
             assert [*row.amounts[STEPS].values()] == pytest.approx([70.0, 70.0])
             assert ratio_cell(row.over_baseline[STEPS]) == "1.00"
+
+
+def test_time_is_left_out_where_that_of_a_step_differs_much_between_seeds():
+    base = group("base", *(run(seed, per_step={"seconds": 0.2}) for seed in (0, 1)))
+    steady = group("steady", run(0, per_step={"seconds": 0.2}), run(1, per_step={"seconds": 0.29}))
+    loaded = group("loaded", run(0, per_step={"seconds": 0.1}), run(1, per_step={"seconds": 0.9}))
+    each = found(base, steady, loaded)["loss"]
+    heads = {column[0]: column[1:] for column in table_of(each, [base, steady, loaded])}
+    assert heads["time, s"][2] == heads["slowdown in time"][2] == "-"
+    assert heads["slowdown in time"][1].startswith("1.20 (")
+    assert heads["slowdown in steps"] == ("1.00", "1.00", "1.00")
+    busy = "no time where that of a step differs by more than 1.5 times between seeds, as on a busy machine"
+    assert busy in notes_on([each])
+    assert busy not in notes_on([found(base, steady)["loss"]])
+    assert "time, s" not in [column[0] for column in table_of(found(loaded, base)["loss"], [loaded, base])]
 
 
 def test_half_the_slope_takes_twice_the_evaluated_steps():
