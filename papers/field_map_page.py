@@ -34,7 +34,8 @@ _ABOUT = (
     "**A match.** A method matches its reference if its loss is at most 5 % higher. The ratio of the two losses has a "
     "95 % interval, paired by seed ([records.md](../records.md#runs-compared) says how). A match is **supported**, and "
     "the loss bold, if the interval ends at 1.05 or below; refuted if it begins above 1.05; undecided otherwise. A "
-    "diverged run has an infinite loss. A better optimizer has a lower loss under any delay, so a line with another "
+    "diverged run has an infinite loss. Mitigation is needed from the first refuted depth on that no deeper supported "
+    "one follows. A better optimizer has a lower loss under any delay, so a line with another "
     "optimizer is read against its own loss at D = 1, if that was measured. `below` marks losses significantly lower "
     "than the reference: a method gains nothing from delay, so the rate of the reference may still not be the best.",
     "**The intervals** cover the variation over seeds, each by itself: of 40 that are decided, one may be wrong. They "

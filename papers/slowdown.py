@@ -163,7 +163,8 @@ _AT_OWN_RATES = (
     "Here [`pipetrain compare`](../compare.md) tunes the learning rate of each row at each depth, one stage included, "
     "by successive halving with seed 1000: from a third to three times the rate above, and further while that helps. "
     "The reported seeds are 0 to 2. As one seed tunes, a rate may not be the best one: where the rates of a row jump "
-    "from one depth to the next, its slowdowns may do so for that reason alone."
+    "from one depth to the next, its slowdowns may do so for that reason alone. The intervals do not cover that "
+    "choice, and that of one stage shifts all slowdowns of a row."
 )
 
 
