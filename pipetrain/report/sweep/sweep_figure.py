@@ -222,7 +222,9 @@ def _drawable(wanted: Sequence[tuple[str, str]], groups: Sequence[SweepGroup]) -
 
 def _same_by_step(name: str, groups: Sequence[SweepGroup]) -> bool:
     """True if all epochs have the same number of steps, so that a course by step looks as that by epoch."""
-    pairs = (pair for group in groups for pair in zip(group.course(name, EPOCH), group.course(name, STEP), strict=False))
+    pairs = (
+        pair for group in groups for pair in zip(group.course(name, EPOCH), group.course(name, STEP), strict=False)
+    )
     return len({round(by_step.x / by_epoch.x, 6) for by_epoch, by_step in pairs}) == 1
 
 
