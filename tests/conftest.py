@@ -36,6 +36,12 @@ def _cache_of_the_tests_alone(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _secret_of_the_tests_alone():
+    """Processes that tests start with ranks sign with it, and make no key in the home of the user."""
+    os.environ["PIPETRAIN_SECRET"] = "of the tests"
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _signals_are_heard():
     """A shell has its background jobs ignore SIGINT and SIGQUIT, nohup SIGHUP; processes inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

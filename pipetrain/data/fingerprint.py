@@ -24,7 +24,7 @@ CHANGES = "changes"
 """What differs between two readings in one process, such as an input with noise from a generator of its own."""
 
 _SIDES = ("input", "target")
-_SECONDS = 0.5
+_SECONDS = 0.25
 """Time after which no further sample is read."""
 _ROUNDING = 0.02
 """Difference of two sketches, by their scale, that decoders and kernels of other machines may make."""

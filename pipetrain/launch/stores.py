@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import pwd
 import secrets
 import stat
 import sys
@@ -17,11 +18,10 @@ from typing import Protocol
 
 from torch.distributed import Store
 
-from pipetrain.data.cache import cached_file
-
 SECRET = "PIPETRAIN_SECRET"
 """Environment variable with what processes of an outer launcher sign their entries with."""
-_KEY_FILE = "store-key"
+_KEY_FILE = Path(".cache", "pipetrain", "store-key")
+"""In the home of the user."""
 _KEY_BYTES = 32
 _SIGNATURE_DIGITS = 64
 _BLOCK = 512
@@ -155,8 +155,9 @@ def shared_key() -> bytes | None:
         return hashlib.sha256(secret.encode()).digest()
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
         return None
-    file = cached_file(_KEY_FILE)
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError, KeyError):
+        # not by the environment, which processes may have each of their own
+        file = Path(pwd.getpwuid(os.geteuid()).pw_dir, _KEY_FILE)
         if not file.exists():
             _write_key(file)
         with file.open("rb") as opened:

@@ -148,7 +148,7 @@ def test_samples_of_another_fingerprint_are_read_once_or_twice():
 
 
 def test_slow_samples_are_not_read_on(monkeypatch):
-    clock = iter([0.0, 0.1, 0.4, 0.7])
+    clock = iter([0.0, 0.1, 0.2, 0.3])
     monkeypatch.setattr("pipetrain.data.fingerprint.time.monotonic", lambda: next(clock))
     assert [*of(lambda i: (image(i), i))["read"]] == ["0", "1"]
 

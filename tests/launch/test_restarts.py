@@ -148,7 +148,10 @@ def test_start_by_torchrun_without_checkpoint_starts_as_the_first_did(tmp_path):
 
 
 @pytest.mark.parametrize("entry", ["", "{", "7", '["run"]', "[7, null]"])
-def test_entry_that_no_run_has_noted_leads_nowhere(tmp_path, torchrun, entry):
+def test_entry_that_no_run_has_noted_leads_nowhere(tmp_path, torchrun, monkeypatch, entry):
+    monkeypatch.delenv("PIPETRAIN_SECRET")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     torchrun.set("pipetrain/begun", entry)
     chosen = replace(settings("gpipe"), resume="auto")
     assert _with_restart(chosen, RunDirectory(tmp_path / "run")) == chosen

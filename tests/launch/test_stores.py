@@ -2,6 +2,7 @@
 
 import json
 import stat
+from types import SimpleNamespace
 
 import pytest
 from support.sleepers import beat_of
@@ -124,7 +125,7 @@ def test_garbage_in_store_without_secret_ends_nothing(entry):
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """All processes are on one machine, and nothing else is given."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(stores.pwd, "getpwuid", lambda _user: SimpleNamespace(pw_dir=str(tmp_path)))
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.delenv(stores.SECRET, raising=False)
@@ -136,7 +137,7 @@ def test_processes_of_one_user_on_one_machine_share_a_key_that_others_cannot_rea
     key = shared_key()
     assert len(key) == 32
     assert shared_key() == key
-    file = tmp_path / "cache" / "pipetrain" / "store-key"
+    file = tmp_path / ".cache" / "pipetrain" / "store-key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["store-key"]
     file.chmod(0o644)

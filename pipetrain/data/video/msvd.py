@@ -91,6 +91,7 @@ def _names(file: Any) -> list[str]:
 def _size_of(file: Any, name: str) -> int:
     """Bytes of an array in memory."""
     if isinstance(file, np.lib.npyio.NpzFile):
+        assert file.zip is not None, "it is open"
         return next(each.file_size for each in file.zip.infolist() if each.filename in (name, f"{name}.npy"))
     return int(file[name].nbytes)
 

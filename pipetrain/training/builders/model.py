@@ -50,8 +50,8 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
             parts[0].cpu()  # where the checks compute, and from where each stage goes to its device
     module.train()  # before its graph is recorded: a library may return it in evaluation mode
     inputs = first_inputs(dataset) if is_cut_along_graph(module) else ()
-    example = Example.of(inputs)
-    with naming_types(module, lambda *tensors: replace(example, tensors=tensors).given_to(module), example.tensors):
+    example, whole = Example.of(inputs), module.module if isinstance(module, LayerChain) else module
+    with naming_types(whole, lambda *tensors: replace(example, tensors=tensors).given_to(whole), example.tensors):
         chain = chain_of(module, inputs, settings.model.output)
     if settings.model.untie:
         untie(chain)
@@ -89,11 +89,11 @@ def first_inputs(dataset: Any) -> Inputs:
 
 
 @contextmanager
-def naming_types(weights: object, compute: Callable[..., object], inputs: Sequence[Tensor]) -> Iterator[None]:
+def naming_types(module: nn.Module, compute: Callable[..., object], inputs: Sequence[Tensor]) -> Iterator[None]:
     """Says so if what fails inside does because the inputs are of another type than the weights.
 
     Args:
-        weights: the module that has them.
+        module: has the weights.
         compute: the model, as a function of tensors.
         inputs: of some samples.
 
@@ -103,8 +103,7 @@ def naming_types(weights: object, compute: Callable[..., object], inputs: Sequen
     try:
         yield
     except (ConfigError, RuntimeError) as error:
-        types = {each.dtype for each in weights.parameters()} if isinstance(weights, nn.Module) else set()
-        floating = [each for each in types if each.is_floating_point]
+        floating = list({weight.dtype for weight in module.parameters() if weight.is_floating_point()})
         others = [i for i, tensor in enumerate(inputs) if tensor.dtype not in floating]
         not_ids = [i for i in others if inputs[i].is_floating_point()]
         if not others or len(floating) != 1 or _computes(compute, inputs):
