@@ -17,12 +17,26 @@ from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.tensors import Tensors, storage_pointers
 from pipetrain.weights.versions import WeightVersion
 
-Geometry = tuple[torch.Size, tuple[int, ...], int]
-"""Size, strides and offset of a view: the arguments of `Tensor.as_strided`."""
 
+class Geometry(NamedTuple):
+    """What makes a tensor a view of some memory. Real parts of complex numbers are a view of another type."""
 
-def _geometry(tensor: Tensor) -> Geometry:
-    return tensor.size(), tensor.stride(), int(tensor.storage_offset())
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Geometry":
+        """That of a tensor."""
+        return cls(tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """The view of a tensor's memory."""
+        if tensor.dtype == self.dtype:
+            return tensor.as_strided(self.size, self.stride, self.offset)
+        empty = torch.empty(0, dtype=self.dtype, device=tensor.device)
+        return empty.set_(tensor.untyped_storage(), self.offset, self.size, self.stride)
 
 
 class Cast(NamedTuple):
@@ -34,7 +48,7 @@ class Cast(NamedTuple):
 
     def of(self, weights: Mapping[str, Tensor]) -> Tensor:
         """The cast of other weights."""
-        return weights[self.name].as_strided(*self.part).to(self.dtype)
+        return self.part.view(weights[self.name]).to(self.dtype)
 
 
 class WeightCasts(TorchDispatchMode):
@@ -53,7 +67,10 @@ class WeightCasts(TorchDispatchMode):
             name = self._names.get(source.untyped_storage().data_ptr())
             if name is not None:
                 storage = returned.untyped_storage()
-                self._casts[storage.data_ptr()] = StorageWeakRef(storage), Cast(name, _geometry(source), returned.dtype)
+                self._casts[storage.data_ptr()] = (
+                    StorageWeakRef(storage),
+                    Cast(name, Geometry.of(source), returned.dtype),
+                )
         return returned
 
     def of(self, tensor: Tensor) -> Cast | None:
@@ -100,7 +117,6 @@ class SavedTensors:
 
     def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | None = None) -> None:
         self._names = {tensor.untyped_storage().data_ptr(): name for name, tensor in forward_weights.items()}
-        self._dtypes = {name: tensor.dtype for name, tensor in forward_weights.items()}
         self._casts = casts
         self._sizes: dict[int, int] = {}
         self.backward_weights: Mapping[str, Tensor] = {}
@@ -129,19 +145,19 @@ class SavedTensors:
         name = self._names.get(storage.data_ptr()) if tensor.numel() else None
         cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
         if cast is not None:
-            part_of_cast = _geometry(tensor)
-            return lambda: cast.of(self.backward_weights).as_strided(*part_of_cast)
+            part_of_cast = Geometry.of(tensor)
+            return lambda: part_of_cast.view(cast.of(self.backward_weights))
         layer = cudnn_rnn.running_layer()
         if name is None and layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
             weights, size = [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size()
             return lambda: cudnn_rnn.packed_copy(layer, [weight() for weight in weights], size)
-        if name is None or tensor.dtype != self._dtypes[name]:
+        if name is None:
             self._sizes[storage.data_ptr()] = storage.nbytes()
             return _kept(tensor)
-        part, conjugate, negative = _geometry(tensor), tensor.is_conj(), tensor.is_neg()
+        part, conjugate, negative = Geometry.of(tensor), tensor.is_conj(), tensor.is_neg()
 
         def view() -> Tensor:
-            found = self.backward_weights[name].as_strided(*part)
+            found = part.view(self.backward_weights[name])
             found = found.conj() if conjugate else found
             return torch._neg_view(found) if negative else found
 

@@ -253,6 +253,45 @@ def test_saved_tensor_written_in_place_is_detected():
         torch.autograd.grad(z.sum() + y.sum(), [x])
 
 
+class OfParts(nn.Module):
+    """Uses the parts of a complex weight as real weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 4, dtype=torch.complex64))
+
+    def forward(self, x):
+        return (x @ self.w.real)[:, :2] + x @ self.w.imag[:2].T
+
+
+class FromParts(nn.Module):
+    """Uses a real weight as the parts of a complex one."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 4, 2))
+
+    def forward(self, x):
+        return torch.view_as_real(x.to(torch.complex64) @ torch.view_as_complex(self.w)[:, 1:]).sum(-1)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", [OfParts, FromParts])
+def test_weight_in_another_type_is_read_from_the_other_version(kind, precision):
+    torch.manual_seed(0)
+    module, x = kind(), torch.randn(3, 4, requires_grad=True)
+    w, other = module.w.detach().clone(), torch.randn_like(module.w)
+    casts = WeightCasts({"w": w}) if precision == "bf16" else None
+    saved, leaf = SavedTensors({"w": w}, casts), w.detach().requires_grad_()
+    with torch.autocast("cpu", enabled=precision == "bf16", cache_enabled=False):
+        with saved.hooks():
+            output = functional_call(module, {"w": leaf}, (x,))
+        saved.backward_weights = {"w": other}
+        expected = functional_call(module, {"w": other}, (x,))
+    ours, theirs = (torch.autograd.grad(each.float().sum(), [x])[0] for each in (output, expected))
+    assert torch.equal(ours, theirs)
+
+
 def test_conjugate_of_a_complex_weight_is_read_as_a_conjugate():
     torch.manual_seed(0)
 
