@@ -1,7 +1,7 @@
 """The plan of a run: which layers form which stage, by which rule, and what each stage is estimated to cost."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class StagePlan:
         estimated_seconds: of one forward, backward and update on one CPU core, including the method's own work:
             compares stages, predicts no run.
         estimated_bytes: weights, gradients and activations of one version and one minibatch.
+        weight_bytes: of one version of its weights.
     """
 
     first: int
@@ -34,6 +35,7 @@ class StagePlan:
     parameters: int
     estimated_seconds: float
     estimated_bytes: int
+    weight_bytes: int
 
 
 @dataclass(frozen=True)
@@ -110,17 +112,19 @@ def make_plan(
             first=first,
             last=last,
             labels=chain.labels[first:last],
-            parameters=_parameters(chain.layers[first:last]),
+            parameters=_total(nn.Parameter.numel, chain.layers[first:last]),
             estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
             estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last])
             - sum(each.counted_again(range(first, last)) for each in shared),
+            weight_bytes=_total(lambda weight: weight.nbytes, chain.layers[first:last]),
         )
         for (first, last), weight_passes in by_stage
     ]
-    return Plan(rule.name, stages, sum(stage.parameters for stage in stages) - _parameters([chain.module]))
+    whole = _total(nn.Parameter.numel, [chain.module])
+    return Plan(rule.name, stages, sum(stage.parameters for stage in stages) - whole)
 
 
-def _parameters(modules: Sequence[nn.Module]) -> int:
-    """Number of weights in these modules, shared ones counted once."""
+def _total(size: Callable[[nn.Parameter], int], modules: Sequence[nn.Module]) -> int:
+    """Size of the weights in these modules, shared ones counted once."""
     weights = {id(weight): weight for module in modules for weight in module.parameters()}
-    return sum(weight.numel() for weight in weights.values())
+    return sum(map(size, weights.values()))

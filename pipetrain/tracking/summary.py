@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipetrain import strict_json
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.tensors import dense
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -28,7 +29,7 @@ def weights_sha256(state: Mapping[str, Tensor]) -> str:
 
 def raw_bytes(tensor: Tensor) -> bytes:
     """The tensor's values as contiguous little-endian bytes (every platform torch runs on is little-endian)."""
-    data: bytes = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    data: bytes = dense(tensor.detach().cpu()).contiguous().flatten().view(torch.uint8).numpy().tobytes()
     return data
 
 
@@ -66,7 +67,7 @@ def read_undamaged(run: RunDirectory) -> dict[str, Any] | None:
     return None
 
 
-_BYTES = 4
+_FLOAT32_BYTES = 4
 
 
 def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -77,7 +78,8 @@ def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     weights = _known(stages, "weight_bytes_peak")
     activations = _known(stages, "activation_bytes_peak")
-    one = _BYTES * sum(_known(stages, "parameters"))
+    # earlier versions wrote no `weight_bytes`
+    one = sum(_known(stages, "weight_bytes")) or _FLOAT32_BYTES * sum(_known(stages, "parameters"))
     found = {
         "idle_share": statistics.fmean(idle) if (idle := _known(stages, "idle_share")) else None,
         "weight_bytes": sum(weights) or None,

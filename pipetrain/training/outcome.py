@@ -46,7 +46,10 @@ def summary_of(
 
 
 def _per_stage(job: Job, reports: Sequence[Report]) -> list[dict[str, Any]]:
-    planned = ({"layers": stage.last - stage.first, "parameters": stage.parameters} for stage in job.plan.stages)
+    planned = (
+        {"layers": stage.last - stage.first, "parameters": stage.parameters, "weight_bytes": stage.weight_bytes}
+        for stage in job.plan.stages
+    )
     return [{**plan, **report} for plan, report in zip(planned, reports, strict=True)]
 
 

@@ -20,6 +20,7 @@ def test_plan_describes_each_stage():
     assert [(stage.first, stage.last) for stage in plan.stages] == [(0, 3), (3, 5), (5, 7)]
     assert plan.stages[1].labels == ["pool2", "fc1"]
     assert [stage.parameters for stage in plan.stages] == [156 + 2_416, 48_120, 10_164 + 850]
+    assert [stage.weight_bytes for stage in plan.stages] == [4 * stage.parameters for stage in plan.stages]
     assert all(stage.estimated_seconds > 0 for stage in plan.stages)
     assert plan.stages[1].estimated_bytes > 2 * 4 * 48_120
 
@@ -32,13 +33,13 @@ def test_plan_is_reproducible_json():
     assert content["parameters"] == 61_706
     assert content["stale_weight_share"] == pytest.approx(1 - 11_014 / 61_706)
     assert set(content["stages"][0]) == {
-        "stage", "first", "last", "labels", "parameters", "estimated_seconds", "estimated_bytes",
+        "stage", "first", "last", "labels", "parameters", "estimated_seconds", "estimated_bytes", "weight_bytes",
     }  # fmt: skip
 
 
 def test_plan_of_one_stage_has_no_stale_weights():
     assert make_plan(LENET, Even(1), EXAMPLE).stale_weight_share == 0.0
-    assert Plan("even", [StagePlan(0, 1, ["relu"], 0, 0.0, 0)]).stale_weight_share == 0.0
+    assert Plan("even", [StagePlan(0, 1, ["relu"], 0, 0.0, 0, 0)]).stale_weight_share == 0.0
 
 
 def test_tied_weight_counts_once_in_its_stage():

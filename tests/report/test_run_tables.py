@@ -22,8 +22,8 @@ from pipetrain.training.finished.evaluate import Evaluation
 
 def test_plan_table_has_a_line_for_each_stage():
     stages = [
-        StagePlan(0, 3, ["conv1", "pool1", "conv2"], 2_572, 3.0, 1),
-        StagePlan(3, 4, ["a.very.long.name.of.one.layer"], 1_048_120, 1.0, 1),
+        StagePlan(0, 3, ["conv1", "pool1", "conv2"], 2_572, 3.0, 1, 10_288),
+        StagePlan(3, 4, ["a.very.long.name.of.one.layer"], 1_048_120, 1.0, 1, 4_192_480),
     ]
     assert plan_table(Plan("even", stages), ["cpu", "cuda:1"]) == [
         "stage  layers                                 parameters  est. time  device",
@@ -35,7 +35,7 @@ def test_plan_table_has_a_line_for_each_stage():
 def test_plan_table_keeps_both_ends_of_long_labels(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     labels = [f"transformer.layers.{k}.attention.output.projection" for k in range(2)]
-    table = plan_table(Plan("even", [StagePlan(0, 2, labels, 2_572, 3.0, 1)]), ["cpu"])
+    table = plan_table(Plan("even", [StagePlan(0, 2, labels, 2_572, 3.0, 1, 10_288)]), ["cpu"])
     assert "transf...ection to transf...ection" in table[1]
     assert max(map(len, table)) <= 80
 
@@ -48,7 +48,7 @@ def test_plan_table_of_a_big_model_fits_in_100_columns():
 
 
 def test_plan_table_shows_both_ends_of_many_stages():
-    stages = [StagePlan(r, r + 1, [f"layer{r}"], 1, 1.0, 1) for r in range(20)]
+    stages = [StagePlan(r, r + 1, [f"layer{r}"], 1, 1.0, 1, 4) for r in range(20)]
     lines = plan_table(Plan("even", stages), ["cpu"] * 20)
     assert lines[4].split() == ["3", "3", "layer3", "1", "5.0", "%", "cpu"]
     assert lines[5] == "  ...  12 more stages, in plan.json"

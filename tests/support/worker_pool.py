@@ -95,7 +95,7 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
 
 def plan_of(bounds: Sequence[tuple[int, int]], replicas: tuple[int, ...] | None = None) -> Plan:
     """The plan of these stages, of one parameter each."""
-    return Plan("explicit", [StagePlan(first, last, [], 1, 0.0, 0) for first, last in bounds], replicas=replicas)
+    return Plan("explicit", [StagePlan(first, last, [], 1, 0.0, 0, 4) for first, last in bounds], replicas=replicas)
 
 
 def on(executor: str, job: Job) -> Job:

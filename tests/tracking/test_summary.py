@@ -28,6 +28,12 @@ def test_hash_of_weights_depends_on_values_and_not_on_memory():
     assert summary.weights_sha256({"w": matrix.nextafter(torch.tensor(9.0))}) != reference
 
 
+def test_hash_of_a_conjugate_is_that_of_its_values():
+    tensor = torch.tensor([1 + 2j, 3 - 4j])
+    assert summary.raw_bytes(tensor.conj()) == struct.pack("<4f", 1, -2, 3, 4)
+    assert summary.raw_bytes(tensor.conj().imag) == struct.pack("<2f", -2, 4)
+
+
 def test_hash_of_losses_is_over_float32():
     losses = [2.302585, 0.1]
     assert summary.loss_sha256(losses) == hashlib.sha256(struct.pack("<2f", *losses)).hexdigest()
@@ -55,6 +61,11 @@ def test_shares_average_memory_parts_add_and_peak_is_maximum():
         "idle_share": 0.375, "weight_bytes": 1200, "activation_bytes": 40, "memory_bytes": 7000, "stage_bytes": 830,
         "copies": 1.5,
     }  # fmt: skip
+
+
+def test_copies_are_of_the_bytes_of_one_version_where_they_are_known():
+    stages = [{"parameters": 10, "weight_bytes": 160, "weight_bytes_peak": 240}]
+    assert totals_of_stages(stages)["copies"] == 1.5
 
 
 def test_what_no_stage_measured_is_left_out():

@@ -132,7 +132,11 @@ class FineGrained:
         """
         check_whole("partition.stages", self.stages, least=1)
         units, costs = weight_units(chain), layer_costs(chain, example)
-        sizes = {full: parameter.numel() for full, parameter in chain.module.named_parameters()}
+        weights = dict(chain.module.named_parameters())
+
+        def of_stage(first: int, last: int) -> list[Tensor]:
+            return [weights[full] for unit in units[first:last] for full in unit.parameters.values()]
+
         in_layer = [sum(unit.layer == i for unit in units) for i in range(len(chain))]
         return Plan(
             self.name,
@@ -141,9 +145,10 @@ class FineGrained:
                     first=first,
                     last=last,
                     labels=[unit.label for unit in units[first:last]],
-                    parameters=sum(sizes[full] for unit in units[first:last] for full in unit.parameters.values()),
+                    parameters=sum(weight.numel() for weight in of_stage(first, last)),
                     estimated_seconds=sum(costs[u.layer].cost / in_layer[u.layer] for u in units[first:last]),
                     estimated_bytes=sum(costs[u.layer].memory_bytes // in_layer[u.layer] for u in units[first:last]),
+                    weight_bytes=sum(weight.nbytes for weight in of_stage(first, last)),
                 )
                 for first, last in stage_bounds(len(units), self.stages)
             ],
