@@ -11,7 +11,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from pipetrain.device_queue import together
 from pipetrain.errors import ConfigError
-from pipetrain.optim.prediction import LAST_GRADIENT, DeltaRule, Settings, State, delta_rule, known_rule
+from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, DeltaRule, Settings, State, delta_rule, known_rule
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
@@ -20,6 +20,8 @@ LAST_UPDATE = "last_update"
 """State of a weight under error feedback: its last update, before the correction."""
 _NUMBERS = ("step", "mu_product")
 """States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
+_UPDATES = "updates_made"
+"""Name under which checkpoints have the number of updates of a weight whose own prediction rule is given it."""
 NUMBER, GROUP, _COMMON = ".number", "group.", "common."
 """Parts of the names under which checkpoints have a Python number, what an optimizer changes in its groups, and state
 that belongs to no weight."""
@@ -235,9 +237,11 @@ class StageOptimizer:
             own = {key: value for key, value in settings.items() if key not in OURS}
             changed = {f"{GROUP}{key}": value for key, value in own.items() if _differ(value, before.get(key))}
             of_groups |= {name: changed for name in names}
+        counted = self._rule is not None and self._rule not in DELTA_RULES.values()
         stored = {
             name: self.optimizer.state.get(p, {})
             | of_groups.get(name, {})
+            | ({_UPDATES: torch.tensor(self._made[name])} if counted and self._made[name] else {})
             | {f"{_COMMON}{key}": value for key, value in common.items()}
             for name, p in self.parameters.items()
         }
@@ -263,7 +267,7 @@ class StageOptimizer:
                 continue
             state_of_weight: dict[Any, Any] = {}
             for key, value in saved.items():
-                if key == LAST_UPDATE and not self._error_feedback:
+                if (key == LAST_UPDATE and not self._error_feedback) or key == _UPDATES:
                     continue
                 on, known = p.device if follow or key not in _NUMBERS else "cpu", key.removesuffix(NUMBER)
                 owner: MutableMapping[Any, Any] = state_of_weight
@@ -274,7 +278,8 @@ class StageOptimizer:
                 owner[known] = value.item() if key.endswith(NUMBER) else _laid_out(value.to(on), p)
             if state_of_weight:
                 self.optimizer.state[p] = state_of_weight
-            self._made[name] = int(saved.get("step", saved.get(f"step{NUMBER}", 0)))
+            counts = (saved[key] for key in (_UPDATES, "step", f"step{NUMBER}") if key in saved)
+            self._made[name] = int(next(counts, 0))
 
 
 def _copied(value: Any) -> Any:
@@ -311,7 +316,8 @@ def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
-_OF_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+_OF_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64, 16: torch.complex128}
+"""Types of weights by the bytes of a number; complex64 takes as many as float64."""
 
 
 def state_bytes(
@@ -323,7 +329,7 @@ def state_bytes(
         build: makes the optimizer from parameter groups.
         options: of the weight's group.
         shape: of the weight.
-        element_bytes: of each of its numbers, in floating point.
+        element_bytes: of each of its numbers.
 
     Raises:
         Exception: the optimizer cannot be built, or its step depends on values of tensors.

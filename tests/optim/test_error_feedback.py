@@ -94,3 +94,18 @@ def test_both_executors_and_a_resumed_run_have_equal_bits(tmp_path, method):
     whole = same_everywhere(tmp_path, method, 2, **chosen)
     plain = simulated(job(tmp_path / "plain", method, 2, **{**chosen, "optimizer": {"lr": 0.02}}))
     assert bits(plain) != bits(whole)
+
+
+def test_restored_state_corrects_the_next_update_by_the_last_one():
+    whole, first, again = (
+        StageOptimizer(OPTIMIZERS["sgd"], {"w": weight()}, rate, error_feedback=0.5) for _ in range(3)
+    )
+    for optimizer in (whole, first):
+        for k in range(3):
+            optimizer.step({"w": gradient(torch.ones(3, 2, dtype=torch.float64), k)})
+    again.parameters["w"].data.copy_(first.parameters["w"].detach())
+    again.load_state(first.state())
+    again.updates = first.updates
+    for optimizer in (whole, again):
+        optimizer.step({"w": gradient(torch.ones(3, 2, dtype=torch.float64), 3)})
+    assert torch.equal(again.parameters["w"], whole.parameters["w"])

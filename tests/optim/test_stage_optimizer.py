@@ -13,7 +13,7 @@ from pipetrain.config.given_objects import GivenObject
 from pipetrain.config.instantiate import Target
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.errors import ConfigError
-from pipetrain.optim.prediction import DELTA_RULES
+from pipetrain.optim.prediction import DELTA_RULES, DeltaRule
 from pipetrain.optim.stage_optimizer import StageOptimizer, can_be_fused
 from pipetrain.training.builders.optimizer import build_torch_optimizer
 
@@ -451,3 +451,41 @@ def test_groups_whose_rate_is_the_default_have_no_factor():
     target = GivenObject("optimizer", "object:make", {"lr": 0.2}, value=lambda given: torch.optim.SGD(given, lr=0.05))
     optimizer = build_torch_optimizer(OptimizerSettings(target, 0.2, None), list(parameters().values()))
     assert "lr_scale" not in optimizer.param_groups[0]
+
+
+def test_coming_rates_are_those_of_each_group():
+    named = parameters()
+    groups = [{"params": [named["weight"]]}, {"params": [named["bias"]], "lr_scale": 3.0}]
+    optimizer = StageOptimizer(BUILDS["momentum"], named, rate, groups)
+    optimizer.updates = 2
+    coming = [rate(2), rate(3)]
+    assert optimizer.coming_learning_rates(2) == {"weight": coming, "bias": [3 * each for each in coming]}
+
+
+class Averaged(Optimizer):
+    """Steps by the mean of all gradients, and predicts with it; how many there were it does not keep."""
+
+    delta_rule = DeltaRule(
+        lambda _settings: ("sum",),
+        lambda states, _settings, updates: [state["sum"] / updates for state in states],
+    )
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 1.0})
+
+    def step(self):
+        for weight in self.param_groups[0]["params"]:
+            if weight.grad is not None:
+                total = self.state[weight].setdefault("sum", torch.zeros_like(weight))
+                total.add_(weight.grad)
+
+
+def test_own_rule_is_given_the_number_of_updates_after_a_resume():
+    first, again = (predicting(Averaged, parameters()) for _ in range(2))
+    run(first, 3)
+    first.step({"bias": gradients(3)["bias"]})
+    again.load_state(first.state())
+    for name, delta in first.deltas().items():
+        assert torch.equal(again.deltas()[name], delta)
+    mean = sum(gradients(step)["weight"] for step in range(3)) / 3
+    torch.testing.assert_close(again.deltas()["weight"], mean)
