@@ -22,8 +22,23 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """The tensor itself if dense, else its contiguous copy: other strides make other kernels, and so other bits."""
+    """The tensor itself if dense, else its contiguous copy: other strides make other kernels, and so other bits.
+
+    Autograd may give the conjugate of a tensor as a view of its memory; that is copied, too.
+    """
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.clone()
     return tensor if tensor.numel() == 0 or is_dense(tensor) else tensor.contiguous()
+
+
+def differentiable(tensor: Tensor) -> bool:
+    """True if the tensor's type can have a gradient."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """A complex tensor's memory as its real and imaginary parts, in a dimension more; a real tensor itself."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def flat(tensor: Tensor) -> Tensor:

@@ -120,3 +120,11 @@ ONE = torch.tensor([1.0, float("nan")])
 )
 def test_values_are_compared_in_their_own_precision(one, other, tolerance, same):
     assert close(one, other, tolerance) is same
+
+
+def test_conjugate_becomes_dense_memory_of_its_values():
+    tensor = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    for view in (tensor, tensor.imag):
+        assert torch.equal(dense(view), view)
+        assert not dense(view).is_conj()
+        assert not dense(view).is_neg()

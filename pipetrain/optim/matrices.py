@@ -31,7 +31,7 @@ class MatrixOptimizer(Optimizer):
         adamw_betas, adamw_eps: options of AdamW.
 
     Raises:
-        ConfigError: a group has another `algorithm`.
+        ConfigError: a group has another `algorithm`, or a matrix is complex.
     """
 
     algorithm: ClassVar[type[Optimizer]]
@@ -84,6 +84,13 @@ class MatrixOptimizer(Optimizer):
             raise ConfigError(f"algorithm={chosen}: {_ADAMW}, or null to choose by dimensions")
         parameters: list[Tensor] = [*group["params"]]
         matrices = [p for p in parameters if p.dim() == 2 and chosen is None]
+        for matrix in matrices if kind is not AdamW else ():
+            if matrix.is_complex():
+                raise ConfigError(
+                    f"optimizer._target_: {type(self).__name__} takes real matrices, and a weight of shape "
+                    f"{tuple(matrix.shape)} is complex; algorithm=adamw in a group of optimizer.groups leaves it "
+                    "to AdamW"
+                )
         held = {id(p) for p in matrices}
         others = [p for p in parameters if id(p) not in held]
         options = {name: value for name, value in group.items() if name in own and name != "lr"}

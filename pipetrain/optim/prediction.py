@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
 from pipetrain.device_queue import queues
 from pipetrain.errors import ConfigError
+from pipetrain.tensors import as_real
 
 State = Mapping[str, Any]
 """State of an optimizer for one parameter: torch's, and `LAST_GRADIENT` if the rule keeps one."""
@@ -56,6 +58,33 @@ class DeltaRule:
     decaying: Callable[[Sequence[State], Settings, int, Sequence[float], Sequence[Tensor]], list[Tensor]] | None = None
 
 
+def _by_parts(formula: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+    """The formula with real and imaginary parts as weights of their own: torch's optimizers average the squares so."""
+
+    @wraps(formula)
+    def of_parts(states: Sequence[State], *known: Any) -> list[Tensor]:
+        has_parts = [any(map(_is_complex, state.values())) for state in states]
+        if not any(has_parts):
+            return formula(states, *known)
+        settings, updates, *others = known
+        parts = [{name: _parts(value) for name, value in state.items()} for state in states]
+        found = formula(parts, settings, updates, *([_parts(value) for value in each] for each in others))
+        return [
+            torch.view_as_complex(tensor) if split else tensor for tensor, split in zip(found, has_parts, strict=True)
+        ]
+
+    return of_parts
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_complex()
+
+
+def _parts(value: Any) -> Any:
+    """A view of a complex tensor as its real and imaginary parts; any other value as it is."""
+    return as_real(value) if isinstance(value, Tensor) else value
+
+
 def _all(states: Sequence[State], name: str) -> list[Tensor]:
     return [state[name] for state in states]
 
@@ -91,6 +120,7 @@ def sgd_decaying(
     return list(torch._foreach_mul(_all(states, "momentum_buffer"), factor))
 
 
+@_by_parts
 def adam_decaying(
     states: Sequence[State], settings: Settings, updates: int, rates: Sequence[float], weights: Sequence[Tensor]
 ) -> list[Tensor]:
@@ -113,6 +143,7 @@ def adam_decaying(
     return moved
 
 
+@_by_parts
 def adam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """m̂ / (sqrt(v̂) + ε) with the bias corrections of the last step (PipeOptim, table I; ε outside the root)."""
     mean, square = (1 - beta**updates for beta in settings["betas"])
@@ -132,6 +163,7 @@ def _over(dividends: Sequence[Tensor], divisors: Sequence[Tensor]) -> list[Tenso
     return list(divisors)
 
 
+@_by_parts
 def nadam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """((1 - μ_t)·g / (1 - Πμ_1..t) + μ_t+1·m / (1 - Πμ_1..t+1)) / (sqrt(v̂) + ε), as in the last update."""
     product = float(states[0]["mu_product"])
@@ -155,6 +187,7 @@ def rmsprop_states(settings: Settings) -> tuple[str, ...]:
     return (LAST_GRADIENT, "square_avg", "grad_avg") if settings["centered"] else (LAST_GRADIENT, "square_avg")
 
 
+@_by_parts
 def rmsprop_delta(states: Sequence[State], settings: Settings, _updates: int) -> list[Tensor]:
     """The momentum buffer; without momentum g / (sqrt(v) + ε), v the variance if centered."""
     if settings["momentum"]:
@@ -170,6 +203,7 @@ def rmsprop_delta(states: Sequence[State], settings: Settings, _updates: int) ->
     return list(torch._foreach_div(_all(states, LAST_GRADIENT), roots))
 
 
+@_by_parts
 def adagrad_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """g / (sqrt(sum of squares) + ε), times the decay that the learning rate will have at the next update."""
     deltas = torch._foreach_mul(_all(states, LAST_GRADIENT), 1 / (1 + updates * settings["lr_decay"]))
@@ -236,6 +270,11 @@ def check_decaying(optimizer: Optimizer) -> None:
     """
     rule = delta_rule(optimizer)
     for settings in optimizer.param_groups:
+        if isinstance(optimizer, SGD) and settings["momentum"] == 1:
+            raise ConfigError(
+                "method.prediction=decaying: momentum=1 never decays; momentum below 1, or method.prediction=constant "
+                "works"
+            )
         other = isinstance(optimizer, SGD) and (not settings["momentum"] or settings["nesterov"])
         if rule.decaying is None or other:
             variant = " without plain momentum" if rule.decaying is not None else ""

@@ -237,7 +237,7 @@ def separate_storages(parameters: Mapping[str, nn.Parameter]) -> None:
     seen: set[int] = set()
     for parameter in parameters.values():
         storage = parameter.untyped_storage()
-        whole = storage.nbytes() == parameter.numel() * parameter.element_size() and is_dense(parameter)
-        if storage.data_ptr() in seen or not whole:
+        whole = storage.nbytes() == parameter.nbytes and is_dense(parameter)
+        if storage.data_ptr() in seen or not whole or parameter.is_conj():
             parameter.data = dense_copy(parameter.data)
         seen.add(parameter.untyped_storage().data_ptr())

@@ -11,6 +11,7 @@ from torch import Tensor
 from pipetrain.device_queue import numbers
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules import Kind
+from pipetrain.tensors import as_real
 from pipetrain.tracking.records import COSINE, DISTANCES, RELATIVE
 from pipetrain.weights.versions import Weights
 
@@ -90,7 +91,8 @@ class StalenessMeter:
     def compare(self, minibatch: int, gradients: Mapping[str, Tensor]) -> None:
         """Adds the cosine between the gradient that was applied and this one; a weight without a gradient has 0."""
         applied = self.applied.pop(minibatch).gradients
-        products = [torch.sum(applied[name].double() * gradients[name]) for name in applied if name in gradients]
+        pairs = [(as_real(applied[name]), as_real(gradients[name])) for name in applied if name in gradients]
+        products = [torch.sum(one.double() * other) for one, other in pairs]
         product = torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)
         self._complete[minibatch][COSINE] = product / (_norm(applied.values()) * _norm(gradients.values()))
 
@@ -122,5 +124,5 @@ def _distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
 
 def _norm(tensors: Iterable[Tensor]) -> Tensor:
     """The norm of all of them as one vector, float64, whose squares do not overflow; 0 without any."""
-    norms = [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
+    norms = [torch.linalg.vector_norm(as_real(tensor), dtype=torch.float64) for tensor in tensors]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros((), dtype=torch.float64)

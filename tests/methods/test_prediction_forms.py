@@ -137,3 +137,8 @@ def test_decaying_prediction_refuses_other_optimizers_by_name(optimizer, named):
 def test_unknown_form_of_prediction_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match=r"method\.prediction=msnag: one of constant, scheduled, decaying"):
         PipeOptim("msnag")
+
+
+def test_decaying_prediction_refuses_a_momentum_that_never_decays():
+    with pytest.raises(ConfigError, match=r"method\.prediction=decaying: momentum=1 never decays; momentum below 1"):
+        PipeOptim("decaying").check_optimizer(torch.optim.SGD(parameters(), lr=0.1, momentum=1.0))

@@ -234,3 +234,30 @@ def test_resumed_run_that_needs_other_state_is_refused(tmp_path, groups, change)
 def test_option_out_of_range_is_refused_by_name(setting):
     with pytest.raises(ConfigError, match=rf"optimizer\.{next(iter(setting))}="):
         OptimizerSettings.of({"clip_norm": None, **SECTIONS["soap"], **setting})
+
+
+def test_epsilon_of_adamw_is_that_of_the_option():
+    ours, theirs = (parameters()[:2] for _ in range(2))
+    found = stepped(Muon(ours, lr=0.02, adamw_lr_scale=1.0, adamw_eps=0.5), ours, gradients_of(ours, 3))
+    adamw = torch.optim.AdamW(theirs[1:], lr=0.02, betas=(0.9, 0.95), eps=0.5, weight_decay=0.1)
+    expected = stepped(adamw, theirs[1:], [each[1:] for each in gradients_of(theirs, 3)])
+    assert torch.equal(found[1], expected[0])
+
+
+@pytest.mark.parametrize(("given", "decay"), [(None, 0.7), (0.9, 0.9)])
+def test_covariances_of_soap_decay_by_the_second_beta_unless_told(given, decay):
+    weight, (gradient,) = parameters()[0], gradients_of(parameters()[:1], 1)
+    optimizer = Soap([weight], betas=(0.2, 0.7), covariance_beta=given)
+    stepped(optimizer, [weight], [gradient])
+    expected = (1 - decay) * gradient[0] @ gradient[0].T
+    torch.testing.assert_close(optimizer.state[weight]["covariance_left"], expected)
+
+
+@pytest.mark.parametrize("kind", [Muon, Soap])
+def test_complex_matrices_are_refused_unless_adamw_has_them(kind):
+    matrices = parameters(torch.complex64)[:1]
+    message = rf"{kind.__name__} takes real matrices, .* shape \(4, 6\) is complex; algorithm=adamw in a group"
+    with pytest.raises(ConfigError, match=message):
+        kind(matrices)
+    kind([{"params": matrices, "algorithm": "adamw"}])
+    kind([nn.Parameter(torch.ones(4, dtype=torch.complex64))])

@@ -6,9 +6,11 @@ import pytest
 import torch
 from support import reference
 from support.against_reference import CLASSES, WIDTH, data, model
+from support.complex_model import layers as complex_layers
 from support.methods import METHODS, fitting
 from support.pipelines import batches, half_decay
 from torch import nn
+from torch.optim import Adam
 
 from pipetrain.executors.pipeline import build_finegrained_pipeline, build_pipeline
 from pipetrain.executors.pipeline_rules import PipelineRules
@@ -96,6 +98,25 @@ def test_synchronous_methods_have_no_distance_and_cosine_one():
             for row in stage.values():
                 assert all(row[name] == 0.0 for name in NAMES)
                 assert row["gradient_cosine"] == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["pipeoptim", "pipemare"])
+def test_complex_weights_have_the_distances_of_their_parts(rule):
+    found = []
+    for split in (False, True):
+        net = complex_layers(split=split)
+        training = Training(Adam, half_decay, CrossEntropy(), staleness_every=1, staleness_gradients=True)
+        method, schedule = METHODS[rule]
+        rules = PipelineRules(schedule, method, len(net), N)
+        executor = build_pipeline(chain_of(net), [(r, r + 1) for r in range(len(net))], rules, training)
+        torch.manual_seed(0)
+        x, y = torch.randn(24, 6, dtype=torch.float64), torch.arange(24) % 6
+        executor.train(batches(x, y, 4, N), DrainInterval.whole(6))
+        found.append([dict(stage.staleness.take()) for stage in executor.stages])
+    for ours, theirs in zip(*found, strict=True):
+        for t in range(6):
+            assert ours[t] == pytest.approx(theirs[t], rel=1e-9)
+            assert ours[t]["gradient_cosine"] > 0.1
 
 
 @pytest.mark.parametrize("rule", ["pipeoptim", "pipemare", "pipedream"])

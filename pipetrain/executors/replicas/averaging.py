@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from pipetrain.losses import StepLoss
 from pipetrain.schedules import Replicas
+from pipetrain.tensors import as_real
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ def mean_in_first(parts: Sequence[Tensor]) -> Tensor:
     total = parts[0]
     for part in parts[1:]:
         total.add_(part)
-    return total.div_(len(parts)) if len(parts) > 1 else total
+    if len(parts) > 1:
+        as_real(total).div_(len(parts))
+    return total
 
 
 class InProcessAveraging(Averaging):

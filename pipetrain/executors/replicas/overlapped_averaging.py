@@ -243,9 +243,9 @@ class OverlappedAveraging(Averaging):
 
     def _there(self) -> set[str]:
         """Weights with a gradient in some replica; reads the flags of all buckets together."""
-        flags = torch.cat([bucket.flags.float() for bucket in self._buckets]).tolist() if self._buckets else []
+        flags = torch.cat([bucket.flags != 0 for bucket in self._buckets]).tolist() if self._buckets else []
         names = (name for bucket in self._buckets for name in bucket.weights)
-        return {name for name, flag in zip(names, flags, strict=True) if flag > 0}
+        return {name for name, flag in zip(names, flags, strict=True) if flag}
 
     def _all_losses(self, this: Round) -> list[StepLoss]:
         own = torch.zeros(2, dtype=torch.float64)

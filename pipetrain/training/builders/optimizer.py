@@ -111,8 +111,9 @@ def try_step(
 ) -> dict[str, Tensor]:
     """The smallest weight of each kind after a step, which copies of them take.
 
-    Weights are of one kind if they have the same parameter group, number of dimensions and state. The step is made on
-    the CPU, and on the run's device only where the optimizer refuses the CPU: it would keep memory that stages need.
+    Weights are of one kind if they have the same type, parameter group, number of dimensions and state. The step is
+    made on the CPU, and on the run's device only where the optimizer refuses the CPU: it would keep memory that stages
+    need.
 
     Args:
         settings: of the optimizer.
@@ -125,7 +126,7 @@ def try_step(
         Exception: the optimizer cannot be built, or cannot take the step.
     """
     smallest = {
-        (settings.group_of(name, weight.dim()), weight.dim(), *sorted(states.get(name, ()))): name
+        (weight.dtype, settings.group_of(name, weight.dim()), weight.dim(), *sorted(states.get(name, ()))): name
         for name, weight in sorted(weights.items(), key=lambda each: -each[1].numel())
     }
     chosen = {name: weights[name] for name in smallest.values()}

@@ -193,7 +193,8 @@ def _names_of_value(name: str, aliases: Mapping[str, str], untied: Mapping[str, 
 
 
 def _fits(tensor: Tensor, target: Tensor) -> bool:
-    return tensor.shape == target.shape and tensor.is_floating_point() == target.is_floating_point()
+    kinds = [(each.is_floating_point(), each.is_complex()) for each in (tensor, target)]
+    return tensor.shape == target.shape and kinds[0] == kinds[1]
 
 
 def _form(tensor: Tensor) -> str:

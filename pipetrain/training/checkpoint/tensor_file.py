@@ -11,6 +11,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor
 
 from pipetrain.errors import ConfigError
+from pipetrain.tensors import dense
 
 SUFFIX = ".safetensors"
 
@@ -60,9 +61,9 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     apart: dict[str, Tensor] = {}
     storages: set[int] = set()
     for name, tensor in tensors.items():
-        dense = tensor.detach().cpu().contiguous()
-        if dense.untyped_storage().data_ptr() in storages:
-            dense = dense.clone()
-        storages.add(dense.untyped_storage().data_ptr())
-        apart[name] = dense
+        own = dense(tensor.detach().cpu()).contiguous()
+        if own.untyped_storage().data_ptr() in storages:
+            own = own.clone()
+        storages.add(own.untyped_storage().data_ptr())
+        apart[name] = own
     return apart

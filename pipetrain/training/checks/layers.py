@@ -19,7 +19,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.seeding import python_generators_kept
 from pipetrain.stage.saved_tensors import WeightCasts
-from pipetrain.tensors import Tensors, close, new_leaves_sharing_memory, storage_pointers
+from pipetrain.tensors import Tensors, close, differentiable, new_leaves_sharing_memory, storage_pointers
 
 Copied = TypeVar("Copied")
 OTHER_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
@@ -265,8 +265,8 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
 
 
 def _unlike(first: Tensor, second: Tensor) -> Tensor:
-    """`second`; random numbers if it equals `first` and is floating-point."""
-    if not second.is_floating_point() or not _same(first, second):
+    """`second`; random numbers if it equals `first` and is no integer."""
+    if not differentiable(second) or not _same(first, second):
         return second
     return torch.randn_like(second).requires_grad_(second.requires_grad)
 
@@ -291,7 +291,7 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
     outputs = result if isinstance(result, tuple) else (result,)
     _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
     # after the first layer a gradient flows to the inputs as well, and autograd saves what that needs
-    return saved, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
+    return saved, tuple(output.detach().requires_grad_(differentiable(output)) for output in outputs)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.tensors import differentiable
 from pipetrain.training.checkpoint import contents, store, tensor_file
 from pipetrain.training.checkpoint.store import Selection
 
@@ -43,7 +44,7 @@ def export(selection: Selection, path: Path, file_format: str) -> str:
     folder = selection.checkpoint()
     state = contents.named_state(folder, averaged=not selection.raw)
     _write(path, state, file_format)
-    parameters = sum(tensor.numel() for tensor in state.values() if tensor.is_floating_point())
+    parameters = sum(tensor.numel() for tensor in state.values() if differentiable(tensor))
     written = f"{path}: {len(state)} tensors, {parameters:,} values, for {LOADERS[file_format]}, from {folder}"
     if note := contents.averages_note(folder, raw=selection.raw):
         written += f", {note}"

@@ -1,8 +1,11 @@
 """The learning rates that a run applies, as its records have them."""
 
 import pytest
+import torch
 from support.worker_pool import job, simulated
 
+from pipetrain.config.optimizer import OptimizerSettings
+from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.stale import Stale
@@ -10,7 +13,7 @@ from pipetrain.methods.synchronous import Synchronous
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 from pipetrain.tracking import records
-from pipetrain.training.builders.optimizer import rates_by_stage
+from pipetrain.training.builders.optimizer import rates_by_stage, try_step
 
 
 def test_method_that_scales_no_rate_leaves_one_for_all_stages():
@@ -45,3 +48,20 @@ def test_records_have_pipemare_rates_of_each_stage(tmp_path):
     )
     assert intervals[0]["stage0_lr"] < intervals[0]["lr"]
     assert intervals[-1]["stage0_lr"] == intervals[-1]["lr"]
+
+
+def test_recorded_rates_divided_by_delay_anneal_as_those_of_the_stages():
+    rules = PipelineRules(PipelinedBackprop(), Stale(), 2, 1)
+    rules.divide_rates_by_delay(10)
+    rates = rates_by_stage(lambda _step: 0.1, [Phase(rules, 4, 100)])
+    delay = rules.contexts[0].rate_delay
+    assert delay > 1
+    found = [rates(step)["stage0_lr"] for step in (4, 9, 14)]
+    assert found == pytest.approx([0.1 / delay, 0.1 / delay**0.5, 0.1])
+
+
+def test_step_is_tried_for_complex_weights_beside_real_ones():
+    muon = {"_target_": "pipetrain.optim.matrices.Muon", "lr": 0.1, "clip_norm": None, "groups": []}
+    weights = {"large": torch.ones(8, 8, dtype=torch.complex64), "small": torch.ones(2, 2)}
+    with pytest.raises(ConfigError, match="Muon takes real matrices"):
+        try_step(OptimizerSettings.of(muon), weights, device="cpu")

@@ -145,10 +145,11 @@ def test_long_lists_of_names_are_cut(tmp_path):
         found(tmp_path / "w.safetensors")
 
 
-def test_integers_are_no_weights(tmp_path):
+@pytest.mark.parametrize("kind", ["int8", "complex64"])
+def test_numbers_of_another_kind_are_no_weights(tmp_path, kind):
     state = state_of(small_model)
-    save_file({**state, "6.weight": state["6.weight"].to(torch.int8)}, tmp_path / "w.safetensors")
-    with pytest.raises(ConfigError, match=r"different: 6\.weight int8 \(4, 6\) instead of float32 \(4, 6\);"):
+    save_file({**state, "6.weight": state["6.weight"].to(getattr(torch, kind))}, tmp_path / "w.safetensors")
+    with pytest.raises(ConfigError, match=rf"different: 6\.weight {kind} \(4, 6\) instead of float32 \(4, 6\);"):
         found(tmp_path / "w.safetensors")
 
 

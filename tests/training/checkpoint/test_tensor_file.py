@@ -50,6 +50,12 @@ def test_file_of_another_kind_is_refused_by_name(tmp_path):
         tensor_file.read(tmp_path / "x.safetensors", lambda _name: True)
 
 
+def test_conjugate_is_written_as_its_values(tmp_path):
+    tensor = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    tensor_file.write(tmp_path / "x.safetensors", {"a": tensor})
+    assert torch.equal(tensor_file.read(tmp_path / "x.safetensors", lambda _name: True)["a"], tensor)
+
+
 def test_types_that_the_format_lacks_are_known():
     assert all(tensor_file.takes(tensor.dtype) for tensor in TENSORS.values())
     assert tensor_file.takes(torch.complex64)
