@@ -6,9 +6,10 @@ from support.pipelines import Function, newest, sgd, stage_of, unit_gradients
 from torch import nn
 
 from pipetrain.losses import CrossEntropy
+from pipetrain.methods.pipedream import PipeDream
 from pipetrain.models.chain import LayerChain
 from pipetrain.program.planned_operations import Activations
-from pipetrain.program.weight_reads import WeightRead
+from pipetrain.program.weight_reads import StageContext, WeightRead
 from pipetrain.stage.base import Training
 from pipetrain.stage.stage import Stage
 
@@ -209,3 +210,11 @@ def test_staleness_is_measured_in_the_steady_state_alone():
         stage.update(t, ones, keep=False, steady=t >= 2)
     assert stage.report()["forward_staleness"] == [2, 3]
     assert stage.report()["backward_staleness"] == [0]
+
+
+def test_rates_divided_by_delay_anneal_from_the_start_of_each_phase():
+    stage = stage_of(nn.Linear(2, 2))
+    context = StageContext(0, 4, 1, delay=3, entry_delay=3, rate_delay=4, anneal_steps=10)
+    stage.enter(PipeDream(), context, 20, fresh=True, predicts=False)
+    factors = [stage.optimizer.scale(k) for k in (20, 25, 30)]
+    assert factors == pytest.approx([1 / 4, 1 / 4**0.5, 1.0])

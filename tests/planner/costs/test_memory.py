@@ -148,6 +148,22 @@ def test_optimizer_state_is_predicted_to_the_byte(words):
     exact()
 
 
+@pytest.mark.parametrize(
+    ("words", "tensors"),
+    [
+        (["optimizer=sgdm", "optimizer.groups=[{match: w0, momentum: 0}]"], 0),
+        (["optimizer=rmsprop", "optimizer.groups=[{match: w0, centered: true}]"], 2),
+        (["optimizer=adam", "optimizer.groups=[{match: w0, amsgrad: true}]"], 3),
+    ],
+)
+def test_options_of_a_group_count_in_the_state_of_its_weights(words, tensors):
+    size = 4 * 3 * 5
+    number = 0 if words[0] == "optimizer=sgdm" else 4
+    in_group, other = states(words, *(layer_of(ProfiledWeight(name, (3, 5), 4)) for name in ("w0", "w1")))
+    assert in_group == tensors * size + number
+    assert other == in_group + (size if words[0] == "optimizer=sgdm" else -size)
+
+
 def test_soap_needs_more_for_oblong_matrices():
     shapes = (64, 64), (64, 256), (256,)
     step = 4
