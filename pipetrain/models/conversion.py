@@ -27,7 +27,8 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
     Raises:
         ConfigError: the model is something else, or its forward does what no graph can repeat.
     """
-    _check_module(model)
+    if isinstance(model, nn.Module | LayerChain):
+        _check_module(model)
     if is_cut_along_graph(model):
         if not isinstance(model, nn.Module) or not inputs:
             raise ConfigError(
@@ -70,8 +71,7 @@ def _check_module(model: nn.Module | LayerChain) -> None:
             "and train.compile=true compiles its layers"
         )
     module = model.module if isinstance(model, LayerChain) else model
-    named = module.named_parameters() if isinstance(module, nn.Module) else ()
-    lazy = next((name for name, weight in named if is_lazy(weight)), None)
+    lazy = next((name for name, weight in module.named_parameters() if is_lazy(weight)), None)
     if lazy is not None:
         raise ConfigError(
             f"model: {lazy} of {type(module).__name__} has no shape yet, as its lazy layer was never called; call the "

@@ -31,7 +31,7 @@ class MatrixOptimizer(Optimizer):
         adamw_betas, adamw_eps: options of AdamW.
 
     Raises:
-        ConfigError: a group has another `algorithm`, or a matrix is complex.
+        ConfigError: a group has another `algorithm`.
     """
 
     algorithm: ClassVar[type[Optimizer]]
@@ -84,13 +84,6 @@ class MatrixOptimizer(Optimizer):
             raise ConfigError(f"algorithm={chosen}: {_ADAMW}, or null to choose by dimensions")
         parameters: list[Tensor] = [*group["params"]]
         matrices = [p for p in parameters if p.dim() == 2 and chosen is None]
-        for matrix in matrices if kind is not AdamW else ():
-            if matrix.is_complex():
-                raise ConfigError(
-                    f"optimizer._target_: {type(self).__name__} takes real matrices, and a weight of shape "
-                    f"{tuple(matrix.shape)} is complex; algorithm=adamw in a group of optimizer.groups leaves it "
-                    "to AdamW"
-                )
         held = {id(p) for p in matrices}
         others = [p for p in parameters if id(p) not in held]
         options = {name: value for name, value in group.items() if name in own and name != "lr"}
@@ -101,8 +94,19 @@ class MatrixOptimizer(Optimizer):
     @override
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step of every parameter that has a gradient; takes no closure."""
+        """One step of every parameter that has a gradient; takes no closure.
+
+        Raises:
+            ConfigError: a matrix is complex.
+        """
         for part in self._parts:
+            matrices = [p for group in part.param_groups for p in group["params"] if isinstance(part, self.algorithm)]
+            if (found := next((p for p in matrices if p.is_complex()), None)) is not None:
+                raise ConfigError(
+                    f"optimizer._target_: {type(self).__name__} takes real matrices, and a weight of shape "
+                    f"{tuple(found.shape)} is complex; algorithm=adamw in a group of optimizer.groups leaves it to "
+                    "AdamW"
+                )
             part.step()
 
 

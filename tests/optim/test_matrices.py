@@ -258,6 +258,6 @@ def test_complex_matrices_are_refused_unless_adamw_has_them(kind):
     matrices = parameters(torch.complex64)[:1]
     message = rf"{kind.__name__} takes real matrices, .* shape \(4, 6\) is complex; algorithm=adamw in a group"
     with pytest.raises(ConfigError, match=message):
-        kind(matrices)
-    kind([{"params": matrices, "algorithm": "adamw"}])
-    kind([nn.Parameter(torch.ones(4, dtype=torch.complex64))])
+        kind(matrices).step()
+    kind([{"params": matrices, "algorithm": "adamw"}]).step()
+    kind([nn.Parameter(torch.ones(4, dtype=torch.complex64))]).step()
