@@ -62,6 +62,7 @@ class ParameterStage(BaseStage):
         """Enters a phase; allows any number of versions, as the simulation keeps more than a pipeline would."""
         super().enter(method, context, start, fresh=fresh, predicts=predicts)
         self.versions_allowed = math.inf
+        self.weights.meter.mark()
 
     @override
     def state(self) -> dict[str, Tensor]:

@@ -92,7 +92,7 @@ class StorageMeter:
                 break
             time.sleep(_MOMENT)
             self._forget_gone()
-        if len(self._sets) > self._allowed:
+        if self.versions_since <= self._allowed < len(self._sets):
             self._await_release()
         self.versions_max = max(self.versions_max, len(self._sets))
         self.versions_since = max(self.versions_since, len(self._sets))
