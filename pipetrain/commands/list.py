@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -101,7 +102,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
 def _folded(line: str) -> str:
     """The line in as many as it takes on a narrow terminal; elsewhere it stays whole."""
-    columns = shutil.get_terminal_size((len(line), 24)).columns
+    if not sys.stdout.isatty():
+        return line
+    columns = shutil.get_terminal_size().columns
     return "\n".join(textwrap.wrap(line, max(columns, _NARROWEST), subsequent_indent="      "))
 
 

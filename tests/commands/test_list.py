@@ -99,6 +99,7 @@ def test_choices_in_user_folder_are_listed_last(tmp_path, capsys, monkeypatch):
 
 def test_narrow_terminal_folds_lines(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert cli.carry_out(["list", "methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 60

@@ -27,7 +27,7 @@ def test_every_schema_setting_is_listed_with_default_and_meaning():
 
 
 def test_every_folder_of_choices_is_a_group_with_a_meaning():
-    assert {*groups(), "tuned"} == {path.name for path in config_dir().iterdir() if path.is_dir()}
+    assert {*groups(), "tuned", "hydra"} == {path.name for path in config_dir().iterdir() if path.is_dir()}
     assert all(groups().values())
 
 

@@ -34,7 +34,6 @@ from pipetrain.config.composition import check_hydra, check_presets_swept, choic
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch.signals import Interruption, passed_on
 from pipetrain.report.error_line import report_error
-from pipetrain.tracking import summary
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own, runs_in
 from pipetrain.tracking.run_lock import locked
@@ -301,6 +300,7 @@ def show() -> None:
 
 def _saved(folder: Path) -> list[str]:
     """What the runs of an interrupted sweep have saved, and how it goes on."""
+    from pipetrain.tracking import summary
     from pipetrain.training.checkpoint import store
 
     lines = []

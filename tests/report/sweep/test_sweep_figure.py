@@ -139,7 +139,7 @@ def test_metric_is_drawn_by_epoch_step_and_time_with_seed_bands(panels, tmp_path
     runs = [
         ComparedRun(
             Path("a"), "completed", settings={"method": "gpipe", "seed": seed}, final={"top1": 1.0}, numbers=numbers,
-            curves={"top1": [Point(1, 10.0 + seed, 5, 2.0), Point(2, 20.0 + seed, 10, 4.0)],
+            curves={"top1": [Point(1, 10.0 + seed, 5, 2.0), Point(2, 20.0 + seed, 12, 4.0)],
                     "train_loss": [Point(1, 3.0, 1, 0.5), Point(1, 2.0, 2, 1.0)]},
         )
         for seed in (0, 2)

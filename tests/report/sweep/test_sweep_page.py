@@ -35,14 +35,14 @@ def test_page_has_table_curves_and_stages_without_network(compared):
     assert order == ["lwp", "gpipe", "pipemare", "&lt;i&gt;asp&lt;/i&gt;"] * 2
     assert '<th scope="col" data-higher="1" aria-sort="descending">final top1</th>' in text
     assert re.findall(r'data-metric="([^"]*)" data-axis="([^"]*)"', text) == [
-        ("top1", "epoch"), ("top1", "step"), ("top1", "wall_s"), ("loss", "epoch"), ("samples_per_second", "epoch"),
+        ("top1", "epoch"), ("top1", "wall_s"), ("loss", "epoch"), ("samples_per_second", "epoch"),
     ]  # fmt: skip
     courses = text.partition('id="courses"')[2].partition("<h2>")[0]
     drawn = re.findall(r'<g data-group="(\d)"><title>(.*?)</title>', courses)
-    diverged = 5 * 4  # a line as far as it got, a cross, its name and the line to it
+    diverged = 4 * 4  # a line as far as it got, a cross, its name and the line to it
     assert drawn.count(("3", "&lt;i&gt;asp&lt;/i&gt;")) == diverged
-    bands = 3  # all seeds differ in top1
-    assert drawn.count(("0", "lwp")) == 5 * 3 + bands
+    bands = 2  # all seeds differ in top1
+    assert drawn.count(("0", "lwp")) == 4 * 3 + bands
     assert '<td data-value="90.5">90.50 ± 0.71</td>' in text
 
 
