@@ -125,7 +125,7 @@ def difference(ours: Values, theirs: Values) -> Interval:
     )
     samples = [[first[seed] - other[seed] for seed in first]] if paired else [[*first.values()], [*other.values()]]
     found = _by_t(*samples)
-    ends = _bootstrapped(samples) if max(map(len, samples)) > _FEW else (found.low, found.high)
+    ends = _bootstrapped(tuple(map(tuple, samples))) if max(map(len, samples)) > _FEW else (found.low, found.high)
     low, high = low if lost[1] else min(found.low, ends[0]), high if lost[0] else max(found.high, ends[1])
     return replace(found, middle=middle, low=low, high=high, infinite=lost)
 
@@ -194,7 +194,8 @@ def _by_t(*samples: Sequence[float]) -> Interval:
     return Interval(sample.mean, sample.mean - half, sample.mean + half, how, sample.count, sample.deviation, error)
 
 
-def _bootstrapped(sides: Sequence[Sequence[float]]) -> tuple[float, float]:
+@cache
+def _bootstrapped(sides: tuple[tuple[float, ...], ...]) -> tuple[float, float]:
     """The ends of the middle 95 % of the mean, or of the difference of two means, over resamples of the sides."""
     dice = random.Random(0)
     signs = (1, -1)[: len(sides)]
