@@ -195,6 +195,8 @@ def check_words(words: Sequence[str]) -> None:
             if group in groups() and group != "experiment":
                 raise ConfigError(f"{word}: every run needs a choice of {group}: {group}=NAME")
             continue
+        if group not in (*groups(), *_FOLDERS, "hydra.output_subdir"):
+            continue
         for value in each.sweep_iterator() if each.is_sweep_override() else [each.value()]:
             if group in _FOLDERS and not str(value).strip():
                 raise ConfigError(f"{word}: an empty name; name a folder, or leave {group} out")

@@ -44,6 +44,8 @@ def sweeping(tmp_path):
     path, begun = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}", []
 
     def begin(launcher, *words):
+        runs = [tmp_path / "sweep" / name for name in ("0_seed=0", "1_seed=1")]
+        before = list(map(records, runs))
         words = ("run", "--multirun", *launcher, *SHORT, "seed=0,1", "hydra.sweep.dir=sweep", *words)
         words += ("train.epochs=100000", "log.every_steps=1", "launch.stop_timeout=100")
         process = subprocess.Popen(
@@ -51,8 +53,7 @@ def sweeping(tmp_path):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         begun.append(process)
-        runs = [tmp_path / "sweep" / name for name in ("0_seed=0", "1_seed=1")]
-        eventually(lambda: all(map(trains, runs)), seconds=300)
+        eventually(lambda: all(records(run) > old + 4 for run, old in zip(runs, before, strict=True)), seconds=300)
         return process, runs
 
     yield begin
@@ -63,9 +64,9 @@ def sweeping(tmp_path):
         process.communicate()
 
 
-def trains(run: Path) -> bool:
+def records(run: Path) -> int:
     metrics = run / "metrics.jsonl"
-    return metrics.is_file() and len(metrics.read_text().splitlines()) > 4
+    return len(metrics.read_text().splitlines()) if metrics.is_file() else 0
 
 
 @needs_proc
@@ -73,9 +74,9 @@ def trains(run: Path) -> bool:
     ("kill", "number"),
     [
         (os.killpg, signal.SIGTERM),
-        (os.killpg, signal.SIGINT),
-        (os.kill, signal.SIGUSR1),
-        (os.kill, signal.SIGHUP),
+        pytest.param(os.killpg, signal.SIGINT, marks=pytest.mark.exhaustive),
+        pytest.param(os.kill, signal.SIGUSR1, marks=pytest.mark.exhaustive),
+        pytest.param(os.kill, signal.SIGHUP, marks=pytest.mark.exhaustive),
     ],
     ids=["group TERM", "group INT", "command USR1", "command HUP"],
 )
@@ -92,7 +93,7 @@ def test_signal_has_each_run_save_before_the_command_ends(sweeping, plugin, laun
         assert (run / left["checkpoint"] / "manifest.json").is_file()
         assert f"{run.name}: step {int(left['checkpoint'][-8:])} is saved\n" in out
         assert not (run / ".lock").exists()
-    assert err == f"pipetrain: interrupted by {number.name}\n"
+    assert err.endswith(f"pipetrain: interrupted by {number.name}\n")
     assert not below(process.pid)
 
 
