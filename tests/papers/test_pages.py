@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,10 +196,12 @@ def test_unknown_paper_is_refused(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_command_writes_page_and_figures_of_one_paper(tmp_path):
-    result = support.cli.papers("pages", "zhang", "--results", str(ROOT / "results"), "-o", "pages", cwd=tmp_path)
+    for part in ("published/zhang", "zhang/table4_resnet20"):
+        shutil.copytree(ROOT / "results" / part, tmp_path / "results" / part)
+    result = support.cli.papers("pages", "zhang", "--results", "results", "-o", "pages", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "pages" / "zhang.md").is_file()
-    for name in ("zhang_fig08.png", "zhang_fig09.png"):
+    for name in ("zhang_fig08.png", "zhang_fig09.png", "zhang_table4_resnet20.png"):
         assert (tmp_path / "pages" / "images" / name).read_bytes().startswith(b"\x89PNG")
 
 

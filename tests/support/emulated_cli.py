@@ -20,14 +20,14 @@ def install():
     launcher.run_worker = run_worker
 
 
-def run_worker(job, environment, logs):
+def run_worker(job, environment, logs, private):
     """Makes them in a worker."""
     os.environ.update(environment)
     install()
     if mutant := os.environ.get("PIPETRAIN_MUTANT"):
         module, _, name = mutant.partition(":")
         getattr(importlib.import_module(module), name)()
-    _run_worker(job, environment, logs)
+    _run_worker(job, environment, logs, private)
 
 
 def main():

@@ -11,9 +11,9 @@ from pipetrain.launch import launcher
 _run_worker = launcher.run_worker
 
 
-def run_worker(job, environment, logs):
+def run_worker(job, environment, logs, private):
     """Gives NCCL another machine for each worker."""
-    _run_worker(job, {**environment, "NCCL_HOSTID": environment["RANK"]}, logs)
+    _run_worker(job, {**environment, "NCCL_HOSTID": environment["RANK"]}, logs, private)
 
 
 def main():
