@@ -96,7 +96,7 @@ def _network(found: FieldMap) -> Iterator[str]:
     yield _measured(found)
     yield "\n".join(f"- {sentence}" for sentence in _sentences(found))
     if len(found.tried) > 1:
-        yield "Plain training at each rate that was measured, and its loss over that of the reference:"
+        yield "Loss of plain training at each measured rate, divided by that of the reference:"
         yield _reference(found)
     title = found.title.replace("`", "")
     yield f"![Steps to a loss and final loss against the number of stages, {title}](images/{found.figure})"
@@ -107,7 +107,7 @@ def _network(found: FieldMap) -> Iterator[str]:
         yield "The loss over that of plain training, 95 % interval and reading:"
         yield table(found.lines, depths[1:], partial(_ratio, found))
         if own := [line for line in found.lines if found.has_own_reference(line)]:
-            yield "The loss over that of the same optimizer at D = 1, 95 % interval and reading:"
+            yield "Loss divided by that of the same optimizer at D = 1, with its 95 % interval and reading:"
             yield table(own, depths[1:], partial(_own_ratio, found))
         for column, share in STEPS_TO_LOSS.items():
             if not found.plain.reaches(column):
@@ -235,7 +235,7 @@ def _ratio(found: FieldMap, line: Line, depth: int) -> str:
 
 
 def _own_ratio(found: FieldMap, line: Line, depth: int) -> str:
-    """The loss over that of the same optimizer without delay, with its reading."""
+    """Loss divided by that of the same optimizer without delay, with its reading."""
     interval = found.to_reference(line, depth)
     if interval is None:
         return ""

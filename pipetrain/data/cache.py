@@ -18,7 +18,7 @@ def cached_file(name: str) -> Path:
 
 
 def private_folder(name: str) -> Path:
-    """A folder of the cache that nobody else can read or write, made if it is missing.
+    """A folder of the cache with mode 0700, created if it is missing.
 
     Raises:
         OSError: it cannot be made, or is another user's.

@@ -21,7 +21,7 @@ Fingerprint = Mapping[str, Any]
 Each of the two is [form and hash, sketch], `CHANGES`, or None if it is unknown.
 """
 CHANGES = "changes"
-"""What differs between two readings in one process, such as an input with noise from a generator of its own."""
+"""Marks a value that changes between two readings in one process, such as an input with unseeded noise."""
 
 _SIDES = ("input", "target")
 _SECONDS = 0.25
@@ -39,7 +39,7 @@ def fingerprint(loader: Loader, indices: Iterable[int], *, repeats: bool = True)
 
     Args:
         loader: of the split.
-        indices: of the samples to read, as they are in epoch 0; those that it lacks are left out.
+        indices: of the samples to read, in epoch 0; indices past the end are skipped.
         repeats: True to read each twice, which finds what changes.
     """
     fetch = Fetch(loader.dataset, loader.seed, inputs=True, targets=True)

@@ -101,7 +101,7 @@ def _report_finished(job: "Job") -> None:
 
 
 def _run_with_others(job: "Job", hydra: DictConfig, interruption: Interruption, lock: contextlib.ExitStack) -> ExitCode:
-    """Runs this process's part, unless the processes differ in what they would train: then rank 0 tells why."""
+    """Runs this process's part. If the processes disagree on what to train, rank 0 reports the difference."""
     try:
         return _run_as_worker(job, hydra, interruption)
     except ConfigError as error:

@@ -299,7 +299,7 @@ def show() -> None:
 
 
 def _saved(folder: Path) -> list[str]:
-    """What the runs of an interrupted sweep have saved, and how it goes on."""
+    """Lines on what each run of an interrupted sweep saved, and on how to continue."""
     from pipetrain.tracking import summary
     from pipetrain.training.checkpoint import store
 
