@@ -77,11 +77,14 @@ def test_undecodable_image_in_memory_folder_is_named(root):
         image_folder(root=str(root), in_memory=True)
 
 
-@pytest.mark.parametrize(("suffix", "dtype"), [("png", "<u2"), ("tif", "<u2"), ("tif", ">u2"), ("pgm", "<u2")])
+@pytest.mark.parametrize(("suffix", "dtype"), [("png", "<u2"), ("tif", "<u2"), ("tif", ">u2"), ("pgm", ">u2")])
 def test_sixteen_bits_of_gray_are_scaled_to_eight(tmp_path, suffix, dtype):
     gray = np.array([[0, 128, 129, 257 * 9], [257 * 200, 40_000, 65_406, 65_535]], dtype=dtype)
     path = tmp_path / f"a.{suffix}"
-    Image.fromarray(gray).save(path)
+    if suffix == "pgm":  # older releases of Pillow read 16 bits of gray, but do not write them
+        path.write_bytes(b"P5 4 2 65535\n" + gray.tobytes())
+    else:
+        Image.fromarray(gray).save(path)
     expected = [[0, 0, 1, 9], [200, 156, 254, 255]]
     read = open_image(str(path))
     assert read.mode == "RGB"
