@@ -39,6 +39,8 @@ _AVERAGE = "train.ema"
 """Costs memory and time if it is set, whatever its value."""
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
+_CUT = re.compile(r"partition=explicit|partition\.(boundaries|stages|replicas)=[0-9\[\], ]+|~partition\.replicated")
+"""The only words of a planned cut: those that are read back may be another's, and become settings of runs."""
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
 """Settings that leave results as they are, but for `checkpoint.every_steps` and `log.every_steps`."""
 
@@ -74,6 +76,10 @@ class Contender:
     costs: Costs
     cut: tuple[str, ...] = ()
     differing: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := next((word for word in self.cut if not _CUT.fullmatch(word)), None):
+            raise ConfigError(f"cut={unknown}: sets no cut of the model")
 
     @property
     def name(self) -> str:

@@ -323,6 +323,19 @@ def test_damaged_file_of_contenders_is_refused(tmp_path, content):
         page.stored(tmp_path)
 
 
+@pytest.mark.parametrize("word", ["dataset._target_=torch.load", "partition=file", "partition.stages=${oc.env:HOME}"])
+def test_planned_cut_that_is_read_back_sets_no_more_than_the_cut(tmp_path, word):
+    found = compared(tmp_path, gpipe=steady(0.0065))
+    page.write(found)
+    file = tmp_path / "comparison.json"
+    content = json.loads(file.read_text())
+    content["contenders"][0]["cut"] = ["partition=explicit", word]
+    file.write_text(json.dumps(content))
+    with pytest.raises(ConfigError) as caught:
+        page.stored(tmp_path)
+    assert f"{file}: damaged: cut={word}: sets no cut of the model; move it away" in str(caught.value)
+
+
 def test_numbers_of_json_and_csv_agree(tmp_path):
     page.write(found := compared(tmp_path, gpipe=steady(0.0065, 0.0066), pipedream=steady(0.0083, 0.0084)))
     rows = json.loads((tmp_path / "comparison.json").read_text())["configurations"]
