@@ -60,9 +60,11 @@ def make_lenient() -> None:
             options: dict[str, Any] = {
                 option: getattr(stream, option) for option in ("encoding", "errors", "line_buffering", "write_through")
             }
-            if options["errors"] == "strict":  # not every encoding has the ± of a table
+            if options["errors"] in ("strict", "surrogateescape"):  # not every encoding has the ± of a table
                 options["errors"] = "backslashreplace"
-            setattr(sys, name, LenientStream(stream.detach(), **options))
+            lenient = LenientStream(stream.detach(), **options)
+            setattr(sys, name, lenient)
+            setattr(sys, f"__{name}__", lenient)  # which Python asks for the width of the terminal
 
 
 def lost_output() -> str | None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,9 @@ def test_output_that_nobody_reads_is_dropped():
         print("two" * 10_000, file=stream)
 
 
-def test_letters_that_an_encoding_lacks_are_escaped(tmp_path):
-    words = [sys.executable, "-c", _PRINTS.format("print('4 \u00b1 1')")]
-    coding = {"PYTHONIOENCODING": "ascii"}
+@pytest.mark.parametrize("coding", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_letters_that_an_encoding_lacks_are_escaped(tmp_path, coding):
+    words = [sys.executable, "-c", _PRINTS.format(r"print('4 \xb1 1')")]
     done = subprocess.run(words, cwd=tmp_path, env=environment() | coding, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4 \\xb1 1\n", "")
 
@@ -63,6 +64,17 @@ def test_closed_streams_take_no_output_of_other_files(tmp_path, closed):
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *words], cwd=tmp_path, env=environment(), timeout=60)
     assert done.returncode == 0
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_width_of_the_terminal_is_known(tmp_path):
+    ours, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 61))
+    work = "import shutil; sys.exit(shutil.get_terminal_size().columns)"
+    words = [sys.executable, "-c", _PRINTS.format(work)]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), stdout=terminal, timeout=60)
+    os.close(terminal)
+    os.close(ours)
+    assert done.returncode == 61
 
 
 def test_unbuffered_output_stays_unbuffered(tmp_path):
