@@ -10,7 +10,15 @@ from typing import Never
 from tqdm import tqdm
 
 from pipetrain.api.surroundings import kept
-from pipetrain.comparison.contenders import METRIC, Contender, contenders_of, cut_key, distinguished, not_replaced
+from pipetrain.comparison.contenders import (
+    METRIC,
+    Contender,
+    contenders_of,
+    cut_key,
+    distinguished,
+    methods_of,
+    not_replaced,
+)
 from pipetrain.comparison.halving import Search, Trial, search
 from pipetrain.comparison.outcomes import Comparison, Outcome
 from pipetrain.comparison.page import stored, write
@@ -70,13 +78,14 @@ def compare(
     began = time.monotonic()
     earlier, failed = ([], {}) if output is None else stored(output)
     with kept():
+        if request.baseline is not None:
+            known = (each.method for each in earlier)
+            _check_baseline(request.baseline, [*known, *methods_of(words, config_dir)])
         cuts = {cut_key(each.words): each.cut for each in earlier}
         named, left_out = _contenders(words, request, config_dir, cuts)
         every = distinguished([*named, *not_replaced(earlier, named)])
         baseline = request.baseline or named[0].method
-        if baseline not in (methods := list(dict.fromkeys(each.method for each in every))):
-            why = "".join(f"; {line}" for line in left_out)
-            raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}{why}")
+        _check_baseline(baseline, [each.method for each in every], left_out)
         jobs = request.jobs or max(1, usable_cores() // max(each.cores for each in named))
     end_s = math.inf if request.minutes is None else began + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
@@ -92,6 +101,13 @@ def compare(
             found = work.comparison(folder)
             write(found)
     return found
+
+
+def _check_baseline(baseline: str, methods: Sequence[str], left_out: Sequence[str] = ()) -> None:
+    if baseline not in methods:
+        why = "".join(f"; {line}" for line in left_out)
+        choices = ", ".join(dict.fromkeys(methods))
+        raise ConfigError(f"--baseline {baseline}: is not compared; choose from {choices}{why}")
 
 
 def _contenders(

@@ -158,6 +158,12 @@ def contenders_of(
     return contenders, [f"{name}: not compared: {error}" for name, error in left_out.items()]
 
 
+def methods_of(words: Sequence[str], config_dir: Path | None = None) -> list[str]:
+    """The methods of the configurations that the words make, which are composed, but not checked."""
+    every = {each for chosen in combinations(with_choices_of(config_dir, words)) for each in _varied(chosen, ())}
+    return sorted({Composition.of(each).choices["method"] for each in every})
+
+
 def cut_key(words: Sequence[str]) -> frozenset[str]:
     """The words, in any order, on which the planned cuts of a configuration depend."""
     return frozenset(word for word in words if re.split(r"[.=]", word.lstrip("+"))[0] not in _NO_CUTS)

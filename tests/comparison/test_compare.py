@@ -10,6 +10,7 @@ from pipetrain.comparison import compare
 from pipetrain.comparison.compare import Request, _Work
 from pipetrain.comparison.contenders import distinguished
 from pipetrain.comparison.halving import Axis
+from pipetrain.errors import ConfigError
 
 SPEEDS = {"gpipe": 0.008, "pipedream": 0.006, "naive_async": 0.002}
 
@@ -185,3 +186,9 @@ def test_failed_run_of_an_earlier_contender_remains_failed(tmp_path, runs):
     found = _Work(every, every[:1], runs, Request(seeds=3), "gpipe", lost).comparison(tmp_path)
     assert not any(line.startswith("gpipe") for line in found.missing)
     assert len(next(each for each in found.outcomes if each.contender.method == "gpipe").reported) == 3
+
+
+def test_baseline_without_configuration_is_refused_before_any_is_measured(monkeypatch):
+    monkeypatch.setattr(compare, "contenders_of", lambda *_: pytest.fail("a configuration is measured"))
+    with pytest.raises(ConfigError, match=r"^--baseline stale: is not compared; choose from gpipe, pipedream$"):
+        compare.compare(["model=lenet5", "method=pipedream,gpipe"], Request(baseline="stale"))
