@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from statistics import fmean
 
@@ -29,6 +28,8 @@ _HEADS = {
 _RATIOS = {"forward_error": "F error / drift", "weight_discrepancy": "discrepancy / drift"}
 _DRIFT = "weight_drift"
 _WIDTH, _HEIGHT = 2.6, 2.4
+_LARGEST = 1e100
+"""Larger than what is measured; sums of larger numbers may overflow."""
 _NAMED_STAGES = 8
 """Stages that a legend can name."""
 
@@ -77,7 +78,7 @@ def _of_group(group: SweepGroup, label: str) -> MeasuredDistances:
     values: dict[str, dict[int, defaultdict[int, list[float]]]] = {}
     for record in (record for run in group.counted for record in read_records(RunDirectory(run.path))):
         for key, value in record.items() if record["kind"] == STALENESS else ():
-            if (of_stage := OF_STAGE.match(key)) and value is not None and isfinite(value):
+            if (of_stage := OF_STAGE.match(key)) and _is_measured(value):
                 stages = values.setdefault(key[of_stage.end() :], {})
                 stages.setdefault(int(of_stage[1]), defaultdict(list))[record["step"]].append(value)
     means = {
@@ -85,6 +86,11 @@ def _of_group(group: SweepGroup, label: str) -> MeasuredDistances:
         for quantity, stages in values.items()
     }
     return MeasuredDistances(group.name, label, len(group.counted), means)
+
+
+def _is_measured(value: object) -> bool:
+    """True if it is a finite number: a record may be damaged."""
+    return isinstance(value, int | float) and abs(value) < _LARGEST
 
 
 def tables(groups: Sequence[MeasuredDistances]) -> list[str]:

@@ -5,6 +5,7 @@ import errno
 import logging
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
@@ -134,7 +135,7 @@ def read_records(run: RunDirectory) -> list[dict[str, Any]]:
     for line in run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
         with contextlib.suppress(ValueError):
             record = strict_json.loads(line)
-            if isinstance(record, dict) and is_whole(record.get("step")):
+            if isinstance(record, dict) and is_whole(step := record.get("step")) and 0 <= step <= sys.maxsize:
                 found.append(record)
     return found
 

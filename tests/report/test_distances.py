@@ -59,8 +59,9 @@ def test_command_prints_a_table_for_each_method_and_draws(tmp_path, capsys):
 def test_run_without_any_drift_still_has_a_table_and_a_figure(tmp_path, capsys):
     write_run(tmp_path / "run", "method=pipeoptim")
     record = {"kind": "staleness", "step": 2, "epoch": 1, "stage0_weight_drift": None, "stage0_gradient_norm": 0.5}
+    damaged = {"stage0_update_norm": {}, "stage0_gradient_cosine": "x", "stage1_gradient_norm": 10**400}
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(record) + "\n")
+        file.write(json.dumps(record | damaged) + "\n")
     assert cli.carry_out(["report", "distances", str(tmp_path), "-o", str(tmp_path / "d.svg")]) is ExitCode.COMPLETED
     out = capsys.readouterr().out
     assert "pipeoptim: means of 1 step from 2 to 2" in out

@@ -58,7 +58,9 @@ def test_resumed_run_keeps_the_records_up_to_its_checkpoint(run):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("line", ["{not json", "[1]", '{"loss": 1}', "\0\0\0", '{"step": 2, "lo{"step": 3}'])
+@pytest.mark.parametrize(
+    "line", ["{not json", "[1]", '{"loss": 1}', "\0\0\0", '{"step": 2, "lo{"step": 3}', '{"step": -1}']
+)
 def test_line_that_is_no_record_is_left_out(run, line):
     write(run, [1]).close()
     with run.metrics.open("a") as file:

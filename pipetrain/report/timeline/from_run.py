@@ -1,17 +1,19 @@
 """A timeline of what a run did, read from its trace, next to the prediction from its operation lists."""
 
 import itertools
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipetrain import strict_json
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.executors.pipeline_rules import PipelineRules
+from pipetrain.planner.json_reader import from_json
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice, play
 from pipetrain.program.steady_state import between_updates, peak_in_flight
@@ -58,17 +60,22 @@ def read_trace(path: Path, num_stages: int) -> Trace:
     messages: list[list[Message]] = [[] for _ in range(num_stages)]
     try:
         content = strict_json.read(path)
-        intervals = [DrainInterval(**interval) for interval in content["metadata"][INTERVALS]]
+        found = from_json(tuple[DrainInterval, ...], content["metadata"][INTERVALS], INTERVALS)
+        intervals = [interval for interval in found if interval.minibatches > 0]
         slices = [event for event in content["traceEvents"] if event["ph"] == "X"]
+        if sum(interval.minibatches for interval in intervals) > len(slices):
+            raise ValueError("it has fewer operations than minibatches")
         for event in sorted(slices, key=lambda event: event["ts"]):
             args, what, worker = event["args"], event["cat"], event["tid"]
             operation, start = Operation.parse(args["operation"]), event["ts"] * _MICROSECOND
             end = start + event["dur"] * _MICROSECOND
+            if not math.isfinite(start + end):
+                raise ValueError(f"{operation} has no time")
             if what in ("recv", "send"):
                 messages[worker].append(Message(what, operation, start, end))
             else:
                 rows[worker].append(Box(operation, args.get("read"), args.get("staleness"), start, end))
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, ConfigError) as error:
         raise ConfigError(
             f"{path}: not the trace of a run of {num_stages} stages ({type(error).__name__}: {error})"
         ) from error
@@ -93,6 +100,32 @@ def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
         for kind in (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE)
     )
     return StageTimes(forward, recomputation, backward, update, num_microbatches, links, links)
+
+
+@dataclass(frozen=True)
+class _StageBounds:
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What plan.json says of the stages and their replicas."""
+
+    stages: tuple[_StageBounds, ...]
+    replicas: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.stages or 0 in (self.replicas or ()):
+            raise ConfigError("it has no stages, or one without a process")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        try:
+            cut: Self = from_json(cls, strict_json.read(path))
+        except (OSError, ValueError, ConfigError) as error:
+            raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
+        return cut
 
 
 _CALLED = ("schedule", "method", "phases")
@@ -121,10 +154,12 @@ def timeline_of_run(
     settings = stored_settings(directory, _CALLED, trust=trust)
     if not directory.trace.is_file():
         raise ConfigError(f"{run}: has no {directory.trace.name}; only runs with trace=true write one, when they end")
-    plan = strict_json.read(directory.plan)
+    plan = _Cut.read(directory.plan)
     workers = _rules(settings, settings.phases[0], plan).replicas.num_workers  # the same in all phases
     trace = read_trace(directory.trace, workers)
     interval = _interval(directory.trace, trace, first)
+    if interval.phase >= len(settings.phases):
+        raise ConfigError(f"{directory.trace}: is of {interval.phase + 1} phases, and config.yaml has fewer")
     phase, start, length = settings.phases[interval.phase], interval.start, interval.minibatches
     rules, trace = _rules(settings, phase, plan), trace.of_minibatches(start, start + length)
     _check_operations(directory.trace, rules, interval, trace.rows)
@@ -165,12 +200,11 @@ def timeline_of_run(
     return [replace(panel, end=end) for panel in panels], lines
 
 
-def _rules(settings: Settings, phase: PhaseSettings, plan: Mapping[str, Any]) -> PipelineRules:
-    stages, counts = plan["stages"], settings.replicas.counts or plan.get("replicas")
-    stage_of = {stage["first"]: r for r, stage in enumerate(stages) if stage["first"] < stage["last"]}
-    segments = build_recompute_segments(settings.train, len(stages), stage_of)
-    replicas = replace(settings.replicas, counts=counts and tuple(counts))
-    return build_pipeline_rules(phase, len(stages), settings.train.microbatches, segments, replicas)
+def _rules(settings: Settings, phase: PhaseSettings, plan: _Cut) -> PipelineRules:
+    stage_of = {stage.first: r for r, stage in enumerate(plan.stages) if stage.first < stage.last}
+    segments = build_recompute_segments(settings.train, len(plan.stages), stage_of)
+    replicas = replace(settings.replicas, counts=settings.replicas.counts or plan.replicas)
+    return build_pipeline_rules(phase, len(plan.stages), settings.train.microbatches, segments, replicas)
 
 
 def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:

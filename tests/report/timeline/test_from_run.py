@@ -1,11 +1,14 @@
 """A trace read back."""
 
+import json
+
 import pytest
 from support.pages import event, trace_text
 
+from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.report.timeline.from_run import median_times, read_trace
+from pipetrain.report.timeline.from_run import median_times, read_trace, timeline_of_run
 from pipetrain.schedules import Operation
 
 EVENTS = [
@@ -60,3 +63,32 @@ def test_trace_of_another_number_of_stages_is_refused(tmp_path, text):
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(ConfigError, match=r"trace.json: not the trace of a run of 2 stages"):
         read_trace(tmp_path / "trace.json", 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"intervals": [{**INTERVALS[0], "first": "0"}]},
+        {"intervals": [{**INTERVALS[0], "last": 10**12}]},
+        {"events": [{**EVENTS[0], "args": "F0.0"}]},
+        {"events": [{**EVENTS[0], "dur": 10**400}]},
+        {"events": [{**EVENTS[0], "ts": float("nan")}]},
+    ],
+)
+def test_trace_with_values_that_no_run_writes_is_refused(tmp_path, change):
+    (tmp_path / "trace.json").write_text(
+        trace_text(change.get("events", EVENTS), 2, change.get("intervals", INTERVALS))
+    )
+    with pytest.raises(ConfigError, match=r"trace.json: not the trace of a run of 2 stages"):
+        read_trace(tmp_path / "trace.json", 2)
+
+
+@pytest.mark.parametrize(
+    "plan", ["", "[]", '{"stages": 3}', '{"stages": []}', '{"stages": [{"first": 0, "last": null}]}']
+)  # fmt: skip
+def test_damaged_plan_is_refused_by_name(tmp_path, plan):
+    (tmp_path / "config.yaml").write_text(json.dumps(composed(["model=lenet5"]).stored))
+    (tmp_path / "trace.json").write_text("{}")
+    (tmp_path / "plan.json").write_text(plan)
+    with pytest.raises(ConfigError, match=f"{tmp_path}/plan.json: damaged: "):
+        timeline_of_run(tmp_path, None, None, trust=False)
