@@ -16,6 +16,7 @@ from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
 
 STATUSES = ("completed", "diverged", "failed", "interrupted")
+_KINDS: Mapping[str, type] = {"final": dict, "best": dict, "per_stage": list}
 
 
 def weights_sha256(state: Mapping[str, Tensor]) -> str:
@@ -57,6 +58,9 @@ def read(run: RunDirectory) -> dict[str, Any] | None:
         raise ConfigError(f"{run.summary}: damaged: {one_line(error)}") from error
     if not isinstance(content, dict) or content.get("status") not in STATUSES:
         raise ConfigError(f"{run.summary}: damaged: it names no status")
+    for name, kind in _KINDS.items():
+        if not isinstance(content.get(name, kind()), kind):
+            raise ConfigError(f"{run.summary}: damaged: {name} is no {'list' if kind is list else 'mapping'}")
     return content
 
 

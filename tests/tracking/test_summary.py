@@ -48,7 +48,17 @@ def test_summary_reads_back_as_written_or_none(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
-@pytest.mark.parametrize("content", [b'{"status": "comp', b"{}", b"[1]", b'{"status": "done"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"status": "comp',
+        b"{}",
+        b"[1]",
+        b'{"status": "done"}',
+        b"\xff",
+        b'{"status": "failed", "final": 1, "per_stage": []}',
+    ],
+)
 def test_damaged_summary_is_one_line_that_names_the_file(tmp_path, content):
     run = RunDirectory(tmp_path)
     run.summary.write_bytes(content)
