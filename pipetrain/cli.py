@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from pipetrain import __version__, outer_launcher
 from pipetrain.commands import Subparsers
-from pipetrain.commands.standard_streams import lost_output, make_lenient
+from pipetrain.commands.standard_streams import lost_output, make_lenient, show_warnings_once
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
 from pipetrain.launch.signals import Interruption, handle_from_now_on, ignore_from_now_on
 
@@ -62,6 +62,7 @@ def main(program: Program = PIPETRAIN) -> None:
     words = sys.argv[1:]
     try:
         make_lenient()
+        show_warnings_once()
         code = carry_out(words, program)
         interruption.settle()
     except KeyboardInterrupt as error:

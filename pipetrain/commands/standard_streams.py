@@ -1,11 +1,12 @@
-"""The standard streams of the command: their readers may go away, and they may be closed from the beginning."""
+"""The standard streams of the command: readers may go away, streams may be closed, and warnings may be repeated."""
 
 import errno
 import os
 import sys
+import warnings
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from typing_extensions import override
 
@@ -65,6 +66,30 @@ def make_lenient() -> None:
             lenient = LenientStream(stream.detach(), **options)
             setattr(sys, name, lenient)
             setattr(sys, f"__{name}__", lenient)  # which Python asks for the width of the terminal
+
+
+def show_warnings_once() -> None:
+    """Shows each warning once, unless the user has chosen with -W or PYTHONWARNINGS which ones are shown.
+
+    Python itself forgets what it has shown whenever any code changes its filters, if only for a moment.
+    """
+    if sys.warnoptions:
+        return
+    show, shown = warnings.showwarning, set[tuple[str, type[Warning], str, int]]()
+
+    def show_once(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if (which := (str(message), category, filename, lineno)) not in shown:
+            shown.add(which)
+            show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show_once
 
 
 def lost_output() -> str | None:

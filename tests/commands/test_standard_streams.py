@@ -35,6 +35,19 @@ def test_letters_that_an_encoding_lacks_are_escaped(tmp_path, coding):
     assert (done.returncode, done.stdout, done.stderr) == (0, "4 \\xb1 1\n", "")
 
 
+@pytest.mark.parametrize(("flags", "times"), [([], 1), (["-W", "always"], 2)])
+def test_warning_is_shown_once_although_filters_change(tmp_path, flags, times):
+    work = (
+        "from pipetrain.commands.standard_streams import show_warnings_once; show_warnings_once(); import warnings\n"
+        "for _ in range(2):\n"
+        "    warnings.warn('deprecated', FutureWarning)\n"
+        "    with warnings.catch_warnings(action='ignore'): pass"
+    )
+    words = [sys.executable, *flags, "-c", work]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("FutureWarning: deprecated")) == (0, times)
+
+
 def test_stream_that_user_code_closes_goes_on(tmp_path):
     stream = LenientStream((tmp_path / "out").open("wb"), "utf-8")
     print("one", file=stream)
