@@ -26,7 +26,7 @@ from pipetrain.comparison.runs import PlannedRun, Runs
 from pipetrain.errors import ConfigError
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
-from pipetrain.report.text_table import counted
+from pipetrain.report.text_table import counted, printable
 from pipetrain.tracking.files import new_folder
 from pipetrain.tracking.progress import counting
 from pipetrain.tracking.run_lock import locked
@@ -156,7 +156,7 @@ class _Work:
                     return
                 if self.runs.started > before and seed + 1 < self.request.seeds:
                     write(found := self.comparison(output))
-                    tqdm.write(found.head)
+                    tqdm.write(printable(found.head))
 
     def _trials(self, contender: Contender) -> list[PlannedRun]:
         return [run for trial in self.search(contender).trials for run in self._of_trial(contender, trial)]

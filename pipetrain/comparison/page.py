@@ -24,7 +24,7 @@ from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.lines import End, label_ends, line_styles
 from pipetrain.report.sweep.slowdown import AT_FIRST, ratio_cell
 from pipetrain.report.sweep.sweep_tables import WIDTH
-from pipetrain.report.text_table import counted, csv_table, size_of, text_table, unit_of
+from pipetrain.report.text_table import counted, csv_table, printable, size_of, text_table, unit_of
 from pipetrain.tracking.files import write_whole
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -84,7 +84,7 @@ def text(found: Comparison) -> str:
         part = [[row[column] for column in columns] for row in (heads, *rows)]
         parts += ["", *text_table(part[0], part[1:], "<" + ">" * (len(columns) - 1))]
     wrapped = (line for note in notes(found) for line in textwrap.wrap(note, WIDTH, subsequent_indent="  "))
-    return "\n".join([*textwrap.wrap(found.head, WIDTH), *parts, "", *wrapped])
+    return "\n".join(map(printable, [*textwrap.wrap(found.head, WIDTH), *parts, "", *wrapped]))
 
 
 def notes(found: Comparison) -> list[str]:

@@ -305,6 +305,12 @@ def test_files_hold_the_sentence_the_table_and_the_figure(tmp_path):
     assert (tmp_path / "pareto.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_control_characters_of_a_stored_reason_are_not_shown(tmp_path):
+    text = page.text(compared(tmp_path, gpipe=[*steady(0.0065), FAILED | {"reason": "x\x1b]0;y\x07"}]))
+    assert "x?]0;y?" in text
+    assert text.replace("\n", "").isprintable()
+
+
 def test_stored_contenders_are_read_back(tmp_path):
     found = compared(tmp_path, gpipe=steady(0.0065), pipedream=steady(0.0083))
     assert page.stored(tmp_path) == ([], {})
