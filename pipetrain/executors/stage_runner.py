@@ -291,5 +291,5 @@ class StageRunner:
             self._largest_sent.clear()
             if not self.stage.scaler.passes(found):
                 return {}
-            norms = [torch.tensor(norm) for norm in found[: len(norms)]]
+            norms = [torch.tensor(norm, dtype=torch.float64) for norm in found[: len(norms)]]
         return clipped(gradients, norms, self._clip_norm) if self._clip_norm is not None else gradients

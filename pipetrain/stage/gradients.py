@@ -128,11 +128,16 @@ class GradientReadyHooks:
 
 
 def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
-    """Sum of squares over a stage's gradients, a float32 scalar."""
+    """Sum of squares over a stage's gradients, a scalar: float64 if one of them is that precise, else float32."""
     if not gradients:
         return torch.zeros(())
-    norms = torch._foreach_norm(list(gradients.values()))
-    return torch.stack([norm.float() for norm in norms]).square().sum()
+    norms, dtype = torch._foreach_norm(list(gradients.values())), _precision(gradients)
+    return torch.stack([norm.to(dtype) for norm in norms]).square().sum()
+
+
+def _precision(gradients: Mapping[str, Tensor]) -> torch.dtype:
+    precise = any(gradient.dtype in (torch.float64, torch.complex128) for gradient in gradients.values())
+    return torch.float64 if precise else torch.float32
 
 
 def largest(gradients: Sequence[Tensor]) -> Tensor:
@@ -153,7 +158,9 @@ def clipped(gradients: dict[str, Tensor], squared_norms: Sequence[Tensor], limit
         return {}
     if len(squared_norms) == 1 and queues(squared_norms[0].device):
         torch._foreach_mul_(list(gradients.values()), _factor(squared_norms[0], limit))
-    elif (factor := _factor(torch.tensor(numbers(squared_norms)).sum(), limit).item()) != 1.0:
+        return gradients
+    together = torch.tensor(numbers(squared_norms), dtype=_precision(gradients)).sum()
+    if (factor := _factor(together, limit).item()) != 1.0:
         torch._foreach_mul_(list(gradients.values()), factor)
     return gradients
 

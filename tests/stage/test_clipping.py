@@ -7,15 +7,16 @@ from torch import nn
 from pipetrain.stage.gradients import clipped, squared_norm
 
 
-def gradients(step):
+def gradients(step, dtype=torch.float32):
     torch.manual_seed(100 + step)
-    return {"weight": torch.randn(3, 2), "bias": torch.randn(3)}
+    return {"weight": torch.randn(3, 2, dtype=dtype), "bias": torch.randn(3, dtype=dtype)}
 
 
+@pytest.mark.parametrize(("dtype", "scale", "tolerance"), [(torch.float32, 1, 1e-6), (torch.float64, 1e25, 1e-14)])
 @pytest.mark.parametrize("limit", [0.1, 1.0, 100.0])
-def test_clipping_over_stages_equals_torch_on_whole_model(limit):
+def test_clipping_over_stages_equals_torch_on_whole_model(limit, dtype, scale, tolerance):
     torch.manual_seed(3)
-    whole = {f"{s}.{name}": value for s in range(3) for name, value in gradients(s).items()}
+    whole = {f"{s}.{name}": scale * value for s in range(3) for name, value in gradients(s, dtype).items()}
     stages = [{n: v for n, v in whole.items() if n.startswith(f"{s}.")} for s in range(3)]
     norms = [squared_norm(stage) for stage in stages]
     plain = [nn.Parameter(torch.zeros_like(value)) for value in whole.values()]
@@ -24,7 +25,7 @@ def test_clipping_over_stages_equals_torch_on_whole_model(limit):
     ours = {n: v for stage in stages for n, v in clipped(stage, norms, limit).items()}
     nn.utils.clip_grad_norm_(plain, limit)
     for parameter, name in zip(plain, whole, strict=True):
-        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-6, atol=0)
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=tolerance, atol=0)
 
 
 def test_clipping_works_in_the_memory_of_the_gradients():

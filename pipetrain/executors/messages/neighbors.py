@@ -134,7 +134,7 @@ class Neighbors(Ports):
     def norms(self, _this: Round, norm: Tensor) -> list[Tensor]:
         self._links.catch_up()  # what the device waits for is another process's to send
         with self._waiting("its device"):
-            own = norm.cpu()
+            own = norm.cpu().double()  # of one type in all stages, whatever their gradients have
         norms = [torch.empty_like(own) for _ in self._replicas.places]
         with self._waiting("the gradient norms of all stages"), control.lost_stage_on_error():
             dist.all_gather(norms, own)

@@ -135,7 +135,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         squared = [squared_norm(stage.counted(stage.gradients.tensors)) for stage in self.stages]
         with self.hooks.waiting("its device"):
             own = numbers(squared)
-        return [torch.tensor(norm) for norm in self.gather(own)]
+        return [torch.tensor(norm, dtype=torch.float64) for norm in self.gather(own)]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
