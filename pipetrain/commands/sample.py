@@ -2,9 +2,10 @@
 
 import argparse
 import sys
+import unicodedata
 
 from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, ExitCode, one_line
 from pipetrain.failure import USERS_ERRORS
 
 _DESCRIPTION = """\
@@ -60,12 +61,17 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         selected = selected_checkpoint(options)
         weights, pieces = sample(selected, options.prompt, sampling, overrides, trust=options.trust)
         if weights is not None:
-            print(f"weights: {weights}", file=sys.stderr, flush=True)
+            print(f"weights: {one_line(weights)}", file=sys.stderr, flush=True)
         for piece in pieces:
-            print(piece, end="", flush=True)
+            print(_shown(piece), end="", flush=True)
     except (ConfigError, OSError, *CONFIGURATION_ERRORS):
         raise
     except USERS_ERRORS as error:  # of the user's own data set or model
         return report_error(error, ExitCode.FAILED, debug=options.debug)
     print()
     return ExitCode.COMPLETED
+
+
+def _shown(text: str) -> str:
+    """The text without control characters, which the model of an untrusted run may write, but with its white space."""
+    return "".join("?" if unicodedata.category(c) == "Cc" and not c.isspace() else c for c in text)

@@ -13,6 +13,7 @@ from pipetrain.report.text_table import (
     both_ends,
     counted,
     number_list,
+    printable,
     rate_of,
     shortened,
     size_of,
@@ -149,7 +150,7 @@ def evaluation_lines(evaluation: "Evaluation") -> list[str]:
     for name, value in evaluation.others.items():
         signature = evaluation.signatures.get(name)
         rows.append((name, f"{value:.4g}" if signature is None else f"{value:.4g}  ({signature})"))
-    return text_lines(rows, "<<")
+    return [printable(line) for line in text_lines(rows, "<<")]
 
 
 def evaluation_json(evaluation: "Evaluation") -> dict[str, Any]:

@@ -31,6 +31,13 @@ def test_setting_that_no_sample_reads_is_refused(tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_control_characters_that_a_model_writes_are_not_shown(tmp_path, capsys, monkeypatch):
+    pieces = iter(["na\u00efve\r\n\t\u00a0", "\x1b]0;title\x07\x9b2J"])
+    monkeypatch.setattr("pipetrain.training.finished.sample.sample", lambda *_given, **_more: (None, pieces))
+    assert cli.carry_out(["sample", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "na\u00efve\r\n\t\u00a0?]0;title??2J\n"
+
+
 @pytest.mark.slow
 def test_language_model_trains_alike_in_both_executors(folder):
     hashes = {}

@@ -168,6 +168,10 @@ def test_table_says_what_was_evaluated_on_what():
     ]
 
 
+def test_control_characters_of_names_are_not_shown():
+    assert "model       x?]0;y?" in evaluation_lines(replace(FOUND, model="x\x1b]0;y\x07"))
+
+
 def test_perplexity_is_no_percentage():
     assert evaluation_lines(replace(FOUND, metrics={"perplexity": 12.5}))[-1] == "perplexity  12.5"
 

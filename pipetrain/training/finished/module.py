@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pipetrain.config.given_objects import with_objects
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.models.chain import LayerChain
 from pipetrain.seeding import python_draws, python_generators_kept
 from pipetrain.tracking.stored_settings import stored_settings
@@ -48,7 +48,7 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
     try:
         module.load_state_dict(contents.named_state(folder, averaged=True))
     except RuntimeError as error:
-        raise ConfigError(f"{target.setting}: does not take the weights of {folder}: {error}") from error
+        raise ConfigError(f"{target.setting}: does not take the weights of {folder}: {one_line(error)}") from error
     return module
 
 
