@@ -55,7 +55,9 @@ def check_model(settings: Settings, components: Components) -> Iterator[str]:
     for name, value in chain.module.state_dict().items():
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
             kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
-            raise ConfigError(f"model: {name} is a {kind}, which checkpoints cannot hold; dense numbers work")
+            raise ConfigError(
+                f"model: {name} is a {kind}, which checkpoints cannot hold; dense real numbers and complex64 work"
+            )
     if changing is not None:
         yield from _derived_weights(components, changing)
     normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in chain.module.modules())
