@@ -134,7 +134,7 @@ def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[s
 
 def _settings(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
     """Settings and choices that begin with `word`, after the settings `before`; `folder` has the user's own choices."""
-    from pipetrain.config.checks import CHOICES
+    from pipetrain.config.checks import CHOICES, TRACKERS
     from pipetrain.config.choices import all_names
     from pipetrain.config.reference import groups, sections
 
@@ -143,15 +143,18 @@ def _settings(before: Sequence[str], word: str, folder: Path | None) -> list[str
     values = CHOICES.get(name) or (("true", "false") if isinstance(known.get(name), bool) else ())
     if equals and values:
         return [f"{name}={each}" for each in values]
-    # of a sweep such as method=gpipe,pip the last member is completed
-    *members, last = value.split(",")
+    # of a list, and of a sweep such as method=gpipe,pip, the last member is completed
+    *members, last = value.removeprefix("[").split(",")
+    if equals and name == "log.to":
+        return [f"{name}=[{','.join([*members, each])}]" for each in TRACKERS if each not in members]
     if equals and name in groups():
         # of the choices in a folder of the group, only the folder
         names = all_names(name) | (all_names(name, folder) if folder is not None else set())
         rests = (each.removeprefix(last).partition("/") for each in names if each.startswith(last))
         found = [f"{name}={last}{head}{slash}" for head, slash, _ in rests]
     else:
-        found = _of_hydra(before, f"{name}{equals}{last}", folder)
+        offered = _of_hydra(before, f"{name}{equals}{last}", folder)
+        found = [each for each in offered if each.count("=") < 2]  # Hydra offers the places in a list, such as 0=
     if members:
         return [f"{name}={','.join([*members, each.partition('=')[2]])}" for each in found]
     return [_spelled(each, known) for each in found if not each.startswith("tuned")]  # not a group to choose from
