@@ -154,9 +154,10 @@ def _check_layers(
             carrier.carried = None
         outputs = result if isinstance(result, tuple) else (result,)
         if not scripted:  # which has computed with the parameters themselves
-            _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs, *tensors])
+            known = [*leaves.values(), *inputs, *tensors]
+            _refuse_hidden_parameters(label, outputs, known, partial(_called, layer, leaves, tensors))
             if overlap:
-                functional_call(layer, leaves, tuple(each.clone() for each in tensors))
+                _called(layer, leaves, tensors)
             _refuse_backward(label, leaves)
             if training and (overlap or index in cuts):
                 _refuse_overwritten(label, outputs)
@@ -287,9 +288,9 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
     torch.default_generator.manual_seed(0)
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with torch.enable_grad(), hooks, casts, arithmetic.computing(inputs[0].device):
-        result = functional_call(layer, leaves, tuple(each.clone() for each in inputs))  # which it may change in place
+        result = _called(layer, leaves, inputs)
     outputs = result if isinstance(result, tuple) else (result,)
-    _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
+    _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs], partial(_called, layer, leaves, inputs))
     # after the first layer a gradient flows to the inputs as well, and autograd saves what that needs
     return saved, tuple(output.detach().requires_grad_(differentiable(output)) for output in outputs)
 
@@ -332,8 +333,32 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
-def _refuse_hidden_parameters(label: str, outputs: Tensors, leaves: list[Tensor]) -> None:
-    registered = {id(leaf) for leaf in leaves}
+def _called(layer: nn.Module, leaves: dict[str, Tensor], inputs: Tensors) -> Any:
+    """The result of the layer with these weights, for copies of inputs, which it may change in place."""
+    with torch.enable_grad():
+        return functional_call(layer, leaves, tuple(each.clone() for each in inputs))
+
+
+def _refuse_hidden_parameters(label: str, outputs: Tensors, known: list[Tensor], again: Callable[[], Any]) -> None:
+    """Refuses a layer whose outputs depend on a leaf that is not known, and that is the same one when called again.
+
+    A forward may make a leaf for itself, to take a gradient by it.
+    """
+    hidden = _leaves_behind(outputs, known)
+    if not hidden:
+        return
+    result = again()
+    others = _leaves_behind(result if isinstance(result, tuple) else (result,), known)
+    if kept := [leaf for leaf in hidden if any(leaf is other for other in others)]:
+        raise ConfigError(
+            f"model: layer {label} uses a parameter of shape {tuple(kept[0].shape)} that none of its modules "
+            "registers; assign it as an attribute of the module that uses it"
+        )
+
+
+def _leaves_behind(outputs: Tensors, known: list[Tensor]) -> list[Tensor]:
+    """The leaves of autograd that outputs were computed from, but for the known ones."""
+    found, known_ids = list[Tensor](), {id(leaf) for leaf in known}
     waiting, seen = [output.grad_fn for output in outputs if output.grad_fn is not None], set[Node]()
     while waiting:
         node = waiting.pop()
@@ -342,11 +367,9 @@ def _refuse_hidden_parameters(label: str, outputs: Tensors, leaves: list[Tensor]
         seen.add(node)
         waiting += [parent for parent, _ in node.next_functions if parent is not None]
         variable = getattr(node, "variable", None)
-        if isinstance(variable, Tensor) and id(variable) not in registered:
-            raise ConfigError(
-                f"model: layer {label} uses a parameter of shape {tuple(variable.shape)} that none of its modules "
-                "registers; assign it as an attribute of the module that uses it"
-            )
+        if isinstance(variable, Tensor) and id(variable) not in known_ids:
+            found.append(variable)
+    return found
 
 
 def _refuse_max_norm(label: str, layer: nn.Module) -> None:

@@ -108,6 +108,20 @@ def test_check_refuses_unregistered_parameter():
         probe(nn.Linear(4, 4), Hidden())
 
 
+class Force(nn.Linear):
+    """The negative gradient of an energy by its input, which a leaf of its own takes the place of."""
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return -torch.autograd.grad(super().forward(x).tanh().sum(), x, create_graph=True)[0]
+
+
+def test_forward_may_make_a_leaf_to_take_a_gradient_by():
+    assert probe(Force(4, 4), nn.Linear(4, 4)) == []
+    check_forwards(chain_of(nn.Sequential(Force(4, 4), nn.Linear(4, 4))), (torch.randn(6, 4),), [1], ComputeOptions())
+
+
 class Borrowing(nn.Module):
     """Computes with the weight of another layer, which it does not register."""
 
