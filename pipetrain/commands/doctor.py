@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires
@@ -39,9 +40,8 @@ _OPTIONAL = {
 _DESCRIPTION = """\
 Checks this machine: versions, devices, how stages exchange messages, memory, whether runs can write to this folder, and
 optional packages. "ok": works; "!": works in part; "-": absent, but not required; "!!": missing. Exits with 1 if
-something is missing without which runs fail even on the CPU.
-With --gpu it trains on the GPUs instead, for several minutes, and prints a report to paste into an issue; it exits
-with 1 if a step fails, and starts no step after 15 minutes."""
+something is missing without which runs fail even on the CPU."""
+_VARIABLES = ("NCCL_", "TORCH_NCCL_", "CUDA_", "CUBLAS_", "PYTORCH_", "NVIDIA_VISIBLE")
 
 
 @dataclass(frozen=True)
@@ -62,23 +62,11 @@ def add_parser(subparsers: Subparsers) -> None:
     text = "check this machine: versions, devices, memory, disk"
     parser = subparsers.add_parser("doctor", help=text, description=_DESCRIPTION)
     parser.add_argument("--json", action="store_true", help="print machine-readable findings")
-    parser.add_argument("--gpu", action="store_true", help="check what pipetrain does on GPUs, and between them")
-    parser.add_argument("--emulated", action="store_true", help="with --gpu: on GPUs that a checkout's tests emulate")
     parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Prints a line for each finding; fails if a run on the CPU, or with `--gpu` a step, cannot work.
-
-    Raises:
-        ConfigError: `--emulated` without `--gpu`, or outside a checkout.
-    """
-    if options.gpu:
-        from pipetrain.commands import gpu_check
-
-        return gpu_check.carry_out(emulated=options.emulated, as_json=options.json)
-    if options.emulated:
-        raise ConfigError("--emulated goes with --gpu")
+    """Prints a line for each finding; fails if a run on the CPU cannot work."""
     findings = [*_libraries(), *_machine(), *_optional()]
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -124,10 +112,11 @@ def _devices() -> Iterator[Finding]:
         from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
         from pipetrain.training.builders.machine import device_at
 
-        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        text = f"{len(names)} device(s): {', '.join(names)}; more stages than devices share them"
-        yield Finding("cuda", "ok", text)
-        devices = [device_at("cuda", rank) for rank in range(max(2, len(names)))]
+        count = torch.cuda.device_count()
+        text = f"{count} device(s), which more stages than devices share"
+        yield Finding("cuda", "ok", f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}; {text}")
+        yield from _gpus()
+        devices = [device_at("cuda", rank) for rank in range(max(2, count))]
         found = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
         transport = f"; {len(devices)} processes here use {found.backend}: {found.reason}"
     else:
@@ -139,9 +128,40 @@ def _devices() -> Iterator[Finding]:
     else:
         yield Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can")
     if dist.is_available() and dist.is_nccl_available():
-        yield Finding("nccl", "ok", f"messages between GPUs{transport}")
+        version = ".".join(map(str, torch.cuda.nccl.version()))
+        yield Finding("nccl", "ok", f"{version}, messages between GPUs{transport}")
     else:
         yield Finding("nccl", "absent", "stages on GPUs exchange messages through the host")
+
+
+def _gpus() -> Iterator[Finding]:
+    """The GPUs, their driver, the pairs without peer access, and variables that change how GPUs are used."""
+    import torch
+
+    count = torch.cuda.device_count()
+    for index in range(count):
+        found = torch.cuda.get_device_properties(index)
+        memory = f"{found.total_memory / 1e9:.1f} GB, {found.multi_processor_count} SMs"
+        yield Finding(f"cuda:{index}", "ok", f"{found.name}, {memory}, capability {found.major}.{found.minor}")
+    yield Finding("driver", *_driver())
+    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    if without := [f"{i}-{j}" for i, j in pairs if not torch.cuda.can_device_access_peer(i, j)]:
+        yield Finding("peer access", "limited", f"not from {', '.join(without)}: messages go through host memory")
+    elif pairs:
+        yield Finding("peer access", "ok", "between all devices")
+    if given := [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)]:
+        yield Finding("environment", "ok", " ".join(given))
+
+
+def _driver() -> tuple[str, str]:
+    """State and text of the finding about NVIDIA's driver."""
+    command = ["nvidia-smi", "--query-gpu=driver_version,mig.mode.current", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return "absent", f"version unknown: {error}"
+    found = dict.fromkeys(line.strip() for line in done.stdout.splitlines())
+    return "ok", "; ".join(f"{version}, MIG {mode}" for version, _, mode in (line.partition(", ") for line in found))
 
 
 def _torchvision(torch_version: str) -> Finding:
@@ -165,6 +185,8 @@ def _machine() -> Iterator[Finding]:
         yield Finding("memory", "ok", f"{total:.1f} GB, {unused:.1f} GB of it unused")
     else:
         yield Finding("memory", "absent", "unknown on this system")
+    if (shared := Path("/dev/shm")).exists():
+        yield Finding("/dev/shm", "ok", f"{shutil.disk_usage(shared).free / 1e9:.1f} GB free")
     here = Path.cwd()
     try:
         check_writable("outputs", here / "outputs")

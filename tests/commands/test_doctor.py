@@ -39,6 +39,24 @@ def test_machine_without_a_gpu_lacks_nothing(capsys, monkeypatch):
     assert (states["cuda"][0], states["nccl"][0]) == ("absent", "absent")
 
 
+def test_gpus_are_listed_with_the_pairs_that_lack_peer_access(capsys, monkeypatch):
+    device = SimpleNamespace(
+        name="Some GPU", uuid="1", total_memory=8e9, multi_processor_count=10, major=9, minor=0, pci_bus_id=0
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: device)
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda i, _: i == 0)
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 28, 9))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    findings = found(capsys)
+    assert findings["cuda:1"] == ("ok", "Some GPU, 8.0 GB, 10 SMs, capability 9.0")
+    assert findings["peer access"] == ("limited", "not from 1-0: messages go through host memory")
+    assert "CUDA_VISIBLE_DEVICES=3,5" in findings["environment"][1]
+    assert "2.28.9" in findings["nccl"][1]
+
+
 def test_machine_without_gloo_cannot_run_processes(capsys, monkeypatch):
     monkeypatch.setattr("torch.distributed.is_gloo_available", lambda: False)
     assert found(capsys, code=1)["gloo"] == ("missing", "executor=distributed cannot run; executor=simulated can")

@@ -80,7 +80,7 @@ report
 report runs empty
 report runs /nonexistent
 report staleness extra
-doctor --gpus
+doctor --gpu
 completion tcsh
 list modles
 list --config-dir /nonexistent

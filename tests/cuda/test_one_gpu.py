@@ -1,10 +1,12 @@
 """The runtime on one CUDA device: stages that share it, both executors, every method."""
 
+import math
+
 import pytest
 import torch
 from support import gpu_layers
-from support.cli import TINY, fails, run, summary
-from support.methods import DISTINCT, SYNCHRONOUS, fitting
+from support.cli import TINY, fails, run, run_here, summary
+from support.methods import DISTINCT, fitting
 from support.pipelines import Function, stage_of, unit_gradients
 from support.worker_pool import distributed, job, simulated
 from torch import nn
@@ -59,14 +61,45 @@ def test_memory_that_runs_out_on_a_shared_device_is_called_that(tmp_path):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("method", SYNCHRONOUS)
-def test_synchronous_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, method):
+@pytest.mark.parametrize("method", DISTINCT)
+def test_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, method):
     # without dropout, whose generator is another on each device
     lenet = {"model": {"_target_": "pipetrain.models.small_images.lenet5"}, "dataset": {"size": 28}}
-    on_device = simulated(job(tmp_path / "cuda", method, 2, **lenet))
+    exact = {"deterministic": True, "train": {"tf32": False, "microbatches": 2}}
+    on_device = simulated(job(tmp_path / "cuda", method, 2, **lenet, **exact))
     monkeypatch.setenv("DEVICE", "cpu")
-    on_host = simulated(job(tmp_path / "cpu", method, 2, **lenet))
+    on_host = simulated(job(tmp_path / "cpu", method, 2, **lenet, **exact))
     assert on_device["final"]["loss"] == pytest.approx(on_host["final"]["loss"], rel=1e-3)
+
+
+def loss_on_cuda(folder, *words):
+    """The final loss of a simulated run of two stages."""
+    common = ("device=cuda", "executor=simulated", "partition.stages=2", "train.microbatches=2", "method=pipedream")
+    run_here(folder, *TINY, "dataset=synthetic_images", *common, *words)
+    return summary(folder)["final"]["loss"]
+
+
+@pytest.mark.parametrize("channels_last", ["false", "true"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_loss_is_near_that_of_fp32(tmp_path, precision, channels_last):
+    found = loss_on_cuda(tmp_path / "run", f"train.precision={precision}", f"train.channels_last={channels_last}")
+    assert found == pytest.approx(loss_on_cuda(tmp_path / "fp32"), rel=0.05)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "sgdm", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lars"])
+def test_optimizer_on_cuda_ends_in_a_finite_loss(tmp_path, optimizer):
+    assert math.isfinite(loss_on_cuda(tmp_path / "run", f"optimizer={optimizer}"))
+
+
+def test_recomputation_on_cuda_has_the_same_bits(tmp_path):
+    plain, recomputed = (
+        simulated(
+            job(tmp_path / f"{each}", "pipedream", 2, deterministic=True, train={"tf32": False, "recompute": each})
+        )
+        for each in (False, True)
+    )
+    assert recomputed["weights_sha256"] == plain["weights_sha256"]
+    assert recomputed["loss_sha256"] == plain["loss_sha256"]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -175,6 +175,21 @@ def test_device_sync_in_each_forward_keeps_bits_without_deadlock(tmp_path, stage
     check(tmp_path, {method: (method, stages, {**waiting, **microbatches(2)}) for method in methods})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CUDA_DEVICE_MAX_CONNECTIONS", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("NCCL_MAX_CTAS", "1"),
+     ("NCCL_MAX_CTAS", "8")],
+)  # fmt: skip
+def test_few_queues_or_thread_blocks_keep_bits_without_deadlock(tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    words = (*TINY, "device=cuda", "partition.stages=2", "method=pipedream", *EXACT)
+    run(tmp_path / "distributed", *words)
+    run(tmp_path / "simulated", *words, "executor=simulated")
+    ours, theirs = summary(tmp_path / "distributed"), summary(tmp_path / "simulated")
+    assert ours["transport"] == "nccl"
+    assert ours["weights_sha256"] == theirs["weights_sha256"]
+
+
 # -- pause and resume --------------------------------------------------------------------------------------------------
 
 
@@ -266,14 +281,17 @@ def test_killed_worker_ends_the_run_and_is_named(tmp_path, stage):
     assert not [pid for pid in pids if is_alive(pid)]
 
 
+@pytest.mark.parametrize(
+    ("how", "error"), [("memory", "OutOfMemoryError: "), ("raise", "ValueError: this layer gave up")]
+)
 @pytest.mark.parametrize("boundary", [4, 5])
-def test_out_of_memory_in_forward_is_not_reported_as_lost_stage(tmp_path, boundary):
+def test_error_in_forward_is_not_reported_as_lost_stage(tmp_path, boundary, how, error):
     stage = 1 if boundary == 4 else 0
     fails(
-        tmp_path / "run", "model=custom", "model._target_=support.faults.failing_layer", "+model.how=memory",
+        tmp_path / "run", "model=custom", "model._target_=support.faults.failing_layer", f"+model.how={how}",
         "+model.nth=6", "partition=explicit", f"partition.boundaries=[{boundary}]", "device=cuda", "train.epochs=1",
         "dataset.limit=1280",
-        message=rf"stage {stage} failed: OutOfMemoryError: .*\(.*faults.py:\d+\); traceback in ",
+        message=rf"stage {stage} failed: {error}.*\(.*faults.py:\d+\); traceback in ",
     )  # fmt: skip
     assert summary(tmp_path / "run")["status"] == "failed"
 

@@ -70,9 +70,8 @@ def _join(workers: ProcessContext) -> None:
                 process.kill()
                 process.join()
             raise RunError(
-                f"two workers did not measure their connection within {allowed_s:g} s; `pipetrain doctor --gpu` looks "
-                "for the cause on GPUs; planner.bandwidth=false measures none, and topology.gigabytes_per_s takes a "
-                "bandwidth that you know"
+                f"two workers did not measure their connection within {allowed_s:g} s; planner.bandwidth=false "
+                "measures none, and topology.gigabytes_per_s takes a bandwidth that you know"
             )
 
 
@@ -82,7 +81,7 @@ def _result(folder: str, rank: int) -> Path:
 
 def _worker(rank: int, folder: str, kind: str) -> None:
     torch.set_num_threads(1)
-    device, links = join_links(rank, 2, kind, folder)
+    device, links = _join_links(rank, kind, folder)
     groups = groups_of_neighbors(Replicas.one_each(2), links)
     to, back = (links.to(1 - rank, 1 - rank, groups[(0, 1), forward]) for forward in (rank == 0, rank == 1))
     outgoing, incoming = Outgoing(to, "a probe"), Incoming(back, "a probe")
@@ -109,11 +108,11 @@ def _worker(rank: int, folder: str, kind: str) -> None:
     dist.destroy_process_group()
 
 
-def join_links(rank: int, count: int, kind: str, folder: str) -> tuple[torch.device, Links]:
-    """The device of one of `count` workers, and its links to the others, which all call it with the same folder."""
+def _join_links(rank: int, kind: str, folder: str) -> tuple[torch.device, Links]:
+    """The device of a worker, and its links to the other one, which calls it with the same folder."""
     set_environment(kind)
     use_interface()
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     device = device_at(kind, rank)
     if queues(device):
         torch.get_device_module(device).set_device(device)
