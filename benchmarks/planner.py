@@ -64,7 +64,6 @@ class Setting:
             f"model={self.model}",
             f"train.microbatches={self.microbatches}",
             f"train.batch_size={BATCH_SIZES[self.model]}",
-            "planner.cache=ignore",
             "threads=1",
             "device=cpu",
         ]

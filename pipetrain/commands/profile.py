@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from pipetrain.commands import Subparsers, add_settings_parser
@@ -12,7 +11,7 @@ from pipetrain.errors import ExitCode
 _DESCRIPTION = """\
 Measures each layer's forward and backward time, output, weights and activations, and the bandwidth between two
 workers, under the settings of `pipetrain run`, and writes them as JSON: what `pipetrain plan`, `pipetrain predict` and
-partition=auto plan with. Always measures, and replaces what is stored for this model, unless planner.cache=use.
+partition=auto plan with.
 With profile=FILE: shows that profile, which may be a graph.txt of PipeDream's, and with -o writes it as JSON."""
 _EPILOG = """\
 For example: pipetrain profile model=resnet56 train.batch_size=128 -o resnet56.json
@@ -44,8 +43,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.tracking.files import write_whole
 
     settings = composed_one(options.words, options.config_dir)
-    if "planner.cache" not in {word.partition("=")[0].lstrip("+") for word in options.words}:
-        settings = replace(settings, planner=replace(settings.planner, cache="renew"))
     output: Path | None = options.output or (None if settings.profile else Path(_DEFAULT))
     if output is not None:
         check_new_file(f"-o {output}", output, _DEFAULT, force=options.force)

@@ -55,7 +55,6 @@ CHOICES = {
     "eval.length_penalty_form": ("fairseq", "gnmt"),
     "planner.cost_model": ("ring_allreduce", "pipedream_paper"),
     "planner.objective": ("time", "memory"),
-    "planner.cache": ("use", "renew", "ignore"),
     "log.callback_errors": ("warn", "stop"),
 }
 """Settings that are one of a few words."""

@@ -244,8 +244,6 @@ class PlannerConfig:
     """Timed passes of a profile, after two warm-up passes; their median counts."""
     bandwidth: bool = True
     """Also measure the messages between two workers: bandwidth and CPU time; false: unknown."""
-    cache: str = "use"
-    """use: reuse a cached profile; renew: measure again; ignore: do not read or write the cache."""
 
 
 @dataclass(frozen=True)

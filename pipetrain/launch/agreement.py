@@ -14,8 +14,7 @@ from pipetrain.training.job import Job
 from pipetrain.training.settings_diff import differences
 
 _OF_EACH_PROCESS = (
-    "device", "threads", "planner.cache",
-    "dataset.download", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
+    "device", "threads", "dataset.download", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
 )  # fmt: skip
 """Settings that a process may have of its own, as its machine has: no value that is computed is another."""
 _VERSIONS = ("pipetrain_version", "torch_version", "python_version", "git_commit", "git_dirty")

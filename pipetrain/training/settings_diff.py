@@ -35,7 +35,7 @@ _FIXED = {
 _OF_NO_EFFECT = (
     "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics", "callbacks",
     "model.strict", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
-    "planner.repeats", "planner.bandwidth", "planner.cache",
+    "planner.repeats", "planner.bandwidth",
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""
 

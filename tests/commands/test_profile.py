@@ -1,17 +1,12 @@
 """`pipetrain profile`: measured, and read from a file."""
 
 import json
-import time
 
 import pytest
 from support.cli import TINY, pipetrain_here, refused
 
 from pipetrain import cli
-from pipetrain.commands import plan
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.planner.profile.profile_file import read_profile
-
-MEASURED = Profile((ProfiledLayer("fc", 0.001, 0.002, 4, 8, 16),), (), batch_size=8)
 
 GRAPH = "".join(
     f"node{i} -- {label} -- forward_compute_time={i}.000, backward_compute_time=2.000, activation_size=[4.0; 4.0], "
@@ -61,28 +56,14 @@ def test_what_cannot_work_is_refused_in_one_line(words, message, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
 
 
-@pytest.mark.parametrize(
-    ("words", "cache"), [([], "renew"), (["planner.cache=use"], "use"), (["++planner.cache=ignore"], "ignore")]
-)
-def test_profile_is_remeasured_by_default(words, cache, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(plan, "chosen_profile", lambda settings: asked.append(settings.planner.cache) or MEASURED)
-    assert cli.carry_out(["profile", "model=lenet5", *words, "-o", str(tmp_path / "profile.json")]) == 0
-    assert asked == [cache]
-
-
 @pytest.mark.slow
-def test_a_model_is_measured_once_and_then_remembered(tmp_path):
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = pipetrain_here("profile", *TINY, "threads=1", "-o", "a.json", cwd=tmp_path, **cache)
+def test_measured_profile_is_written_and_read_back(tmp_path):
+    done = pipetrain_here("profile", *TINY, "threads=1", "-o", "a.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     content = json.loads((tmp_path / "a.json").read_text())
     assert (content["batch_size"], content["provenance"]["threads"]) == (32, 1)
     assert content["bytes_per_s"] > 1e6
     assert "written to a.json" in done.stdout
-    began = time.monotonic()
-    words = ["planner.cache=use", "threads=1", "-o", "b.json"]
-    again = pipetrain_here("profile", *TINY, *words, cwd=tmp_path, **cache)
-    assert again.returncode == 0, f"{time.monotonic() - began} s\n{again.stderr}"
-    assert "; planner.cache=renew measures again" in again.stdout
+    again = pipetrain_here("profile", *TINY, "profile=a.json", "-o", "b.json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "b.json").read_text()) == content

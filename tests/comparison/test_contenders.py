@@ -187,7 +187,7 @@ def test_losses_that_are_recorded_at_other_steps_are_those_of_other_runs():
 def test_earlier_configuration_is_replaced_on_its_own_topology_alone():
     slow, fast, measured = (
         contender("gpipe", "model=lenet5", *words, key="1")
-        for words in (["topology.devices=2"], ["topology.devices=4"], ["topology.devices=4", "planner.cache=renew"])
+        for words in (["topology.devices=2"], ["topology.devices=4"], ["topology.devices=4", "planner.repeats=3"])
     )
     assert not_replaced([slow, fast], [measured]) == [slow]
     assert not_replaced([slow], [replace(fast, key="2")]) == [slow]

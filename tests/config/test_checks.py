@@ -35,7 +35,6 @@ def checked(*overrides):
         ("eval.length_penalty=-1", "eval.length_penalty=-1.0: a number of at least 0 is needed, 0 for none"),
         ("eval.length_penalty_form=wu", "eval.length_penalty_form=wu: one of fairseq, gnmt"),
         ("planner.cost_model=ring", "planner.cost_model=ring: one of ring_allreduce, pipedream_paper"),
-        ("planner.cache=never", "planner.cache=never: one of use, renew, ignore"),
         ("planner.repeats=0", "planner.repeats=0"),
         ("planner.objective=cost", "planner.objective=cost: one of time, memory"),
         ("topology.devices=0", "topology.devices=0: at least 1"),

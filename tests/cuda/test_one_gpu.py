@@ -158,8 +158,7 @@ def test_deterministic_run_without_tf32_is_reproducible(tmp_path):
 
 
 @pytest.mark.parametrize("planned", [["partition=auto"], ["executor=simulated"]])
-def test_launcher_holds_no_device_memory_after_measuring(tmp_path, monkeypatch, planned):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_launcher_holds_no_device_memory_after_measuring(tmp_path, planned):
     before = torch.cuda.memory_reserved()
     assert cli.carry_out(["run", *TINY, "device=cuda", *planned, f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     assert torch.cuda.memory_reserved() <= before

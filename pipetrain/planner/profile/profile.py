@@ -92,10 +92,6 @@ def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -
     return tuple(SharedWeight(*each) for each in others.items() if len(each[0]) > 1)
 
 
-HOW_TO_REFRESH = "planner.cache=renew measures again"
-"""Hint shown with numbers that were measured by an earlier command."""
-
-
 @dataclass(frozen=True)
 class ProfiledLayer:
     """One layer's minibatch on one device.
@@ -170,7 +166,6 @@ class Profile:
         message_work: of one end of a message between two workers; 0 if it was not measured.
         update_bytes_per_s: speed at which an update reads and writes weights; None if it was not measured.
         input_bytes: of the minibatch that the first layer receives; 0 if unknown.
-        remembered: True if an earlier command measured layers or link; not part of the file.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -183,7 +178,6 @@ class Profile:
     message_work: MessageCpuTime = NO_MESSAGE_WORK
     update_bytes_per_s: float | None = None
     input_bytes: int = 0
-    remembered: bool = field(default=False, compare=False)
 
     @property
     def is_chain(self) -> bool:
@@ -259,17 +253,16 @@ class Profile:
 
     @property
     def occasion(self) -> str | None:
-        """Time of the measurement and load of the machine; None if unknown."""
-        layers, link = _occasion(self.provenance), _occasion(self.provenance.get("link"))
-        if layers is None:
+        """Time of the measurement and load, such as `measured 2026-11-23 15:50 at load 0.4`; None if unknown."""
+        if not isinstance(at := self.provenance.get("measured_at"), str):
             return None
-        return f"measured {layers}" + (f", the link {link}" if link not in (None, layers) else "")
+        load = self.provenance.get("load_average")
+        return f"measured {at[:16].replace('T', ' ')}" + (f" at load {load:g}" if load in NOT_NEGATIVE else "")
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the numbers: when they were measured, and how to measure them again."""
-        hint = f"; {HOW_TO_REFRESH}" if self.remembered else ""
-        return [self.occasion + hint] if self.occasion else []
+        """Notes on the numbers: when they were measured."""
+        return [self.occasion] if self.occasion else []
 
     @property
     def weight_bytes(self) -> int:
@@ -344,11 +337,3 @@ class Profile:
 
 def _stored(entry: ProfiledLayer | SharedWeight) -> dict[str, Any]:
     return {name: value for name, value in asdict(entry).items() if name != "state_bytes"}
-
-
-def _occasion(entry: object) -> str | None:
-    """A date, a time and a load, such as `2026-11-23 15:50 at load 0.4`."""
-    if not isinstance(entry, Mapping) or not isinstance(at := entry.get("measured_at"), str):
-        return None
-    load = entry.get("load_average")
-    return at[:16].replace("T", " ") + (f" at load {load:g}" if load in NOT_NEGATIVE else "")

@@ -18,7 +18,7 @@ from pipetrain.planner.partition.automatic import AUTO, AutoPartition, PlannedPa
 from pipetrain.planner.partition.rules import unit_starts
 from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.planner import Planner, recomputed
-from pipetrain.planner.profile.profile import HOW_TO_REFRESH, Profile
+from pipetrain.planner.profile.profile import Profile
 from pipetrain.training.builders.data import Data
 from pipetrain.training.builders.pipeline import build_pipeline_rules
 from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
@@ -229,7 +229,6 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
 def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
     """One-line summary of the planning."""
     origin = f"profile={Path(settings.profile)}" if settings.profile else f"times {profile.occasion}"
-    hint = f"; {HOW_TO_REFRESH}" if profile.remembered else ""
     number, replicated = len(best.stages), best.num_devices > len(best.stages)
     chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
     copies = f" with {best.replicas} replicas on {best.num_devices} devices" if replicated else ""
@@ -238,7 +237,7 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
     full, alone = (1000 * each for each in (best.time_per_minibatch_s, best.single_device_time_s))
     return (
         f"partition=auto: {stages}{where}, by {origin}: {full:.2f} ms per minibatch in a full pipeline, {alone:.2f} ms "
-        f"on one device{hint}"
+        "on one device"
     )
 
 

@@ -1,28 +1,26 @@
-"""The profile of a configured model: remembered, or measured."""
+"""The profile of a configured model, measured or read from a file."""
 
 import contextlib
-import hashlib
+import functools
 import json
-import re
 import statistics
-import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.multiprocessing import start_processes
 
-from pipetrain.config.instantiate import OBJECT, Target
+from pipetrain.config.instantiate import OBJECT
 from pipetrain.config.settings import Settings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain, trainable_weights
-from pipetrain.planner.json_reader import from_json
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, ProfiledWeight, SharedWeight
@@ -36,10 +34,10 @@ from pipetrain.training.builders.model import build_arithmetic, build_model
 from pipetrain.training.builders.pipeline import build_partition_rule, build_schedule
 from pipetrain.training.profiling.layer_times import Measuring, Minibatch, measured_model
 from pipetrain.training.profiling.link_speed import LinkSpeed, measured_link
-from pipetrain.training.profiling.measurement_cache import measure_in_subprocess, remembered
 from pipetrain.training.provenance import machine, occasion
 
-_WHEN = ("measured_at", "load_average")
+_profiles: dict[str, Profile] = {}
+"""Profiles that this process has measured, by what they depend on, so that runs of a sweep have the same cuts."""
 
 
 def profile_of(settings: Settings) -> Profile:
@@ -64,34 +62,60 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
     """
     if settings.profile is not None:
         return _with_weights(_of_same_model(settings, read_profile(Path(settings.profile)), chain), chain)
-    minibatch, how = next(data.train.samples(0, 0, 1)), _measuring(settings, data)
-    # switches only if they differ from torch's defaults: measurements from before there were any remain valid
-    tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
-    switches = tf32 | ({"deterministic": True} if how.deterministic else {})
-    key, now = {**profile_key(settings, chain, minibatch, how), **switches}, occasion()
+    how = _measuring(settings, data)
+    targets = (settings.model.target, settings.dataset.target, settings.loss)
+    if any(each.path.startswith(OBJECT) for each in targets):  # which two objects may share
+        return _new_profile(settings, data, chain, how)
+    switches = how.deterministic, how.tf32, settings.planner.bandwidth, given_bytes_per_s()
+    key = repr((settings.model, settings.dataset, settings.loss, settings.train.batch_size, computation(how), switches))
+    if key not in _profiles:
+        _profiles[key] = _new_profile(settings, data, chain, how)
+    return _profiles[key]
 
-    def measure() -> dict[str, Any]:
-        # a process never releases all memory of a GPU, which the stages need
-        apart = how.device.type != "cpu"
-        given = (settings, data, chain, minibatch, how)
-        content = measure_in_subprocess(_measured_again, settings) if apart else _measured(*given)
-        return {**content, "provenance": {**content["provenance"], **now}}
 
-    profile, known = remembered("profile", key, settings.planner.cache, Profile.from_json, measure)
-    if known and settings.dataset.target.path.startswith(OBJECT):  # one of the same class may be slower to read
-        profile = replace(profile, reading=measure_reading(data.train, how.repeats))
-    # earlier entries lack the bytes
-    profile = replace(_with_weights(profile, chain), input_bytes=sum(tensor.nbytes for tensor in minibatch[0]))
+def _new_profile(settings: Settings, data: Data, chain: LayerChain, how: Measuring) -> Profile:
+    now = occasion()
+    # a process never releases all memory of a GPU, which the stages need
+    if how.device.type == "cpu":
+        content = _measured(settings, data, chain, next(data.train.samples(0, 0, 1)), how)
+    else:
+        content = measure_in_subprocess(_measured_again, settings)
+    profile = _with_weights(Profile.from_json(content), chain)
+    profile = replace(profile, provenance={**profile.provenance, **now})
     if not settings.planner.bandwidth:
-        return replace(profile, remembered=known)
-    link, when, link_known = _link(settings, how.device.type, now)
-    return replace(
-        profile,
-        bytes_per_s=link.bytes_per_s,
-        message_work=link.message_work,
-        provenance={**profile.provenance, "link": when},
-        remembered=known or link_known,
-    )
+        return profile
+    link = _link(how.device.type, given_bytes_per_s())
+    return replace(profile, bytes_per_s=link.bytes_per_s, message_work=link.message_work)
+
+
+@functools.cache
+def _link(device: str, _slowed_to: float | None) -> LinkSpeed:
+    """Speed of a link between two workers, measured once by each process."""
+    with status("measuring the messages between two workers"):
+        return measured_link(device)
+
+
+def measure_in_subprocess(measure: Callable[..., object], *args: object) -> Any:
+    """Result, as JSON, of a function that is called in another process.
+
+    Raises:
+        ConfigError: the function raised one.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "result.json")
+        start_processes(_measure, args=(path, measure, args), nprocs=1, start_method="spawn")
+        result = json.loads(path.read_text())
+    if "error" in result:
+        raise ConfigError(result["error"])
+    return result["measured"]
+
+
+def _measure(_rank: int, path: Path, measure: Callable[..., object], args: tuple[object, ...]) -> None:
+    try:
+        result = {"measured": measure(*args)}
+    except ConfigError as error:
+        result = {"error": str(error)}
+    path.write_text(json.dumps(result))
 
 
 def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> Profile:
@@ -189,46 +213,8 @@ def _measured(
         shared_weights=tuple(SharedWeight(*each) for each in chain.shared_weights().items()),
         reading=reading,
         update_bytes_per_s=measured.update_bytes_per_s,
+        input_bytes=sum(tensor.nbytes for tensor in minibatch[0]),
     ).to_json()
-
-
-def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[LinkSpeed, Mapping[str, Any], bool]:
-    """(speed of a link between two workers, time of the measurement, True if an earlier command made it)."""
-    devices = torch.cuda.device_count() if device == "cuda" else 0
-    slowed = given_bytes_per_s()
-    key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
-
-    def read(content: Any) -> tuple[LinkSpeed, Mapping[str, Any]]:
-        return from_json(LinkSpeed, content), {name: content[name] for name in _WHEN if name in content}
-
-    def measure() -> dict[str, Any]:
-        with status("measuring the messages between two workers"):
-            return {**asdict(measured_link(device)), **now}
-
-    (link, when), known = remembered("link", key, settings.planner.cache, read, measure)
-    return link, when, known
-
-
-def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> dict[str, Any]:
-    """Everything that the measurements of a model depend on: its code, options, shapes, computation and machine."""
-    inputs, targets = minibatch
-    return {
-        "measured": ["layers", "reading", "update"],  # earlier entries lack the update
-        "model": _of_target(settings.model.target) | _of_object(settings.model.target, chain.module),
-        "built": {"separate": settings.model.untie, "output": settings.model.output},
-        "layers": [
-            # only frozen weights say so: entries from before there was a mark remain valid
-            [label, [[n, shape_of(w), *([] if w.requires_grad else ["frozen"])] for n, w in layer.named_parameters()]]
-            for label, layer in zip(chain.labels, chain.layers, strict=True)
-        ],
-        "shared_weights": list(chain.shared_weights().items()),
-        "loss": _of_target(settings.loss) | _of_object(settings.loss, how.loss),
-        "dataset": _of_target(settings.dataset.target),
-        "workers": settings.dataset.workers,
-        "inputs": [shape_of(tensor) for tensor in inputs],
-        "targets": [shape_of(tensor) for tensor in targets],
-        **computation(how),
-    }
 
 
 def computation(how: Measuring) -> dict[str, Any]:
@@ -248,45 +234,6 @@ def computation(how: Measuring) -> dict[str, Any]:
 def shape_of(tensor: Tensor) -> str:
     """The shape and type of a tensor, such as `64x3x32x32 float32`."""
     return f"{'x'.join(map(str, tensor.shape))} {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _of_target(target: Target) -> dict[str, Any]:
-    """A target, its options, and the code of the file that it is in, which a user may change."""
-    return {"target": target.path, "options": target.options, "code": _code_of(target.path.removeprefix(OBJECT))}
-
-
-def _of_object(target: Target, built: object) -> dict[str, Any]:
-    """Identifies a module given from Python, which has no options, by its submodules, their attributes and their code.
-
-    The repr of a module is not enough: that of an attention leaves out the number of its heads.
-    """
-    if not target.path.startswith(OBJECT) or not isinstance(built, nn.Module):
-        return {}
-    content = [[name, part.extra_repr(), _attributes(part)] for name, part in built.named_modules()]
-    classes = {f"{type(part).__module__}.{type(part).__qualname__}" for part in built.modules()}
-    return {
-        "object": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
-        "classes": {path: _code_of(path) for path in sorted(classes)},
-    }
-
-
-def _attributes(part: nn.Module) -> list[tuple[str, str]]:
-    """Names and values of its own attributes but tensors and parts; without addresses, which no two processes share."""
-    own = vars(part).keys() - vars(nn.Module()).keys()
-    values = ((name, vars(part)[name]) for name in sorted(own))
-    return [
-        (name, re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)))
-        for name, value in values
-        if not isinstance(value, Tensor)
-    ]
-
-
-def _code_of(path: str) -> str | None:
-    """Hash of the file of the innermost module on a path; None if no module is found."""
-    names = path.split(".")
-    modules = (sys.modules.get(".".join(names[:count])) for count in range(len(names), 0, -1))
-    file = next((getattr(module, "__file__", None) for module in modules if module is not None), None)
-    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def measure_reading(loader: Loader, repeats: int) -> LoaderTime:

@@ -246,7 +246,7 @@ def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, ch
     assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 2.0], (1, 1))
     changed[:] = ["partition.stages"]
     assert auto_partition.stored_cuts(run, resume) is None
-    changed[:] = ["train.epochs", "planner.repeats", "planner.bandwidth", "planner.cache"]
+    changed[:] = ["train.epochs", "planner.repeats", "planner.bandwidth"]
     assert auto_partition.stored_cuts(run, resume).boundaries == [5]
 
 

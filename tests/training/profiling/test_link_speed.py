@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipetrain.errors import ConfigError, RunError
-from pipetrain.planner.json_reader import from_json
-from pipetrain.planner.profile.profile import MessageCpuTime
+from pipetrain.errors import RunError
 from pipetrain.training.profiling import link_speed
-from pipetrain.training.profiling.link_speed import LinkSpeed, measured_link
+from pipetrain.training.profiling.link_speed import measured_link
 
 
 def never_answer(rank, _folder, note):
@@ -22,17 +20,6 @@ def test_workers_send_megabytes_and_large_messages_cost_cores():
     assert 1e6 < found.bytes_per_s < 1e12
     assert 0 < found.message_work.seconds < 1
     assert 0 < found.message_work.seconds_per_byte < 1e-6
-
-
-@pytest.mark.parametrize("content", [None, 1e9, {}, {"bytes_per_s": 0.0, "message_work": {}}, {"bytes_per_s": 1.0}])
-def test_what_is_no_measured_link_is_refused(content):
-    with pytest.raises(ConfigError):
-        from_json(LinkSpeed, content)
-
-
-def test_measured_link_is_read_as_it_was_stored():
-    stored = {"bytes_per_s": 2e9, "message_work": {"seconds": 1e-4, "seconds_per_byte": 3e-10}}
-    assert from_json(LinkSpeed, stored) == LinkSpeed(2e9, MessageCpuTime(1e-4, 3e-10))
 
 
 def test_unanswering_workers_are_ended_with_settings_named(tmp_path, monkeypatch):

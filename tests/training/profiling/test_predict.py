@@ -50,7 +50,7 @@ def test_recomputing_stages_take_the_memory_that_their_run_has(tmp_path, recompu
     words = ["model=resnet20", "dataset.limit=96", "device=cpu", "train.batch_size=8", "method=pipemare", "threads=1"]
     words += ["optimizer=sgd", "executor=simulated", "partition=explicit", "partition.boundaries=[2,4,8]"]
     words += ["seed=1", recomputation]
-    measuring = ["planner.repeats=1", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    measuring = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
     assert cli.carry_out(["predict", *words, *measuring, "-o", str(tmp_path / "prediction")]) == 0
     (case,) = json.loads((tmp_path / "prediction" / "prediction.json").read_text())
     running = ["train.max_steps=12", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
@@ -68,7 +68,7 @@ def test_optimizer_state_is_that_of_the_run_s_checkpoint(tmp_path):
     """Soap's matrices, and AdamW's embeddings and biases."""
     words = ["model=gpt", "model.width=16", "model.layers=2", "dataset.limit=64", "device=cpu", "train.batch_size=8"]
     words += ["method=gpipe", "threads=1", "partition=explicit", "partition.boundaries=[3]"]
-    measuring = ["planner.repeats=1", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    measuring = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
     kept = []
     for optimizer in ("sgd", "soap"):
         folder = tmp_path / optimizer
@@ -87,7 +87,7 @@ def test_tied_weight_takes_the_memory_that_its_run_has(tmp_path):
     """In each of the two stages that share it."""
     words = ["model=gpt", "model.tied=true", "model.width=16", "model.layers=1", "dataset.limit=64", "device=cpu"]
     words += ["train.batch_size=8", "method=gpipe", "threads=1", "partition=explicit", "partition.boundaries=[2]"]
-    measuring = ["planner.repeats=1", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    measuring = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
     assert cli.carry_out(["predict", *words, *measuring, "-o", str(tmp_path / "prediction")]) == 0
     (case,) = json.loads((tmp_path / "prediction" / "prediction.json").read_text())
     running = ["executor=simulated", "train.max_steps=2", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]

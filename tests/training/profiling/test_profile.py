@@ -1,28 +1,24 @@
 """How long data is read."""
 
 import json
-import sys
+import os
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
-from support.small_model import build
 from support.worker_pool import settings
 from torch import nn
 
 from pipetrain.config.given_objects import with_objects
 from pipetrain.errors import ConfigError
-from pipetrain.losses import CrossEntropy
-from pipetrain.models.conversion import chain_of
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, ProfiledLayer, ProfiledWeight
 from pipetrain.training.builders.data import build_data
 from pipetrain.training.profiling import profile
-from pipetrain.training.profiling.layer_times import MeasuredModel, Measuring
+from pipetrain.training.profiling.layer_times import MeasuredModel
 from pipetrain.training.profiling.link_speed import LinkSpeed
-from pipetrain.training.profiling.profile import measure_reading, profile_key, profile_of
+from pipetrain.training.profiling.profile import measure_reading, profile_of
 
 FROM_FILE = "pipetrain.planner.partition.from_file.PartitionFromPlan"
 FINEGRAINED = {"_target_": "pipetrain.planner.partition.finegrained.FineGrained", "stages": 5}
@@ -45,18 +41,20 @@ class Counter:
 
 
 @pytest.fixture
-def counter(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def counter(monkeypatch):
+    monkeypatch.setattr(profile, "_profiles", {})
+    profile._link.cache_clear()
     counter = Counter()
     monkeypatch.setattr(profile, "measured_model", counter.measured_model)
     monkeypatch.setattr(profile, "measured_link", counter.measured_link)
     return counter
 
 
-def measured_profile(cache="use", *, bandwidth=True, given=(), **changes):
+def measured_profile(*, bandwidth=True, given=(), **changes):
     boundaries = {"_target_": "pipetrain.planner.partition.rules.Explicit", "boundaries": [3]}
-    planner = {"cache": cache, "bandwidth": bandwidth}
-    chosen = settings("gpipe", **{"planner": planner, "device": "cpu", "partition": boundaries, **changes})
+    chosen = settings(
+        "gpipe", **{"planner": {"bandwidth": bandwidth}, "device": "cpu", "partition": boundaries, **changes}
+    )
     return profile_of(with_objects(chosen, dict(given)))
 
 
@@ -110,34 +108,16 @@ def test_a_profile_has_the_weights_of_its_model_wherever_it_is_from(tmp_path):
     assert [each.layers[1].weights for each in again] == [weights] * 2
 
 
-def test_what_was_measured_is_not_measured_again(counter):
-    assert measured_profile() == measured_profile()
-    measured_profile(train={"batch_size": 8})
+def test_process_measures_a_model_and_the_link_once(counter):
+    assert measured_profile() == measured_profile(seed=9)
+    assert measured_profile(train={"batch_size": 8}).layers[0].forward_s == 2.0
     assert (counter.layers, counter.links) == (2, 1)
 
 
 @pytest.mark.usefixtures("counter")
-def test_remembered_measurement_shows_its_age_and_load(monkeypatch):
+def test_measurement_shows_its_time_and_load(monkeypatch):
     monkeypatch.setattr(profile, "occasion", lambda: {"measured_at": "2026-01-02T03:04:05+00:00", "load_average": 7.5})
     assert measured_profile().notes == ["measured 2026-01-02 03:04 at load 7.5"]
-    monkeypatch.setattr(profile, "occasion", lambda: {"measured_at": "2026-02-03T04:05:06+00:00"})
-    assert measured_profile().notes == ["measured 2026-01-02 03:04 at load 7.5; planner.cache=renew measures again"]
-    (other,) = measured_profile(train={"batch_size": 8}).notes
-    assert other == (
-        "measured 2026-02-03 04:05, the link 2026-01-02 03:04 at load 7.5; planner.cache=renew measures again"
-    )
-    assert measured_profile("renew").notes == ["measured 2026-02-03 04:05"]
-
-
-@pytest.mark.usefixtures("counter")
-def test_a_damaged_entry_is_measured_anew(tmp_path):
-    measured_profile()
-    (entry,) = (tmp_path / "cache" / "pipetrain").glob("profile-*.json")
-    content = json.loads(entry.read_text())
-    del content["measured"]["layers"][0]["forward_s"]
-    entry.write_text(json.dumps(content))
-    assert measured_profile().layers[0].forward_s == 2.0
-    assert measured_profile().layers[0].forward_s == 2.0
 
 
 def test_the_bandwidth_is_left_out_on_request(counter):
@@ -201,15 +181,6 @@ def test_model_is_measured_on_a_device_in_a_process_that_ends(counter, monkeypat
     assert counter.layers == 1
 
 
-def test_reading_of_given_data_is_measured_again(counter, monkeypatch):
-    times = iter((1.0, 2.0))
-    monkeypatch.setattr(profile, "measure_reading", lambda *_: LoaderTime(next(times), 0.0))
-    given = {"dataset": SimpleNamespace(**vars(build_data(settings("gpipe")).dataset))}
-    found = [measured_profile(given=given, dataset={"_target_": "types.SimpleNamespace"}) for _ in range(2)]
-    assert [each.reading.inputs_s for each in found] == [1.0, 2.0]
-    assert counter.layers == 1
-
-
 class Local(nn.Sequential):
     """As if defined in a notebook."""
 
@@ -226,68 +197,30 @@ def test_object_that_no_process_can_get_is_not_measured_on_a_device(monkeypatch)
         measured_profile(given=given, model={"_target_": "torch.nn.Identity"})
 
 
-MINIBATCH = ((torch.zeros(4, 1, 8, 8),), (torch.zeros(4, dtype=torch.long),))
+def test_objects_of_one_class_are_measured_apart(counter):
+    for heads in (1, 4):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4 * heads), nn.Linear(4 * heads, 4))
+        measured_profile(given={"model": model}, model={"_target_": "torch.nn.Identity"})
+    assert counter.layers == 2
 
 
-def key(minibatch=MINIBATCH, channels=1, how=None, **changes):
-    how = how or Measuring(CrossEntropy())
-    return profile_key(settings("gpipe", **changes), build(channels, 4), minibatch, how)
+def pid_and(given):
+    return [os.getpid(), given]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda: key(channels=2),
-        lambda: key(((torch.zeros(8, 1, 8, 8),), MINIBATCH[1])),
-        lambda: key(how=Measuring(CrossEntropy(), threads=2)),
-        lambda: key(how=Measuring(CrossEntropy(), num_microbatches=2)),
-        lambda: key(model={"untie": True}),
-        lambda: key(loss={"_target_": "pipetrain.losses.TokenCrossEntropy"}),
-        lambda: key(dataset={"classes": 5}),
-        lambda: key(dataset={"workers": 1}),
-    ],
-    ids=["layers", "input shape", "threads", "microbatches", "model options", "loss", "data set", "readers"],
-)
-def test_a_profile_depends_on(other):
-    assert other() != key()
+def refuse():
+    raise ConfigError("train.batch_size=9: too many")
 
 
-def test_profile_is_independent_of_run_length_and_method():
-    assert key(train={"epochs": 9}, seed=7) == key()
+def test_what_a_process_measured_comes_back_from_it():
+    pid, given = profile.measure_in_subprocess(pid_and, {"a": 1.5})
+    assert pid != os.getpid()
+    assert given == {"a": 1.5}
 
 
-def test_a_profile_depends_on_the_code_of_the_model(monkeypatch, tmp_path):
-    before, code = key(), tmp_path / "small_model.py"
-    code.write_text("changed = True")
-    monkeypatch.setattr(sys.modules["support.small_model"], "__file__", str(code))
-    assert key() != before
-
-
-def key_of_object(model):
-    chosen = with_objects(settings("gpipe"), {"model": model})
-    return profile_key(chosen, chain_of(model), MINIBATCH, Measuring(CrossEntropy()))
-
-
-def attention(heads):
-    return nn.TransformerEncoderLayer(8, heads, 8, batch_first=True)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (lambda: nn.Conv2d(1, 4, 3, stride=1), lambda: nn.Conv2d(1, 4, 3, stride=2)),
-        (lambda: attention(1), lambda: attention(4)),  # which its repr does not show
-        (nn.ReLU, nn.Sigmoid),
-        (lambda: nn.Linear(2, 2), lambda: nn.Linear(2, 2).requires_grad_(requires_grad=False)),
-    ],
-    ids=["stride", "heads", "class", "frozen"],
-)
-def test_profiles_of_objects_of_one_class_are_apart(one, other):
-    def model(part):
-        return nn.Sequential(nn.Conv2d(1, 1, 1), part)
-
-    assert key_of_object(model(one())) == key_of_object(model(one()))
-    assert key_of_object(model(one())) != key_of_object(model(other()))
+def test_unmeasurable_configuration_is_refused_like_in_process():
+    with pytest.raises(ConfigError, match=r"^train\.batch_size=9: too many$"):
+        profile.measure_in_subprocess(refuse)
 
 
 class Slow:
