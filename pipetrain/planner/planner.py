@@ -1,6 +1,5 @@
-"""The plans that settings ask for: the best one, those that it is compared with, and advice if none fits."""
+"""The plans that settings ask for: the best one, and those that it is compared with."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -21,13 +20,10 @@ from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 _GIGA = 1e9
 _QUICK = 5000
-"""Devices times states; with more, only straight pipelines are searched, if there are any."""
-_FRACTIONS = (2, 4, 8, 16, 32, 64)
-"""Divisors of the minibatch, and multiples of the devices, that are tried if no pipeline fits."""
+"""Devices times states; with more, an error gives the memory of the smallest straight plan, if there is one."""
 _ROUNDING = 1e-9
 _MOST_WORK = 2.3e9
 """Comparisons that take some seconds."""
-_TRIED = "recomputation, nor a single weight version, nor smaller minibatches, nor more devices"
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,31 @@ class Planner:
         """
         plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
-            raise NoRoomError(_memory_advice(self._states, self.topology, self.memory, self.replicas))
+            raise NoRoomError(self._shortage())
         return plan
+
+    def _shortage(self) -> str:
+        """Message with the memory of the plan that needs least."""
+        devices = self.topology.num_devices
+        straight = (
+            self.replicas is None and devices * len(self._states) > _QUICK and devices <= len(self.profile.layers)
+        )
+        replicas = (1,) * devices if straight else self.replicas
+        share = FlatSearch(self._states, self.topology, self.memory, replicas=replicas).least()
+        limits = sorted({self.topology.device(each).memory_bytes or 0.0 for each in range(devices)})
+        setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
+        needed = f"{share:.3g} times what a device has" if len(limits) > 1 else f"{share * limits[0] / _GIGA:.4g} GB"
+        if share <= 1:
+            return (
+                f"{setting}: on several levels, the search assumes that every other device holds a stage of its own, "
+                f"and finds no plan that fits; topology.devices={devices} without topology.workers finds one that "
+                f"takes {needed}"
+            )
+        return (
+            f"{setting}: no plan fits; the one that needs least takes {needed} on its fullest device; "
+            "train.recompute=true, a smaller train.batch_size, a method with fewer weight versions or more devices "
+            "may help"
+        )
 
     def straight_pipeline(self) -> PipelinePlan | None:
         """The fastest pipeline with one device per stage; None if none exists."""
@@ -194,72 +213,3 @@ def _required_replicas(settings: Settings, devices: int, parts: int) -> tuple[in
             f"apart, and the model has {parts}; fewer devices work"
         )
     return (1,) * devices
-
-
-def _memory_advice(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
-) -> str:
-    """Message with the amount by which the plan exceeds the devices, and the changes with which some plan fits."""
-    layers = states.profile.layers
-    straight = replicas is not None and max(replicas) == 1
-
-    def share(states: AntichainStates = states, topology: Topology = topology, memory: MemoryModel = memory) -> float:
-        """Share of its device that the fullest stage keeps in the plan that needs least memory."""
-        devices = topology.num_devices
-        counts = (1,) * devices if straight else replicas
-        if counts is None and devices * len(states) > _QUICK and devices <= len(layers):
-            counts = (1,) * devices
-        return FlatSearch(states, topology, memory, replicas=counts).least()
-
-    recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
-    recomputing = memory.recomputing()
-    changes = {recompute: share(memory=recomputing), one_version: share(memory=memory.of_one_version())}
-    if min(changes.values()) > 1:
-        changes = {f"{recompute} with {one_version}": share(memory=recomputing.of_one_version())}
-    if min(changes.values()) > 1:
-        changes = dict(
-            _first_fitting(share, states, topology, more_devices=(straight or replicas is None) and topology.uniform)
-        )
-    limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
-    setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
-
-    def text(share: float) -> str:
-        return f"{share:.3g} times what a device has" if len(limits) > 1 else f"{share * limits[0] / _GIGA:.4g} GB"
-
-    least = share()
-    if least <= 1:
-        return (
-            f"{setting}: on several levels, the search assumes that every other device holds a stage of its own, and "
-            f"finds no plan that fits; topology.devices={topology.num_devices} without topology.workers finds one that "
-            f"takes {text(least)}"
-        )
-    excess = f", {text(least - 1)} more than there is" if len(limits) == 1 else ""
-    works = "; ".join(f"{change} ({text(other)})" for change, other in changes.items() if other <= 1)
-    return f"{setting}: no plan fits; the one that needs least takes {text(least)}{excess}; " + (
-        f"these would fit: {works}" if works else f"neither {_TRIED} would fit"
-    )
-
-
-def _first_fitting(
-    share: Callable[..., float], states: AntichainStates, topology: Topology, *, more_devices: bool
-) -> Iterator[tuple[str, float]]:
-    """The least division of the minibatch, and the least number of more devices, with which a plan fits."""
-    for parts in _FRACTIONS:
-        if (found := share(states=_of_smaller_minibatch(states, parts))) <= 1:
-            yield f"a minibatch of 1/{parts} the size", found
-            break
-    for n in (topology.num_devices * times for times in _FRACTIONS if more_devices):
-        more = Topology((n,), topology.bytes_per_s[:1], (topology.device(0),) * n)
-        if n <= len(states.profile.layers) and (found := share(topology=more)) <= 1:
-            yield f"{n} devices", found
-            break
-
-
-def _of_smaller_minibatch(states: AntichainStates, parts: int) -> AntichainStates:
-    """The states of the same layers with a minibatch of one of so many parts."""
-    sizes = ("output_bytes", "activation_bytes", "shared_bytes")
-    layers = (
-        replace(layer, **{size: getattr(layer, size) // parts for size in sizes}) for layer in states.profile.layers
-    )
-    profile = replace(states.profile, layers=tuple(layers), input_bytes=states.profile.input_bytes // parts)
-    return AntichainStates(profile, states.members)

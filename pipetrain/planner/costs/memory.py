@@ -189,14 +189,6 @@ class MemoryModel:
             for behind in (0, count)
         )
 
-    def recomputing(self) -> "MemoryModel":
-        """Memory of the same run with recomputation."""
-        return MemoryModel(tuple(replace(rules, recompute=_each_alone) for rules in self.phases))
-
-    def of_one_version(self) -> "MemoryModel":
-        """Memory of the same run under a method that keeps one weight version."""
-        return MemoryModel(tuple(replace(rules, versions=lambda _context: 1) for rules in self.phases))
-
 
 def _each_alone(_before: int, _behind: int) -> tuple[bool, int]:
     return True, 0
