@@ -15,20 +15,16 @@ steady state. A sweep, such as method=a,b partition.stages=2,4, is compared. Wit
 Writes prediction.png and prediction.json."""
 _EPILOG = """\
 For example: pipetrain predict model=resnet56 method=gpipe,pipedream,pipeoptim partition.stages=2,4
-             pipetrain predict profile=profile.json partition.stages=4 topology.gigabytes_per_s=[1.25]
-             pipetrain predict --fit model=resnet56 method=gpipe,pipedream topology.memory_gigabytes=16"""
+             pipetrain predict profile=profile.json partition.stages=4 topology.gigabytes_per_s=[1.25]"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `predict`."""
     parser = add_settings_parser(
         subparsers, "predict", "method=pipedream partition.stages=4",
-        help="how fast pipelines will be, and what fits their devices", description=_DESCRIPTION, epilog=_EPILOG,
+        help="how fast pipelines will be, and how much memory they take", description=_DESCRIPTION, epilog=_EPILOG,
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, help="directory; default prediction, prediction-2, ...")
-    parser.add_argument(
-        "--fit", action="store_true", help="find the largest batch that fits topology.memory_gigabytes; draws nothing"
-    )
     parser.set_defaults(carry_out=carry_out)
 
 
@@ -41,11 +37,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.config.composition import with_choices_of
 
     words = with_choices_of(options.config_dir, options.words)
-    if options.fit:
-        from pipetrain.report.planning.prediction_tables import fit_table
-
-        print(*fit_table(words), sep="\n")
-        return ExitCode.COMPLETED
     output: Path = options.output or Path("prediction")
     check_writable(f"-o {output}", output)
     # from here on torch is needed, which takes seconds to import

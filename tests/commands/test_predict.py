@@ -7,12 +7,8 @@ import pytest
 from support.cli import refused
 
 from pipetrain import cli
-from pipetrain.config.composition import composed
-from pipetrain.planner.costs.cut_profile import CutProfile
-from pipetrain.planner.costs.topology import Topology
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.report.planning import prediction_tables
-from pipetrain.training.profiling.predict import ProfiledRun
 
 LAYERS = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(4))
 PROFILE = Profile(LAYERS, ((0, 1), (1, 2), (2, 3)), batch_size=8, bytes_per_s=1e12)
@@ -181,46 +177,9 @@ def test_speed_of_a_device_counts_for_updates_and_reading(tmp_path, profile):
         assert equal[1][name] > 0
 
 
-def test_batch_that_fits_of_varying_minibatches_is_of_the_measured_one_alone(monkeypatch):
-    monkeypatch.setattr(prediction_tables, "profile_of", lambda _half: 1 / 0)
-    settings = composed(["method=gpipe", "model=lenet5", "train.batch_size=8", "topology.gigabytes_per_s=[1]"])
-    cut = CutProfile(PROFILE, ((0,), (1, 2, 3)), (1, 1), Topology((2,), (1e9,)))
-    run = ProfiledRun(settings, cut, None, varying=True)
-    assert prediction_tables._twice(run) == (run, None)
-
-
 def test_milliseconds_have_at_most_a_thousandth():
     shown = [prediction_tables.milliseconds(each) for each in (0.0012345, 0.9994, 0.9997, 1.2345)]
     assert shown == ["1.23", "999", "1,000", "1,234"]
-
-
-def test_batch_that_fits_is_of_one_cut(monkeypatch):
-    """Though at half the batch the model is cut elsewhere."""
-    words = ["method=gpipe", "model=lenet5", "partition.stages=2", "topology.memory_gigabytes=1"]
-    settings = composed([*words, "train.batch_size=8", "topology.gigabytes_per_s=[1]"])
-    smaller = replace(PROFILE, batch_size=4)
-    monkeypatch.setattr(
-        prediction_tables, "profile_of", lambda half: replace(smaller, batch_size=half.train.batch_size)
-    )
-    cut = CutProfile(PROFILE, ((0,), (1, 2, 3)), (1, 1), Topology((2,), (1e9,)))
-    _, other = prediction_tables._twice(ProfiledRun(settings, cut, None))
-    assert (other.stages, other.profile.batch_size) == (cut.stages, 4)
-
-
-def test_largest_fitting_batch_counts_weight_versions_of_method(profile, capsys):
-    words = ["partition.stages=4", "topology.memory_gigabytes=0.000256", "optimizer=sgd"]
-    assert cli.carry_out(["predict", "--fit", profile, "method=naive_async,pipedream", *words]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    # 256 kB hold a gradient and one or four versions of 8 kB of weights, and four minibatches of 2 kB a sample
-    assert {row[0]: row[4] for row in rows} == {"naive_async": "30", "pipedream": "27"}
-
-
-def test_largest_fitting_batches_of_a_sweep_show_what_differs(profile, capsys):
-    words = ["partition.stages=2", "topology.memory_gigabytes=1", "train.recompute=false,true"]
-    assert cli.carry_out(["predict", "--fit", profile, "method=gpipe", *words]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[:5] == ["method", "schedule", "D", "N", "train.recompute"]
-    assert [row.split()[4] for row in rows] == ["False", "True"]
 
 
 @pytest.mark.parametrize(
@@ -230,9 +189,6 @@ def test_largest_fitting_batches_of_a_sweep_show_what_differs(profile, capsys):
         ("partition=finegrained partition.stages=2", "cuts layers apart"),
         ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
         ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
-        ("--fit", "topology.memory_gigabytes=null"),
-        ("--fit topology.memory_gigabytes=1 partition.replicas=[2,1,1] partition.stages=2", "for each of 2 stages"),
-        ("--fit topology.memory_gigabytes=1 method=pipedream_2bw partition.stages=4", "train.microbatches=1"),
         ("partition.replicas=[2,1,1] partition.stages=2", "a number for each of 2 stages"),
         ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
         ("topology.latency_s=-1", "topology.latency_s=-1"),

@@ -73,7 +73,6 @@ plan --bogus
 predict profile=bad.json
 predict partition=4
 predict method=glob(pipe_dream*)
-predict --fit method=glob(pipe_dream*) topology.memory_gigabytes=1
 compare method=glob(pipe_dream*)
 predict profile=empty.json method=gpip
 report

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from pipetrain import outer_launcher
 from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import directory_error
-from pipetrain.commands.run.batch_size import AUTO, with_batch_size
 from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
 from pipetrain.failure import described
 from pipetrain.launch.process_exit import exit_with_parent
@@ -74,7 +73,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if outer_launcher.is_present():
         exit_with_parent()
     _check(options)
-    words = _with_batch_size(options)
+    words = list(options.words)
     if not outer_launcher.leads():  # rank 0 alone has the run directory and its logs
         kept = [word for word in words if not word.startswith(_JOB_LOGGING)]
         words = [*kept, "hydra.run.dir=.", "hydra.output_subdir=null", f"{_JOB_LOGGING}none"]
@@ -163,15 +162,6 @@ def _check(options: argparse.Namespace) -> None:
         if twice and outer_launcher.leads():
             print(f"pipetrain: warning: {given[name]} {word}: given twice; the last counts", file=sys.stderr)
         given[name] = word
-
-
-def _with_batch_size(options: argparse.Namespace) -> list[str]:
-    if not (options.cfg or options.info):
-        return with_batch_size(options.words, options.config_dir)
-    if AUTO in options.words:
-        flag = f"--cfg {options.cfg}" if options.cfg else f"--info {options.info}"
-        raise ConfigError(f"{AUTO}: trial runs find the number, and {flag} starts none; give a number, or leave it out")
-    return list(options.words)
 
 
 def _failed(error: Exception, begun: Sequence[Path]) -> ExitCode:

@@ -1,20 +1,16 @@
-"""Tables of predicted pipelines, and of the largest minibatches that fit their devices."""
+"""Tables of predicted pipelines."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from pipetrain.config.composition import combinations, composed
-from pipetrain.config.phases import naming_phase
 from pipetrain.errors import ConfigError
-from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.prediction import Prediction
-from pipetrain.planner.max_batch import MOST_SAMPLES, Growth, activation_growth, largest_batch
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 from pipetrain.tracking.progress import announce
 from pipetrain.training.profiling.predict import ProfiledRun
-from pipetrain.training.profiling.profile import profile_of
 
 _MOST = 500
 
@@ -59,19 +55,19 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
     for swept, run in zip(_swept(words), profiled_runs(words), strict=True):
         for phase, prediction in run.predictions():
             numbered = {"phase": str(phase.number)} if phase.number is not None else {}
-            chosen_here = {**numbered, **settings_of_case(phase.choices, run), **swept}
+            chosen_here = {**numbered, **_settings_of_case(phase.choices, run), **swept}
             yield Case(chosen_here, prediction, run.notes())
 
 
 def _swept(words: Sequence[str]) -> list[dict[str, str]]:
-    """Each member's swept settings, except those that `settings_of_case` returns."""
+    """Each member's swept settings, except those that `_settings_of_case` returns."""
     members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in combinations(words)]
     always = ("method", "schedule", "partition.stages", "train.microbatches")
     swept = [name for name in members[0] if name not in always and len({member[name] for member in members}) > 1]
     return [{name: member[name] for name in swept} for member in members]
 
 
-def settings_of_case(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
+def _settings_of_case(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
     """The settings that every case shows."""
     return {
         "method": choices["method"],
@@ -166,63 +162,3 @@ def milliseconds(seconds: float) -> str:
     """A time as a number of milliseconds, to a thousandth at most."""
     value = round(seconds * 1000, 3)
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
-
-
-def fit_table(words: Sequence[str]) -> Iterator[str]:
-    """The lines of the table, a row for each member of a sweep and each phase.
-
-    Raises:
-        ConfigError: the devices' memory or the growth of activations is unknown, or a pipeline cannot be built.
-    """
-    for chosen in combinations(words):
-        if composed(chosen).topology.memory_gigabytes is None:
-            raise ConfigError("--fit: topology.memory_gigabytes=null: give the memory of a device, such as 16")
-    rows, every = [], _swept(words)
-    for swept, (run, other) in zip(every, map(_twice, profiled_runs(words)), strict=True):
-        growth = activation_growth(run.cut, other)
-        for index, phase in enumerate(run.settings.phases):
-            with naming_phase(phase.number):
-                run.check(phase)
-            shown = [*settings_of_case(phase.choices, run).values(), *swept.values()]
-            rows.append([*shown, *_fit_cells(run, index, growth)])
-    heads = ("method", "schedule", "D", "N", *every[0])
-    counts = ("largest batch", "microbatch", "full at stage", "which then holds")
-    yield from text_table((*heads, *counts), rows, "<<>>".ljust(len(heads), "<") + ">>>>")
-
-
-def _fit_cells(run: ProfiledRun, phase: int, growth: Sequence[Growth]) -> list[str]:
-    """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage.
-
-    `growth` is that of the activations of each stage with the batch.
-    """
-    n = run.settings.train.microbatches
-    rooms = run.cut.row.memory_bytes
-
-    def stage_bytes(samples: int) -> list[int]:
-        return run.memory(phase, samples, [fixed + samples * per_sample for fixed, per_sample in growth])
-
-    def overfull(samples: int) -> list[int]:
-        return [r for r, (needed, room) in enumerate(zip(stage_bytes(samples), rooms, strict=True)) if needed > room]
-
-    batch = largest_batch(lambda samples: not overfull(samples), n)
-    if batch > MOST_SAMPLES - n:
-        return ["any", "any", "none", size_of(max(stage_bytes(0)))]
-    tight = overfull(batch + n)[0]
-    needed = stage_bytes(batch or n)[tight]
-    if not batch:
-        return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]
-    return [f"{batch:,}", f"{batch // n:,}", str(tight), size_of(needed)]
-
-
-def _twice(run: ProfiledRun) -> tuple[ProfiledRun, CutProfile | None]:
-    """The run and, if it is measured, its cut at half the batch: activations may have a part that never grows."""
-    settings, n = run.settings, run.settings.train.microbatches
-    if run.cut.profile.batch_size is None:
-        raise ConfigError(
-            f"--fit: profile={settings.profile} does not say the batch size that it was measured with; "
-            "`pipetrain profile` writes one that does"
-        )
-    half = settings.train.batch_size // 2 // n * n
-    if settings.profile is not None or not half or run.varying:  # another minibatch might have longer samples
-        return run, None
-    return run, replace(run.cut, profile=profile_of(replace(settings, train=replace(settings.train, batch_size=half))))

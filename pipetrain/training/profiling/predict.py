@@ -44,16 +44,11 @@ _NO_LAYERS = (
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """Settings of a run with the profile of its model cut into stages.
-
-    Attributes:
-        varying: True if measured minibatches of equally many samples may differ in shape, as padded text does.
-    """
+    """Settings of a run with the profile of its model cut into stages."""
 
     settings: Settings
     cut: CutProfile
     segments: RecomputeSegments | None
-    varying: bool = False
 
     @classmethod
     def of(cls, settings: Settings, *, profile: Profile | None = None, of_model: bool = False) -> "ProfiledRun":
@@ -69,10 +64,8 @@ class ProfiledRun:
         """
         if profile is None and settings.profile is not None and not of_model:
             profile = read_profile(Path(settings.profile))
-        varying = False
         if profile is None:
             built = components.build(settings)
-            varying = built.data.train.varying
             if built.plan.finegrained:
                 raise UnpredictableError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
@@ -88,7 +81,7 @@ class ProfiledRun:
         topology = _checked_topology(settings, profile, sum(replicas))
         cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology)
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
-        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers), varying)
+        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
 
     def predictions(self) -> Iterator[tuple[PhaseSettings, Prediction]]:
         """Prediction of each phase.
@@ -111,36 +104,14 @@ class ProfiledRun:
             *unfilled(schedules, stages, self.settings.train),
         ]
 
-    def memory(self, phase: int, batch_size: int | None = None, activations: Sequence[float] = ()) -> list[int]:
-        """The peak of a device of each stage in bytes.
-
-        Args:
-            phase: its index.
-            batch_size: samples of a minibatch; None: as profiled.
-            activations: bytes that a minibatch of that size keeps in each stage; () as profiled.
-        """
-        scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
-        kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
-        sizes = [
-            replace(each, activations=float(own), entering=scale * each.entering, inputs=scale * each.inputs)
-            for each, own in kept
-        ]
+    def memory(self, phase: int) -> list[int]:
+        """The peak of a device of each stage in bytes, in the phase of this index."""
         rules = MemoryModel.of(self.settings, self.segments).phases[phase]
-        return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, sizes)
-
-    def check(self, phase: PhaseSettings) -> PipelineRules:
-        """The rules of a phase's pipeline.
-
-        Raises:
-            ConfigError: its schedule or method cannot run on these stages.
-        """
-        replicas = replace(self.settings.replicas, counts=self.cut.replicas)
-        return build_pipeline_rules(
-            phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas
-        )
+        return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, self.cut.stage_sizes)
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
-        rules = self.check(phase)
+        replicas, n = replace(self.settings.replicas, counts=self.cut.replicas), self.settings.train.microbatches
+        rules = build_pipeline_rules(phase, len(self.cut.stages), n, self.segments, replicas)
         try:
             rules.list_schedule  # noqa: B018
         except ConfigError as error:
