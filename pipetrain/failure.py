@@ -16,6 +16,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 _LOCKS = ("multiprocessing", "synchronize.py")
 """End of the path of the module that creates the locks shared by processes; its errors carry no file name."""
+_FULL = ("No space left on device", "Disk quota exceeded")
 _LONGEST = 1000
 """Characters of a message of the user's code that are shown; the traceback has all."""
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -67,6 +68,11 @@ def described(error: BaseException) -> str:
 def in_own_words(error: BaseException) -> bool:
     """True for an error that pipetrain describes itself."""
     return isinstance(error, _SAYS_ALL)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """True if the error, or one that caused it, says that there is no space on a disk."""
+    return any(words in Failure.of(error).traceback for words in _FULL)
 
 
 def lacks_gradients(error: BaseException) -> str:

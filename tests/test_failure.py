@@ -9,7 +9,7 @@ import re
 import pytest
 
 from pipetrain.errors import ConfigError, DataError, InvariantError, one_line
-from pipetrain.failure import Failure, RemoteError, described
+from pipetrain.failure import Failure, RemoteError, described, is_disk_full
 
 
 def caught(function):
@@ -94,3 +94,12 @@ def test_error_of_another_process_is_told_as_it_was_there():
         told = Failure.of(caught(each)).traceback
         assert told.startswith(there.traceback)
         assert "in missing_key" in told
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_told_from_other_errors(number):
+    error, later = OSError(number, os.strerror(number), "run/metrics.jsonl"), RuntimeError("write failed")
+    later.__cause__ = error
+    for each in (error, later, RemoteError(Failure.of(later))):
+        assert is_disk_full(each)
+    assert not is_disk_full(OSError(errno.EIO, os.strerror(errno.EIO)))

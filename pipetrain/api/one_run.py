@@ -11,17 +11,16 @@ from pipetrain import outer_launcher
 from pipetrain.config.composition import Composition, check_hydra, settings_of
 from pipetrain.config.given_objects import with_objects
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.failure import USERS_ERRORS, described
+from pipetrain.failure import USERS_ERRORS, described, is_disk_full
 from pipetrain.launch import fork_server
 from pipetrain.launch.master import is_torchruns
 from pipetrain.launch.signals import Interruption
 from pipetrain.libraries.imports import gc_paused
 from pipetrain.report.error_line import message
-from pipetrain.tracking import run_disk
 from pipetrain.tracking.files import finish_archiving
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.run_lock import locked
+from pipetrain.tracking.run_lock import is_removed, locked
 from pipetrain.tracking.trackers.identity import MLFLOW_PARENT, stored_ids
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def carried_out(
             else:
                 report.summary = _launch(job, report.bar, interruption)
             interruption.settle()
-            if run_disk.is_removed(job.run):
+            if is_removed(job.run.path):
                 raise RunError(_REMOVED.format(job.run))
     except (KeyboardInterrupt, *USERS_ERRORS) as error:
         interruption.settle()
@@ -164,7 +163,7 @@ def _left_by(
         raise error
     if "mlflow" in job.settings.log.to:
         _end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
-    if left["status"] == "failed" or (not interrupted and run_disk.is_removed(job.run)):
+    if left["status"] == "failed" or (not interrupted and is_removed(job.run.path)):
         raise RunError(left["reason"]) if interrupted else error
     if left["status"] == "completed" and not quiet:
         print(*summary_lines(left), sep="\n", flush=True)
@@ -189,20 +188,18 @@ def _end_in_mlflow(run_id: str, status: str) -> None:
 
 
 def _disk_error(job: "Job", error: BaseException, way_on: Callable[[], str]) -> BaseException:
-    """The error, or one that names what is wrong with the run directory or its disk."""
-    if run_disk.is_removed(job.run):
+    """The error, or one that says what to do about the run directory or a full disk."""
+    if is_removed(job.run.path):
         return RunError(_REMOVED.format(job.run))
-    shortage = run_disk.shortage(job.run, error)
-    if shortage is None:
+    if not is_disk_full(error):
         return error
     from pipetrain.training.checkpoint.writer import remove_leftovers
 
     remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
-    full, safe = f"{job.run}: {shortage}", newest_step(job)
-    remedy = "" if shortage.startswith(run_disk.FAILING) else "free some space and "
+    full, safe = f"{message(error)}; a disk is full", newest_step(job)
     if safe is None:
-        return RunError(f"{full}; no checkpoint was written yet; {remedy}start again")
-    return RunError(f"{full}; the checkpoint of step {safe} is safe; {remedy}go on with: {way_on()}")
+        return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
+    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {way_on()}")
 
 
 def newest_step(job: "Job") -> int | None:

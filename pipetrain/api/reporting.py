@@ -90,7 +90,7 @@ def begin(job: Job, hydra: DictConfig) -> None:
         print(one_line(f"continuing {job.resume}"))
         if drains := store.load_progress(job.resume).get("extra_drains"):
             where = f"the pipeline drained after step {drains[0]}, where the settings have no drain"
-            print(one_line(f"{where}; replay_drains={run} gives another run the same drains, and so the same bits"))
+            print(one_line(f"{where}; a run that is not interrupted has other bits"))
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(one_line(f"writing to {run}"), flush=True)

@@ -317,8 +317,6 @@ class Config:
     """Use only deterministic operations, which may be slower: docs/precision.md."""
     resume: str | None = None
     """Run directory or checkpoint to resume; auto: an unfinished run here or next to it: docs/resuming.md."""
-    replay_drains: str | None = None
-    """Run directory; drain where signals, timed checkpoints and resumptions drained that run: docs/resuming.md."""
     trace: bool = False
     """Write trace.json, a Chrome trace of every operation and message: docs/timelines.md."""
     debug: bool = False

@@ -232,7 +232,6 @@ class Settings:
     threads: int | None
     deterministic: bool
     resume: str | None
-    replay_drains: str | None
     trace: bool
     debug: bool
     stored: Mapping[str, Any]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import RunError
-from pipetrain.failure import Failure, RemoteError
+from pipetrain.failure import Failure, RemoteError, is_disk_full
 from pipetrain.launch import fork_server
 from pipetrain.launch.failure_note import FailureKind, failure_notes
 from pipetrain.launch.graceful_stop import drain_on_signal
@@ -21,7 +21,8 @@ from pipetrain.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
 from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.signals import ENDING_A_WORKER, Interruption
 from pipetrain.launch.stores import PrivateFolder
-from pipetrain.tracking import records, run_disk, summary
+from pipetrain.tracking import records, summary
+from pipetrain.tracking.run_lock import is_removed
 from pipetrain.training.checkpoint import store
 from pipetrain.training.checkpoint.writer import remove_leftovers
 from pipetrain.training.job import Job
@@ -71,7 +72,7 @@ def with_restarts(
             return attempt(job)
         except WorkerError as error:
             interruption.check()
-            if run_disk.is_removed(job.run) or run_disk.shortage(job.run, error):
+            if is_removed(job.run.path) or is_disk_full(error):
                 raise
             job = _resumed(job)
             step = store.step_of(job.resume) if job.resume else 0

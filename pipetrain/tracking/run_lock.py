@@ -52,6 +52,11 @@ class Owner:
 _UNKNOWN = Owner(0, "", "")
 
 
+def is_removed(run: Path) -> bool:
+    """True if the directory in which a run began is gone, even if another has its name."""
+    return not (run / NAME).exists()  # it was made before anything else
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Makes the folder if necessary, and locks it against other processes that use this function.

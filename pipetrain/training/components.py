@@ -39,7 +39,7 @@ from pipetrain.training.checks.dry_run import DryRun, training_dry_run
 from pipetrain.training.checks.ranges import label_range
 from pipetrain.training.job import Job
 from pipetrain.training.profiling.auto_partition import plan_cuts
-from pipetrain.training.timetable import Timetable, replayed_drains, timetable_of
+from pipetrain.training.timetable import Timetable, timetable_of
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def build(settings: Settings, resume: Path | None = None) -> Components:
     rule = build_partition_rule(settings)
     data = build_data(settings)
     chain = build_model(settings, data.dataset)
-    timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
+    timetable = timetable_of(settings, len(data.train))
     shares_weights = True
     for phase in settings.phases:
         with naming_phase(phase.number):

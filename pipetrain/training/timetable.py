@@ -3,13 +3,10 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.tracking import records
-from pipetrain.tracking.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,6 @@ class Timetable:
         phase_ends: steps of the run at which its phases end, the last included.
         save_evaluated: True to save after each evaluation, too.
         decode_every: epochs; evaluations after a multiple of them decode, and the last one.
-        replayed: steps after which the pipeline drains only because it did so in another run.
     """
 
     total_steps: int
@@ -34,7 +30,6 @@ class Timetable:
     phase_ends: Sequence[int]
     save_evaluated: bool = False
     decode_every: int = 1
-    replayed: Sequence[int] = ()
 
     def intervals(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
@@ -43,12 +38,12 @@ class Timetable:
             epoch, first = divmod(step, self.steps_per_epoch)
             phase = bisect_right(self.phase_ends, step)
             drains = ((epoch + 1) * self.steps_per_epoch, (step // every + 1) * every, self.phase_ends[phase])
-            end = min([*drains, self.total_steps, *(drain for drain in self.replayed if drain > step)])
+            end = min(*drains, self.total_steps)
             yield DrainInterval(epoch, first, first + end - step, step, phase)
             step = end
 
     def drains(self, step: int) -> bool:
-        """True if the pipeline drains after `step` steps of any run with these settings, replayed or not."""
+        """True if the pipeline drains after `step` steps of any run with these settings."""
         return self.ends_epoch(step) or self._is_due(step, self.save_every_steps) or step in (0, *self.phase_ends)
 
     def ends_epoch(self, step: int) -> bool:
@@ -80,7 +75,7 @@ class Timetable:
         return bool(every) and (step == self.total_steps or step % (every or 1) == 0)
 
 
-def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[int] = ()) -> Timetable:
+def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
     """The timetable of a run, which ends with its epochs, train.max_steps or its phases, whichever comes first.
 
     Raises:
@@ -107,22 +102,4 @@ def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[in
         phase_ends=ends,
         save_evaluated=settings.checkpoint.keep_best is not None,
         decode_every=settings.eval.decode_every_epochs,
-        replayed=replayed,
     )
-
-
-def replayed_drains(settings: Settings) -> list[int]:
-    """The steps after which the named run drained though its settings did not ask for it; nothing if none is named.
-
-    Raises:
-        ConfigError: the named folder has no records of a run.
-    """
-    if settings.replay_drains is None:
-        return []
-    run = RunDirectory(Path(settings.replay_drains))
-    if not run.metrics.is_file():
-        raise ConfigError(
-            f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which records drains; name a run "
-            "directory"
-        )
-    return sorted({record["step"] for record in records.read_records(run) if record.get("kind") == "drain"})

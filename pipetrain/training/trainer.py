@@ -65,7 +65,6 @@ class Trainer:
             if self._train(interval):
                 self._stop(interval)
                 continue
-            self._note_drain(interval, state.step, "replay")
             if self._timetable.ends_epoch(state.step):
                 self._end_epoch()
             self._save_if_due()

@@ -18,6 +18,7 @@ from pipetrain.tracking import records, summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.writer import BackgroundWriter
+from pipetrain.training.timetable import Timetable
 
 
 def test_diverged_simulation_leaves_a_summary_with_every_stage(tmp_path):
@@ -174,24 +175,24 @@ def test_final_checkpoint_has_all_names_of_tied_weight(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
-def test_timed_checkpoints_drain_and_another_run_repeats_it(tmp_path, method):
+def test_timed_checkpoints_drain_like_those_of_every_step(tmp_path, method):
     clocked = simulated(job(tmp_path / "clocked", method, 3, checkpoint={"every_minutes": 1e-9}))
     steps = [store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")]
     assert steps == [*range(1, 13)]
-    repeated = simulated(job(tmp_path / "repeated", method, 3, replay_drains=str(tmp_path / "clocked")))
+    repeated = simulated(job(tmp_path / "repeated", method, 3, checkpoint={"every_steps": 1}))
     whole = simulated(job(tmp_path / "whole", method, 3))
     assert [repeated[name] for name in BITS] == [clocked[name] for name in BITS]
-    assert repeated["extra_drains"] == clocked["extra_drains"]
+    assert clocked["extra_drains"] == ([] if method == "gpipe" else [step for step in steps if step % 6])
     assert (clocked["weights_sha256"] == whole["weights_sha256"]) == (method == "gpipe")
 
 
 @pytest.mark.parametrize(("method", "replicas"), [("pipedream", [3, 2]), ("gpipe", [2, 2])])
-def test_timed_checkpoints_cut_replica_rounds_repeatably(tmp_path, method, replicas):
+def test_timed_checkpoints_cut_replica_rounds_like_those_of_every_step(tmp_path, method, replicas):
     changes = {"partition": {"replicas": replicas}, "train": {"epochs": 1}}
     clocked = simulated(job(tmp_path / "a", method, 2, checkpoint={"every_minutes": 1e-9}, **changes))
-    again = simulated(job(tmp_path / "b", method, 2, replay_drains=str(tmp_path / "a"), **changes))
+    again = simulated(job(tmp_path / "b", method, 2, checkpoint={"every_steps": 1}, **changes))
     assert clocked["extra_drains"] == [1, 2, 3, 4, 5]
-    assert [again[name] for name in (*BITS, "extra_drains")] == [clocked[name] for name in (*BITS, "extra_drains")]
+    assert [again[name] for name in BITS] == [clocked[name] for name in BITS]
 
 
 BITS = ("status", "steps", "weights_sha256", "loss_sha256")
@@ -199,7 +200,7 @@ BITS = ("status", "steps", "weights_sha256", "loss_sha256")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [pytest.param("[1,1]", marks=pytest.mark.exhaustive), "[2,1]"])
-def test_timed_drain_of_processes_is_repeated_by_simulation(tmp_path, replicas):
+def test_simulation_with_the_drains_of_processes_has_their_bits(tmp_path, monkeypatch, replicas):
     tiny = [
         *TINY,
         "method=pipedream",
@@ -212,5 +213,13 @@ def test_timed_drain_of_processes_is_repeated_by_simulation(tmp_path, replicas):
     assert clocked["extra_drains"]
     saved = {store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")}
     assert saved >= {*clocked["extra_drains"]}
-    run_here(tmp_path / "repeated", *tiny, "executor=simulated", f"replay_drains={tmp_path / 'clocked'}")
+    intervals = Timetable.intervals
+
+    def drained(table, step):
+        whole = next(intervals(table, step))
+        ends = [end for end in (whole.start + whole.minibatches, *clocked["extra_drains"]) if end > step]
+        yield whole.ended_after(min(ends) - step)
+
+    monkeypatch.setattr(Timetable, "intervals", drained)
+    run_here(tmp_path / "repeated", *tiny, "executor=simulated")
     assert [cli.summary(tmp_path / "repeated")[name] for name in BITS] == [clocked[name] for name in BITS]

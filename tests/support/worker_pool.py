@@ -26,7 +26,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.data import build_data
 from pipetrain.training.builders.pipeline import replicated
 from pipetrain.training.job import Job
-from pipetrain.training.timetable import replayed_drains, timetable_of
+from pipetrain.training.timetable import timetable_of
 
 CONFIG: dict[str, Any] = {
     "dataset": {
@@ -85,7 +85,7 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
         settings=chosen,
         run=RunDirectory(run),
         plan=plan_of(bounds(num_stages), chosen.replicas.counts),
-        timetable=timetable_of(chosen, len(build_data(chosen).train), replayed_drains(chosen)),
+        timetable=timetable_of(chosen, len(build_data(chosen).train)),
         placement=replicated(chosen.phases[0].schedule.build(), num_stages, chosen.replicas).placement(num_stages),
         threads=1,
         device=os.environ.get("DEVICE", "cpu"),

@@ -1,7 +1,5 @@
 """When a run drains, evaluates, saves and ends."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import settings as quickly
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from support.worker_pool import job, phase, settings, simulated
 
 from pipetrain.errors import ConfigError
-from pipetrain.training.timetable import Timetable, replayed_drains, timetable_of
+from pipetrain.training.timetable import Timetable, timetable_of
 
 
 def timetable(*phases, **train):
@@ -50,7 +48,6 @@ def timetables(draw):
         evaluate_every=draw(st.integers(0, 4)),
         save_every=draw(st.integers(0, 4)),
         save_every_steps=draw(st.none() | st.integers(1, 9)),
-        replayed=sorted(draw(st.sets(st.integers(1, 60), max_size=3))),
         phase_ends=[*sorted(draw(st.sets(st.integers(1, total), max_size=3)) - {total}), total],
     )
 
@@ -69,7 +66,7 @@ def test_drain_intervals_are_those_of_a_plain_loop_over_steps(table, data):
     expected, began = [], first
     for step in range(first + 1, table.total_steps + 1):
         assert table.drains(step) == drains(table, step)
-        if drains(table, step) or step in table.replayed:
+        if drains(table, step):
             expected.append((began, step))
             began = step
     found = list(table.intervals(first))
@@ -115,16 +112,3 @@ def test_run_that_keeps_the_best_also_saves_where_it_evaluates():
 @pytest.mark.parametrize(("max_steps", "total"), [(None, 50), (7, 7), (80, 50)])
 def test_epochs_or_max_steps_end_the_run_whichever_comes_first(max_steps, total):
     assert timetable_of(settings("gpipe", train={"epochs": 5, "max_steps": max_steps}), 10).total_steps == total
-
-
-def test_drains_are_those_that_the_records_of_a_run_tell_of(tmp_path):
-    records = [("interval", 3), ("drain", 8), ("eval", 9), ("drain", 5), ("drain", 8)]
-    lines = [json.dumps({"kind": kind, "step": step}) for kind, step in records]
-    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"kind": "dra']))
-    assert replayed_drains(settings("pipedream", replay_drains=str(tmp_path))) == [5, 8]
-    assert replayed_drains(settings("pipedream")) == []
-
-
-def test_folder_without_records_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=f"replay_drains={tmp_path}: no metrics.jsonl here"):
-        replayed_drains(settings("pipedream", replay_drains=str(tmp_path)))

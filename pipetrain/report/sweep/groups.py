@@ -217,8 +217,7 @@ def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
 
 
 _NOT_COMPARED = (
-    "resume", "replay_drains", "debug", "trace", "log", "callbacks", "checkpoint", "launch", "sweep", "hydra",
-    "partition.path",
+    "resume", "debug", "trace", "log", "callbacks", "checkpoint", "launch", "sweep", "hydra", "partition.path",
 )  # fmt: skip
 """Settings, and sections of settings, that do not make runs different; of a plan in a file, its content does."""
 _METHOD = "method"

@@ -92,7 +92,7 @@ def test_runs_of_one_cut_are_seeds_whatever_plan_name(tmp_path):
 
 def test_drains_and_data_seed_separate_runs_not_checkpoints(tmp_path):
     write_run(tmp_path / "0", "seed=0")
-    write_run(tmp_path / "1", "seed=1", "checkpoint.every_epochs=2", "replay_drains=run", "train.max_steps=null")
+    write_run(tmp_path / "1", "seed=1", "checkpoint.every_epochs=2", "train.max_steps=null")
     write_run(tmp_path / "2", "seed=2", "checkpoint.every_steps=2")
     write_run(tmp_path / "3", "seed=3", "dataset.seed=1")
     assert sorted(len(group.runs) for group in collect([tmp_path], {}).groups) == [1, 1, 2]
