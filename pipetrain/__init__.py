@@ -64,7 +64,6 @@ _HOMES = {
     "ListSchedule": "schedules.base",
     "Loader": "data.loader",
     "Method": "methods.base",
-    "Moment": "program.weight_reads",  # former name of ReadContext
     "Operation": "schedules.operation",
     "Phase": "executors.pipeline_rules",
     "PipelineRules": "executors.pipeline_rules",
@@ -89,7 +88,7 @@ _HOMES = {
 }
 """Name -> the module that it is of."""
 
-__all__ = ["__version__", *(name for name in _HOMES if name != "Moment")]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

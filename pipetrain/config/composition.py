@@ -24,7 +24,6 @@ from pipetrain.config.checks import check
 from pipetrain.config.choices import all_names, with_own_names
 from pipetrain.config.installed import register_configuration
 from pipetrain.config.instantiate import Target
-from pipetrain.config.moved import with_present_paths
 from pipetrain.config.optimizer import OptimizerSettings
 from pipetrain.config.phases import check_read, expand_phases, phases_of
 from pipetrain.config.reference import groups
@@ -80,7 +79,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         ConfigError: the first setting that cannot work.
         OmegaConfBaseException: a setting is of another type, or not given.
     """
-    content: dict[str, Any] = with_present_paths(OmegaConf.to_container(config))
+    content: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     try:
         whole = OmegaConf.merge(schema(), content)
     except (ConfigKeyError, ConfigAttributeError) as error:

@@ -131,9 +131,6 @@ class ReadContext:
         return self.context.update_of(self.operation.minibatch)
 
 
-Moment = ReadContext  # its former name, for methods outside pipetrain
-
-
 class ReadPolicy(Protocol):
     """The part of a method that needs no tensors: which weights an operation reads."""
 

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from pipetrain.config import plain_yaml
 from pipetrain.config.composition import choices_made
-from pipetrain.config.moved import with_present_paths
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.regular_file import text_of
 from pipetrain.tracking import files
@@ -112,15 +111,14 @@ class RunDirectory:
         return aside
 
     def stored_values(self) -> dict[str, Any]:
-        """config.yaml as it was written, with the present paths of targets that have moved.
+        """config.yaml as it was written.
 
         Raises:
             ConfigError: there is none, or it is damaged.
         """
         if not self.config.is_file():
             raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
-        values: dict[str, Any] = with_present_paths(_loaded(self.config, dict))
-        return values
+        return _loaded(self.config, dict)
 
     def stored_config(self) -> DictConfig:
         """The same as a configuration; raises as `stored_values`."""

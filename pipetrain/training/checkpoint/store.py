@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain import strict_json
-from pipetrain.config.moved import with_present_paths
 from pipetrain.config.schema import CheckpointConfig
 from pipetrain.data.fingerprint import difference, fingerprint_like
 from pipetrain.data.loader import Loader
@@ -35,7 +34,7 @@ def load_progress(folder: Path) -> dict[str, Any]:
 
 def load_config(folder: Path) -> dict[str, Any]:
     """The configuration that a checkpoint was saved with: `settings`, as `Settings.stored` has them, and `choices`."""
-    config: dict[str, Any] = with_present_paths(strict_json.read(folder / CONFIG))
+    config: dict[str, Any] = strict_json.read(folder / CONFIG)
     return config
 
 
