@@ -247,7 +247,8 @@ class SweepReport(Callback):
         if not searches:
             self._total = number_of_runs(words, swept)
         else:
-            objective.check_search(config)
+            if config.eval.every_epochs == 0:
+                raise ConfigError("eval.every_epochs=0: no run would be evaluated, so nothing can be optimized")
             # a grid may have fewer runs than requested
             is_grid = "grid" in str(config.hydra.sweeper.get("sampler")).lower()
             self._total = None if is_grid else config.hydra.sweeper.get("n_trials")

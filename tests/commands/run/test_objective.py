@@ -2,22 +2,14 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
-from support.cli import TINY, pipetrain_here
+from support.cli import TINY, pipetrain_here, refused
 
 from pipetrain.commands.run import sweep
-from pipetrain.commands.run.objective import check_search, objective_of, searches
-from pipetrain.errors import ConfigError, ExitCode
-
-
-def transcribed():
-    """A data set with a metric of generated texts that falls, and one that rises."""
-    return SimpleNamespace(
-        train=[0], eval=[0], decoding=SimpleNamespace(metrics=("wer", "bleu"), lower_is_better=("wer",))
-    )
+from pipetrain.commands.run.objective import objective_of, searches
+from pipetrain.errors import ExitCode
 
 
 def told(config, folder, code):
@@ -26,16 +18,12 @@ def told(config, folder, code):
     return objective_of(own, config.hydra.sweeper, folder, code)
 
 
-def configured(objective=None, *, best=False, metric="loss", every_epochs=1, words=(), **sweeper):
+def configured(objective=None, *, best=False, metric="loss", **sweeper):
     return OmegaConf.create(
         {
             "sweep": {"objective": objective, "best": best},
             "checkpoint": {"metric": metric},
-            "eval": {"every_epochs": every_epochs},
-            "metrics": {},
-            "seed": 0,
-            "dataset": {"_target_": f"{__name__}.transcribed"},
-            "hydra": {"sweeper": {"_target_": "x.Sweeper", **sweeper}, "overrides": {"task": list(words)}},
+            "hydra": {"sweeper": {"_target_": "x.Sweeper", **sweeper}},
         }
     )
 
@@ -55,8 +43,6 @@ def test_value_is_that_of_the_last_or_best_evaluation(tmp_path, config, value):
     content = {"status": "completed", "final": final, "best": {"loss": 0.4, "top1": 90}, "lower_is_better": ["loss"]}
     (tmp_path / "summary.json").write_text(json.dumps(content))
     assert told(config, tmp_path, ExitCode.COMPLETED) == value
-    with pytest.raises(ConfigError, match="loss must be minimized"):
-        told(configured("loss", direction="maximize"), tmp_path, ExitCode.COMPLETED)
     for code in (ExitCode.DIVERGED, ExitCode.FAILED, ExitCode.WRONG_USAGE):
         assert abs(told(config, tmp_path, code)) == math.inf
 
@@ -67,52 +53,15 @@ def test_value_of_a_run_that_did_not_complete_is_the_worst(tmp_path):
     assert told(configured("wer", direction="minimize"), tmp_path, ExitCode.DIVERGED) == math.inf
 
 
-class Error:
-    higher_is_better = False
-
-
-@pytest.mark.parametrize(
-    ("metrics", "worst"),
-    [
-        ({"f1": {"_target_": f"{__name__}.Error"}}, math.inf),
-        ({"f1": {"_target_": f"{__name__}.Error", "higher_is_better": True}}, -math.inf),
-        ({"f1": {"_target_": "nolib.F1"}}, -math.inf),
-        ({"f1": 3}, -math.inf),
-        (3, -math.inf),
-    ],
-)
-def test_worst_value_of_custom_metric_follows_its_direction(tmp_path, metrics, worst):
-    config = configured("f1")
-    config.metrics = metrics
-    assert told(config, tmp_path, ExitCode.WRONG_USAGE) == worst
-
-
 def test_hydras_own_sweeper_does_not_search():
     own = configured(_target_="hydra._internal.core_plugins.basic_sweeper.BasicSweeper")
     assert [searches(own), searches(configured())] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (configured("top1", direction="minimize"), "top1 must be maximized; set hydra.sweeper.direction=maximize"),
-        (configured(direction="maximize"), "loss must be minimized; set hydra.sweeper.direction=minimize"),
-        (configured("bleu", direction="minimize"), "bleu must be maximized"),
-        (configured(direction=["minimize", "maximize"]), "must be minimized"),
-        (configured(every_epochs=0), "eval.every_epochs=0 evaluates nothing to optimize"),
-        (configured(direction="minimize", words=["method=glob(pipe*)"]), r"method=glob\(pipe\*\): .* list the choices"),
-    ],
-)
-def test_search_that_cannot_work_is_refused(config, message):
-    with pytest.raises(ConfigError, match=message):
-        check_search(config)
-
-
-def test_search_goes_the_way_that_the_metric_gets_better():
-    check_search(configured("top1", direction="maximize"))
-    check_search(configured(direction="minimize", words=["optimizer.lr=interval(0.1,1)"]))
-    check_search(configured("wer", direction="minimize"))
-    check_search(configured("top1"))  # a sweeper without the setting
+def test_search_without_evaluations_is_refused(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    words = ("run", "-m", "hydra/sweeper=optuna", "eval.every_epochs=0", "optimizer.lr=choice(1,2)")
+    refused(*words, cwd=tmp_path, message="eval.every_epochs=0: no run would be evaluated")
 
 
 @pytest.mark.parametrize(
