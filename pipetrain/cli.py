@@ -17,7 +17,7 @@ from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunErr
 from pipetrain.launch.signals import Interruption, handle_from_now_on, ignore_from_now_on
 
 _COMMANDS = (
-    "run", "list", "new", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "compare", "report",
+    "run", "list", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "compare", "report",
     "doctor", "completion",
 )  # fmt: skip
 """Modules of `pipetrain.commands`, imported once signals are handled."""

@@ -36,7 +36,7 @@ _OF_EXPERIMENTS = ("paper", "cost", "small", "minutes")
 _DESCRIPTION = """\
 Describes the choices of a group, or of every group, in a line each. A choice is made by GROUP=NAME, such as
 method=pipedream; those of your own are made by GROUP=custom GROUP._target_=mylib.Thing, or by
-GROUP=NAME once a package that brings them is installed: pipetrain new --help."""
+GROUP=NAME once a package that brings them is installed."""
 
 
 def add_parser(subparsers: Subparsers) -> None:

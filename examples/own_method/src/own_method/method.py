@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 @dataclass(frozen=True)
-class $Class(Method):
+class OwnMethod(Method):
     """F reads the newest weights and B those that its F read, as in PipeDream; learning rates depend on the stage.
 
     To make another method of it, change what these functions return. docs/add-a-method.md of pipetrain lists all.
@@ -16,7 +16,7 @@ class $Class(Method):
         power: the learning rate of a stage is divided by (1 + delay) ** power; 0 for PipeDream.
     """
 
-    name = "$name"
+    name = "own_method"
     family = Family.CONTINUOUS  # the schedules that it works with
     power: float = 0.5
 

@@ -4,7 +4,7 @@ import torch
 from torch.utils import data
 
 
-class $Class:
+class OwnDataset:
     """The data object; models read `channels`, `classes` and `size`. The samples are the same in every process.
 
     `train` and `eval` may be any map-style data sets, such as some that read files: docs/your-own.md of pipetrain.

@@ -1,4 +1,4 @@
-"""The weights under $name, against a reference without pipetrain, bit for bit."""
+"""The weights under own_method, against a reference without pipetrain, bit for bit."""
 
 import copy
 
@@ -8,7 +8,7 @@ from pipetrain.schedules import one_f_one_b
 from torch import nn
 from torch.utils import data
 
-from $module import $Class
+from own_method.method import OwnMethod
 
 STEPS, SIZE, RATE = 8, 4, 0.1
 
@@ -35,7 +35,7 @@ def test_weights_equal_reference() -> None:
     x, y = torch.randn(STEPS * SIZE, 5), torch.arange(STEPS * SIZE) % 5
     expected = reference(copy.deepcopy(layers), x, y, power=0.7)
 
-    rules = PipelineRules(one_f_one_b.OneFOneB(), $Class(power=0.7), num_stages=3, num_microbatches=1)
+    rules = PipelineRules(one_f_one_b.OneFOneB(), OwnMethod(power=0.7), num_stages=3, num_microbatches=1)
     training = Training(lambda weights: torch.optim.SGD(weights, RATE), lambda update: RATE, nn.CrossEntropyLoss())
     pipeline = build_pipeline(chain_of(layers), [(0, 1), (1, 2), (2, 3)], rules, training)
     loader = Loader(data.TensorDataset(x, y), batch_size=SIZE, microbatches=1, shuffle=False)

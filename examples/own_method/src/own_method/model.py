@@ -17,7 +17,7 @@ class _Residual(nn.Module):
         return x + torch.relu(self.convolution(x))
 
 
-class $Class(nn.Sequential):
+class OwnModel(nn.Sequential):
     """Images (n, channels, height, width) to scores (n, classes).
 
     The children of an nn.Sequential are the layers that pipetrain divides among the stages. Any other nn.Module works

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 
 @dataclass(frozen=True)
-class $Class(ListSchedule):
+class OwnSchedule(ListSchedule):
     """1F1B with a flush, in which messages hide behind the computation of further forwards.
 
     To make another schedule of it, change both functions; pipetrain checks before a run that they agree and that the
@@ -18,7 +18,7 @@ class $Class(ListSchedule):
         extra: further forwards before the first backward, on all stages but the last.
     """
 
-    name = "$name"
+    name = "own_schedule"
     family = Family.SYNCHRONOUS  # the methods that it works with
     extra: int = 1
 

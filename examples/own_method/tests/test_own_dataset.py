@@ -1,12 +1,12 @@
-"""The samples of $name, against samples written by hand."""
+"""The samples of own_dataset, against samples written by hand."""
 
 import torch
 
-from $module import $Class
+from own_method.dataset import OwnDataset
 
 
 def test_samples_without_noise_are_bright_rows() -> None:
-    train = $Class(classes=2, size=4, noise=0.0, samples=3).train
+    train = OwnDataset(classes=2, size=4, noise=0.0, samples=3).train
     first = torch.tensor([[[1.0] * 4, [0.0] * 4, [0.0] * 4, [0.0] * 4]])
     second = torch.tensor([[[0.0] * 4, [0.0] * 4, [1.0] * 4, [0.0] * 4]])
     assert len(train) == 3
@@ -16,6 +16,6 @@ def test_samples_without_noise_are_bright_rows() -> None:
 
 
 def test_noise_is_the_same_each_time_and_differs_between_splits() -> None:
-    found = $Class()
-    assert torch.equal(found.train[13][0], $Class().train[13][0])
+    found = OwnDataset()
+    assert torch.equal(found.train[13][0], OwnDataset().train[13][0])
     assert not torch.equal(found.train[13][0], found.eval[13][0])

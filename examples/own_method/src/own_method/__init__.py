@@ -1,0 +1,1 @@
+"""A method, a schedule, a model and a data set for pipetrain."""
