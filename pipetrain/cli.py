@@ -17,8 +17,8 @@ from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunErr
 from pipetrain.launch.signals import Interruption, handle_from_now_on, ignore_from_now_on
 
 _COMMANDS = (
-    "run", "list", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "compare", "report",
-    "doctor", "completion",
+    "run", "list", "evaluate", "export", "timeline", "profile", "plan", "predict", "compare", "report", "doctor",
+    "completion",
 )  # fmt: skip
 """Modules of `pipetrain.commands`, imported once signals are handled."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}

@@ -577,6 +577,15 @@ def test_loaded_run_has_results_and_the_model(given):
     assert all(torch.equal(value, state[name]) for name, value in loaded.model().state_dict().items())
 
 
+def test_data_of_a_run_are_the_given_object_or_built_again(given, run):
+    data = synthetic_images(**SIZES)
+    assert pipetrain.load(given.path, dataset=data).dataset() is data
+    with pytest.raises(pipetrain.ConfigError, match=r"dataset=.*pipetrain.load\(RUN, dataset=...\)"):
+        pipetrain.load(given.path).dataset()
+    built = run([*TARGETS, *SIMULATED, "train.max_steps=1"]).dataset()
+    assert all(torch.equal(built.train[i][0], data.train[i][0]) for i in range(SIZES["train"]))
+
+
 def test_model_is_what_export_writes(given, tmp_path, main, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["pipetrain", "export", str(given.path), "-o", str(tmp_path / "weights.pt")])
     with pytest.raises(SystemExit, match="0"):

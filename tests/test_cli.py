@@ -311,7 +311,7 @@ def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
 
 def test_unknown_command_is_told_the_known_ones(capsys):
     assert cli.carry_out(["trian"]) == 2
-    known = "run, list, eval, export, sample, timeline, profile, plan, predict, compare, report, doctor, completion"
+    known = "run, list, eval, export, timeline, profile, plan, predict, compare, report, doctor, completion"
     assert capsys.readouterr().err == f"pipetrain: error: trian: no such command; choose from {known}\n"
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.texts import prose
 from torch.utils.data import default_collate
 
+import pipetrain
 from pipetrain import Loader, chain_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -22,6 +24,29 @@ def test_example_of_two_stages_learns_and_shows_stale_weights(capsys):
     assert losses[-1] < 0.7 * losses[0]
     assert "stage 0  staleness forward [1], backward [1], weight versions 2" in out
     assert "stage 1  staleness forward [0], backward [0], weight versions 1" in out
+
+
+def test_example_of_a_text_is_drawn_by_the_scores_of_the_trained_model(tmp_path, capsys, monkeypatch):
+    (tmp_path / "novel.txt").write_text(prose(40), encoding="utf-8")
+    words = (
+        "model=gpt", "model.layers=1", "model.width=8", "model.heads=1", "dataset=text_file", "dataset.positions=8",
+        f"dataset.path={tmp_path / 'novel.txt'}", "train.max_steps=1", "partition.stages=1", "executor=simulated",
+    )  # fmt: skip
+    run = pipetrain.run(words, path=tmp_path / "run", progress=False)
+
+    def drawn(*flags):
+        monkeypatch.setattr("sys.argv", ["sample_text.py", str(run.path), "--prompt", "The cat", *flags])
+        runpy.run_path(str(EXAMPLES / "sample_text.py"), run_name="__main__")
+        return capsys.readouterr().out.removesuffix("\n")
+
+    vocabulary, model = run.dataset().vocabulary, run.model().eval()
+    ids = vocabulary.encode("The cat").tolist()
+    for _ in range(12):
+        ids.append(int(model(torch.tensor([ids[-8:]]))[0, -1, : vocabulary.size].argmax()))
+    likeliest = vocabulary.decode(ids)
+    assert drawn("--length", "12", "--temperature", "0") == likeliest
+    assert drawn("--length", "12", "--top-k", "1") == likeliest
+    assert drawn("--length", "12", "--seed", "3") == drawn("--length", "12", "--seed", "3") != likeliest
 
 
 @pytest.fixture

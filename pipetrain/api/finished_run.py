@@ -73,13 +73,24 @@ class Run:
 
         return trained_module(self.checkpoint(step, best=best), self._objects, trust=self._trusted)
 
+    def dataset(self) -> Any:
+        """The data object of the run, with its `train` and `eval`, built again.
+
+        Raises:
+            ConfigError: it cannot be built, its vocabulary is not that of the newest checkpoint, or its target is not
+                trusted.
+        """
+        from pipetrain.training.finished.module import data_of
+
+        return data_of(self.checkpoint(), self._objects, trust=self._trusted)
+
 
 def load(path: str | Path, *, trust: bool = False, **objects: Any) -> Run:
     """The run in a directory.
 
     Args:
         path: the run directory.
-        trust: True to let `Run.model` call targets that are not pipetrain's own.
+        trust: True to let `Run.model` and `Run.dataset` call targets that are not pipetrain's own.
         objects: the objects that the run was given, such as `model`; its files do not contain them.
 
     Raises:

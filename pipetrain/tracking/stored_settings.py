@@ -97,18 +97,15 @@ def parse_overrides(words: Sequence[str]) -> list[Override]:
     return overrides
 
 
-def check_read(overrides: Sequence[Override], sections: Sequence[str], names: Sequence[str], reader: str) -> None:
-    """Raises a ConfigError for an override of what is neither in these sections nor one of these names.
-
-    `reader`, such as `an evaluation`, reads nothing else.
-    """
+def check_read(overrides: Sequence[Override], sections: Sequence[str], names: Sequence[str]) -> None:
+    """Raises a ConfigError for an override of what an evaluation does not read: it reads these sections and names."""
     for override in overrides:
         if override.key in names or override.key.split(".")[0] in sections:
             continue
         if override.key not in known_names():
             raise ConfigError(unknown_setting(override.key, override.text))
         raise ConfigError(
-            f"{override.text}: {reader} does not read {override.key}; it reads {', '.join((*sections, *names))}"
+            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*sections, *names))}"
         )
 
 

@@ -58,8 +58,6 @@ eval plain.txt
 eval empty --step few
 export empty -o a.pt
 export empty -o a.safetensors --format torch2
-sample empty
-sample empty --temperature hot
 timeline partition.stages=two
 timeline empty
 timeline --forward-time 1,2,3 partition.stages=2

@@ -1,1 +1,1 @@
-"""Uses of a run's checkpoints: evaluate, export, sample."""
+"""Uses of a run's checkpoints: evaluate and export."""

@@ -70,7 +70,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     Raises:
         ConfigError: there is no such run or checkpoint, or a change is wrong.
     """
-    check_read(overrides, _CALLED, _READ, "an evaluation")
+    check_read(overrides, _CALLED, _READ)
     settings = stored_settings(selection.run, _CALLED, overrides, trust=trust)
     folder = selection.checkpoint()
     if settings.threads is not None:

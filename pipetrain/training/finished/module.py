@@ -1,4 +1,4 @@
-"""The trained model of a run as a plain module."""
+"""The trained model of a run as a plain module, and its data."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -50,6 +50,24 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
     except RuntimeError as error:
         raise ConfigError(f"{target.setting}: does not take the weights of {folder}: {one_line(error)}") from error
     return module
+
+
+def data_of(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) -> Any:
+    """The data object of the run that a checkpoint is of, built again, or the given one.
+
+    Args:
+        folder: the checkpoint.
+        objects: given in place of targets, by their sections.
+        trust: True to call a target that is not pipetrain's own.
+
+    Raises:
+        ConfigError: it cannot be built, its target is not trusted, or it has another vocabulary than the checkpoint.
+    """
+    given = {name: each for name, each in objects.items() if name == "dataset"}
+    settings = with_objects(stored_settings(store.run_of(folder), [] if given else ["dataset"], trust=trust), given)
+    dataset = build_dataset(settings.dataset, settings.seed)
+    store.check_vocabulary(folder, dataset)
+    return dataset
 
 
 def _untie(module: nn.Module, names: Iterable[str], aliases: Mapping[str, str]) -> None:

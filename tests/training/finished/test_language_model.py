@@ -1,4 +1,4 @@
-"""A language model from its first step to its text, as a user has it."""
+"""A language model from its first step to its export, as a user has it."""
 
 import json
 
@@ -7,7 +7,7 @@ import torch
 from support.cli import pipetrain_here, run_here
 from support.texts import prose
 
-from pipetrain import cli
+import pipetrain
 from pipetrain.models import gpt
 
 TINY = (
@@ -19,23 +19,10 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sample")
+    folder = tmp_path_factory.mktemp("texts")
     (folder / "novel.txt").write_text(prose(400), encoding="utf-8")
     (folder / "other.txt").write_text(prose(400, seed=1).upper(), encoding="utf-8")
     return folder
-
-
-def test_setting_that_no_sample_reads_is_refused(tmp_path, capsys):
-    assert cli.carry_out(["sample", "--length", "1", str(tmp_path), "loss=mse", "--seed", "1"]) == 2
-    message = "loss=mse: sampling does not read loss; it reads dataset, model, device, threads\n"
-    assert message in capsys.readouterr().err
-
-
-def test_control_characters_that_a_model_writes_are_not_shown(tmp_path, capsys, monkeypatch):
-    pieces = iter(["na\u00efve\r\n\t\u00a0", "\x1b]0;title\x07\x9b2J"])
-    monkeypatch.setattr("pipetrain.training.finished.sample.sample", lambda *_given, **_more: (None, pieces))
-    assert cli.carry_out(["sample", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "na\u00efve\r\n\t\u00a0?]0;title??2J\n"
 
 
 @pytest.mark.slow
@@ -55,11 +42,6 @@ def test_language_model_trains_alike_in_both_executors(folder):
             assert "tokens/s" in done.stdout
     assert all(len(each) == 1 for each in hashes.values())
     trained = folder / "pipedream-simulated"
-    words = ("sample", str(trained), "--prompt", "The cat", "--length", "20", "--seed", "3")
-    once, again = (pipetrain_here(*words, cwd=folder) for _ in range(2))
-    assert once.stdout == again.stdout
-    assert once.stdout.startswith("The cat")
-    assert len(once.stdout) > len("The cat ")
     _refusals(folder, trained)
     _export(folder, trained)
 
@@ -69,6 +51,8 @@ def _refusals(folder, trained):
     assert refused.returncode == 2
     assert "dataset: its vocabulary" in refused.stderr
     (folder / "novel.txt").write_text(prose(400, seed=2).upper(), encoding="utf-8")
+    with pytest.raises(pipetrain.ConfigError, match="dataset: its vocabulary"):
+        pipetrain.load(trained).dataset()
     on = (*TINY, f"dataset.path={folder / 'novel.txt'}", "method=pipedream", "partition.stages=2", "executor=simulated")
     refused = run_here(folder / "resumed", *on, f"resume={trained}", "train.max_steps=30", code=2)
     assert "dataset: its vocabulary" in refused.stderr
