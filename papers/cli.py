@@ -1,11 +1,11 @@
-"""`python -m papers`: the experiments of nine papers, their pages, and PipeMare's theory of stable step sizes."""
+"""`python -m papers`: the experiments of nine papers, their pages, their closed forms, and PipeMare's theory."""
 
 import argparse
 from pathlib import Path
 
 from pipetrain import cli
 from pipetrain.commands import Subparsers
-from pipetrain.commands.output_folder import check_writable
+from pipetrain.commands.output_folder import check_new_file, check_writable
 from pipetrain.errors import ConfigError, ExitCode
 
 _REPRODUCE = """\
@@ -42,6 +42,7 @@ def main() -> None:
 def _add_parsers(subparsers: Subparsers) -> None:
     _add_reproduce(subparsers)
     _add_pages(subparsers)
+    _add_staleness(subparsers)
     _add_stability(subparsers)
 
 
@@ -104,6 +105,30 @@ def _pages(options: argparse.Namespace) -> ExitCode:
     for path in write_pages(options.names, options.results, options.output):
         print(f"written to {path}")
     return ExitCode.COMPLETED
+
+
+def _add_staleness(subparsers: Subparsers) -> None:
+    text = "small runs of the methods with a closed form: staleness and memory, closed form beside measurement"
+    parser = subparsers.add_parser("staleness", help=text, description=text)
+    parser.add_argument("--stages", type=int, default=4, metavar="D", help="pipeline stages of each run; default 4")
+    parser.add_argument(
+        "--microbatches",
+        type=int,
+        default=1,
+        metavar="N",
+        help="microbatches per minibatch; default 1, and D for pipedream_2bw",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write the rows as JSON")
+    parser.set_defaults(carry_out=_staleness)
+
+
+def _staleness(options: argparse.Namespace) -> ExitCode:
+    if options.output is not None:
+        check_new_file(f"-o {options.output}", options.output, "staleness.json", force=True)
+    from papers.staleness import report
+
+    holds = report(options.stages, options.microbatches, options.output)
+    return ExitCode.COMPLETED if holds else ExitCode.FAILED
 
 
 def _add_stability(subparsers: Subparsers) -> None:

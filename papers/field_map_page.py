@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 
+from papers.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 from papers.field_map import HYBRIDS, FieldMap, Reading, reading_of
 from papers.lines import Line, depths_of, table
 from papers.results import STEPS_TO_LOSS
@@ -11,7 +12,6 @@ from papers.targets import ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import composed
 from pipetrain.planner.partition.finegrained import weight_units
-from pipetrain.report.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 from pipetrain.report.seed_statistics import Interval, Values
 from pipetrain.report.sweep.slowdown import ratio_cell
 from pipetrain.report.text_table import counted, markdown_table

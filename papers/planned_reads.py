@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from papers.staleness import rules_of
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.weight_reads import WeightRead
-from pipetrain.report.staleness import rules_of
 from pipetrain.schedules.operation import Kind
 
 

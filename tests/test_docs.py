@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from support.transcripts import BLOCK, Command, modules, transcripts
 
 import pipetrain
+from papers.cli import PROGRAM
 from pipetrain import cli
 from pipetrain.config.composition import combinations, composed
 
@@ -380,11 +381,11 @@ def test_last_transcript_evaluation_may_be_best_or_precede_it(output, equal):
 def printed(command: Command, folder: Path) -> tuple[int, str]:
     """The exit code of a documented command, and what it prints, standard output and error together."""
     line = "pipetrain run experiment=demo" if command.line == "make demo" else command.line
-    program, *words = shlex.split(line)
-    assert program == "pipetrain", line
+    words = shlex.split(line.removeprefix("python -m "))
+    program = {"pipetrain": cli.PIPETRAIN, "papers": PROGRAM}[words[0]]
     here = io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(here), contextlib.redirect_stderr(here):
-        code = cli.carry_out(words)
+        code = cli.carry_out(words[1:], program)
     return code, here.getvalue()
 
 

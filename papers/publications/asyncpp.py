@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from papers.claims import DOES_NOT_HOLD, HOLDS_PARTLY, RankingClaim, Rule, Verdict
+from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Paper, Tables
-from pipetrain.report.closed_forms import CLOSED, Position
 
 _SYNC, _ASYNC = "pipedream_flush", "pipedream"
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from papers.claims import DOES_NOT_HOLD, HOLDS, ContrastClaim, RankingClaim, Rule, Verdict
+from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Paper, Tables
-from pipetrain.report.closed_forms import CLOSED, Position
 
 _OPTIMIZERS = ("adamw", "muon", "soap")
 _SYNC, _DELAYED, _CORRECTED = "pipedream_flush", "pipedream_2bw", "error_feedback=1.0"

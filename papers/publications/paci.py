@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from papers.claims import DOES_NOT_HOLD, HOLDS, RankingClaim, Rule, Verdict
+from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Paper, Tables
-from pipetrain.report.closed_forms import CLOSED, Position
 
 _SYNC = "pipedream_flush"
 _DEPTHS, _COUNTS = range(2, 17), range(1, 17)

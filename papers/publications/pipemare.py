@@ -21,6 +21,7 @@ from papers.claims import (
     Verdict,
     Within,
 )
+from papers.closed_forms import utilization_of_gpipe
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, PaperFigure, Tables, Value
 from papers.publications.figures import draw_stages
@@ -40,11 +41,10 @@ from papers.stability.figures import draw_part
 from papers.stability.lemmas import delay_limit
 from papers.stability.limits import largest_stable_step
 from papers.stability.quadratic import Quadratic, matched_gamma
+from papers.staleness import pipemare_table_1
 from pipetrain.models import torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.finegrained import stage_bounds, weight_units
-from pipetrain.report.closed_forms import utilization_of_gpipe
-from pipetrain.report.staleness import pipemare_table_1
 
 _MIB, _BYTES = 2**20, 4
 _SGD_COPIES, _ADAM_COPIES = 3, 4

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Reaches, Rule, Verdict
+from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Tables, Value
 from papers.planned_reads import planned_reads
-from pipetrain.report.closed_forms import CLOSED, Position
 from pipetrain.tracking.throughput import PREDICTED
 
 _DEPTH = 4

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, Control, Distinct, RankingClaim, Rule, Verdict
+from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Tables, Value
 from papers.planned_reads import behind_newest
-from pipetrain.report.closed_forms import CLOSED, Position
 from pipetrain.tracking.throughput import PREDICTED
 
 _DRAWN, _MEASURED = 4, 2

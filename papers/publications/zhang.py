@@ -19,13 +19,13 @@ from papers.claims import (
     Verdict,
     Within,
 )
+from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, PaperFigure, Row, Tables, Value
 from papers.publications.figures import draw_increase
 from papers.publications.zhang_formulas import ActivationCount, NoisyQuadratic, accelerators, count, hybrid_speedup
 from pipetrain.models import resnet_cifar, small_images, torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.report.closed_forms import CLOSED, Position
 from pipetrain.tracking.throughput import PREDICTED
 
 _STASHED = 4

@@ -1,4 +1,4 @@
-"""`pipetrain report`: measured staleness and distances between weights, and the runs of a sweep side by side."""
+"""`pipetrain report`: distances between weights, and the runs of a sweep side by side."""
 
 import argparse
 import sys
@@ -10,8 +10,8 @@ from pipetrain.errors import ConfigError, ExitCode, one_line
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds `report staleness`, `report distances` and `report runs`."""
-    text = "tables of measured staleness, of distances between weights, or of the runs of a sweep"
+    """Adds `report distances` and `report runs`."""
+    text = "tables of distances between weights, or of the runs of a sweep"
     parser = subparsers.add_parser(
         "report",
         help=text,
@@ -19,24 +19,8 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog="For example: pipetrain report runs multirun/DATE/TIME -o comparison",
     )
     kinds = parser.add_subparsers(metavar="KIND", required=True)
-    _add_staleness(kinds)
     _add_distances(kinds)
     _add_runs(kinds)
-
-
-def _add_staleness(kinds: Subparsers) -> None:
-    text = "small runs of the methods with a closed form: staleness and memory, closed form beside measurement"
-    parser = kinds.add_parser("staleness", help=text, description=text)
-    parser.add_argument("--stages", type=int, default=4, metavar="D", help="pipeline stages of each run; default 4")
-    parser.add_argument(
-        "--microbatches",
-        type=int,
-        default=1,
-        metavar="N",
-        help="microbatches per minibatch; default 1, and D for pipedream_2bw",
-    )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write the rows as JSON")
-    parser.set_defaults(carry_out=carry_out_staleness)
 
 
 def _add_distances(kinds: Subparsers) -> None:
@@ -96,20 +80,6 @@ def _add_runs(kinds: Subparsers) -> None:
         "runs.md and so on; without -o only the page of a single FOLDER is written, FOLDER/report.html",
     )
     parser.set_defaults(carry_out=carry_out_runs)
-
-
-def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
-    """Prints the tables; fails if a measurement differs from its closed form.
-
-    Raises:
-        ConfigError: OUTPUT cannot be written.
-    """
-    if options.output is not None:
-        check_new_file(f"-o {options.output}", options.output, "staleness.json", force=True)
-    from pipetrain.report.staleness import report
-
-    holds = report(options.stages, options.microbatches, options.output)
-    return ExitCode.COMPLETED if holds else ExitCode.FAILED
 
 
 def carry_out_distances(options: argparse.Namespace) -> ExitCode:

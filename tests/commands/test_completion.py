@@ -25,7 +25,7 @@ def offered(capsys, line):
     [
         ("pipetrain r", ["report ", "run "]),
         ("pipetrain --v", ["--version "]),
-        ("pipetrain report ", ["distances ", "runs ", "staleness "]),
+        ("pipetrain report ", ["distances ", "runs "]),
         ("pipetrain report runs --m", ["--metric "]),
         ("pipetrain list me", ["methods "]),
         ("pipetrain completion ", ["bash ", "fish ", "zsh "]),

@@ -27,7 +27,7 @@ def test_file_in_the_place_of_the_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ["timeline", "method=gpipe"], ["report", "staleness"], ["report", "runs", "."],
+        ["timeline", "method=gpipe"], ["report", "runs", "."],
     ],
 )  # fmt: skip
 def test_unwritable_output_is_refused_before_the_work(tmp_path, capsys, words):

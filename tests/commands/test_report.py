@@ -9,7 +9,7 @@ from pipetrain.errors import ExitCode
 
 @pytest.mark.parametrize(
     "words",
-    [("report", "staleness", "--stages", "0"), ("report", "runs", "nowhere"), ("report",), ("report", "everything")],
+    [("report", "runs", "nowhere"), ("report",), ("report", "everything")],
 )
 def test_wrong_use_of_the_report_is_one_line(words, monkeypatch, capsys, main):
     monkeypatch.setattr(sys, "argv", ["pipetrain", *words])
@@ -17,13 +17,6 @@ def test_wrong_use_of_the_report_is_one_line(words, monkeypatch, capsys, main):
         main()
     assert end.value.code == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_folder_as_the_file_of_a_report_is_refused_before_its_runs(tmp_path, capsys):
-    assert cli.carry_out(["report", "staleness", "-o", str(tmp_path)]) is ExitCode.WRONG_USAGE
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert f"-o {tmp_path}: is a folder; name a file in it, such as {tmp_path}/staleness.json" in shown.err
 
 
 def test_report_of_damaged_runs_only_fails_and_keeps_files(tmp_path, capsys):

@@ -76,7 +76,7 @@ predict profile=empty.json method=gpip
 report
 report runs empty
 report runs /nonexistent
-report staleness extra
+report distances
 doctor --gpu
 completion tcsh
 list modles

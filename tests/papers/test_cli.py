@@ -13,6 +13,9 @@ from pipetrain import cli
 from pipetrain.errors import ExitCode
 
 WRONG = """\
+staleness extra
+staleness --stages 0
+staleness -o .
 stability --momentum 2
 stability --tau-forward -1
 stability --data /nonexistent
@@ -48,5 +51,5 @@ def test_help_describes_every_command_without_torch_or_hydra(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for command in ("reproduce", "pages", "stability"):
+    for command in ("reproduce", "pages", "staleness", "stability"):
         assert re.search(rf"^    {command}\s+\w+", done.stdout, re.MULTILINE), command

@@ -3,7 +3,7 @@
 import pytest
 
 from papers.publications.paci import bound
-from pipetrain.report.staleness import rules_of
+from papers.staleness import rules_of
 from pipetrain.schedules.operation import Kind
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
+from papers.closed_forms import CLOSED, Position, utilization_of_gpipe
 
 SYNCHRONOUS = ("gpipe", "pipedream_flush")
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from papers.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.config.choices import group_overrides_of, section
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
@@ -20,7 +21,6 @@ from pipetrain.losses import CrossEntropy
 from pipetrain.models.conversion import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import play, unit_duration
-from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.stage.base import Training
 from pipetrain.tracking.files import write_whole

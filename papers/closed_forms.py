@@ -72,7 +72,7 @@ CLOSED = {
         lambda at: [at.behind], lambda at: [at.behind], lambda at: at.behind + 2 if at.behind else 1
     ),
 }
-"""Row of `pipetrain report staleness` -> its closed forms (SpecTrain's and PipeOptim's forwards predict)."""
+"""Row of `python -m papers staleness` -> its closed forms (SpecTrain's and PipeOptim's forwards predict)."""
 
 
 def utilization_of_gpipe(num_stages: int, num_microbatches: int) -> float:

@@ -1,13 +1,14 @@
-"""`pipetrain report staleness`: what is measured beside its closed forms."""
+"""`python -m papers staleness`: what is measured beside its closed forms."""
 
 import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers import staleness
+from papers.cli import PROGRAM
+from papers.closed_forms import CLOSED
 from pipetrain import cli
-from pipetrain.report import staleness
-from pipetrain.report.closed_forms import CLOSED
 
 
 @settings(max_examples=3, deadline=None)
@@ -23,7 +24,7 @@ def test_wrong_closed_form_fails_the_report(monkeypatch, capsys):
 
 
 def test_command_prints_the_staleness_tables_of_the_papers(tmp_path, capsys):
-    assert cli.carry_out(["report", "staleness", "--stages", "4", "-o", str(tmp_path / "rows.json")]) == 0
+    assert cli.carry_out(["staleness", "--stages", "4", "-o", str(tmp_path / "rows.json")], PROGRAM) == 0
     shown = capsys.readouterr().out
     assert "  pipedream      [1, 4] | [1, 4]\n" in shown
     assert "tau_fwd 7 5 3 1 | 7 5 3 1   tau_bkd 0 0 0 0 | 0 0 0 0" in shown
