@@ -13,7 +13,7 @@ from pipetrain.tracking.files import new_folder
 _DESCRIPTION = """\
 With settings of `pipetrain run`: draws the operation lists that such a run would execute, one panel per phase, and per
 choice of method=a,b. With RUN, the directory of a run with trace=true: draws the lists, played with the run's median
-times, above what was measured. Writes timeline.png and timeline.html."""
+times, above what was measured. Writes timeline.svg and timeline.html."""
 
 
 _EPILOG = """\
@@ -44,7 +44,6 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="COUNT",
         help="how many to draw; default: enough to fill the pipeline twice, or 6 of RUN",
     )
-    parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
     parser.add_argument(
         "--from", type=int, dest="first", metavar="K", help="the first minibatch of RUN to draw, counted from 0"
     )
@@ -102,7 +101,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         panels, lines = timeline_of_settings(words, options.minibatches, times)
     if options.output is None and run is None:
         output = new_folder(output)
-    names = write_timeline(output, panels, as_svg=options.svg)
+    names = write_timeline(output, panels)
     print(*map(printable, [*lines, f"written to {output}: {', '.join(names)}"]), sep="\n")
     return ExitCode.COMPLETED
 

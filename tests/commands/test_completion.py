@@ -43,7 +43,7 @@ def offered(capsys, line):
         ("pipetrain run log.to=[csv,mlflow,", ["log.to=[csv,mlflow,tensorboard] ", "log.to=[csv,mlflow,wandb] "]),
         ("pipetrain run topology.gigabytes_per_s=", [""]),
         ("pipetrain run method=i_timeprest method.st", ["method.staleness_decay="]),
-        ("pipetrain timeline --svg schedule=1f1b_", ["schedule=1f1b_2bw ", "schedule=1f1b_flush "]),
+        ("pipetrain timeline --seconds schedule=1f1b_", ["schedule=1f1b_2bw ", "schedule=1f1b_flush "]),
         ("pipetrain eval RUN threa", ["threads="]),
         ("pipetrain run train.precision=", ["train.precision=bf16 ", "train.precision=fp16 ", "train.precision=fp32 "]),
         ("pipetrain run experiment=pipeo", ["experiment=pipeoptim/"]),

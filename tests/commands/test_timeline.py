@@ -2,28 +2,36 @@
 
 import json
 import re
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
 from support.cli import TINY, run_here
-from support.pages import Page, event, names, trace_text
+from support.pages import event, trace_text
 
 from pipetrain import cli
 from pipetrain.config.composition import composed
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
+from pipetrain.report.timeline import drawing
 from pipetrain.report.timeline.from_settings import GivenTimes
 from pipetrain.training import components
 from pipetrain.training.builders.pipeline import composed_phases
 
 
 def drawn(tmp_path, *words):
-    assert cli.carry_out(["timeline", *words, "-o", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out" / "timeline.png").read_bytes()[:4] == b"\x89PNG"
-    text = (tmp_path / "out" / "timeline.html").read_text()
-    assert "http" not in text
-    return Page(text).data["panels"]
+    """The panels that the command draws."""
+    with mock.patch.object(drawing, "draw", side_effect=drawing.draw) as draw:
+        assert cli.carry_out(["timeline", *words, "-o", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "timeline.svg").read_text().startswith("<svg")
+    assert "</svg>" in (tmp_path / "out" / "timeline.html").read_text()
+    return draw.call_args.args[1]
+
+
+def names(panel):
+    """What each stage does, as `F3.0@v1`."""
+    return [[box.name for box in row] for row in panel.rows]
 
 
 @pytest.mark.slow
@@ -44,13 +52,13 @@ def test_timeline_draws_what_would_run(tmp_path, settings):
     rules = composed_phases(settings.split())[0].rules
     lists = checked_lists(rules.schedule, rules.num_stages, rules.num_microbatches, 4, rules.segments)
     planned = [rules.planned(r, 4) for r in range(rules.num_stages)]
-    assert [[op for op, *_ in row] for row in panel["rows"]] == [[str(op) for op in each] for each in lists]
-    assert [[read for _, read, *_ in row] for row in panel["rows"]] == [
+    assert [[str(box.operation) for box in row] for row in panel.rows] == [[str(op) for op in each] for each in lists]
+    assert [[box.read for box in row] for row in panel.rows] == [
         [None if op.kind == "U" else str(read) for op, read, *_ in each] for each in planned
     ]
     default = GivenTimes().times(rules.num_stages, rules.num_microbatches)
     played = play(lists, default.duration, rules.segments)
-    assert [[tuple(op[3:]) for op in row] for row in panel["rows"]] == [
+    assert [[(box.start, box.end) for box in row] for row in panel.rows] == [
         [(p.start, p.end) for p in row] for row in played
     ]
 
@@ -58,12 +66,12 @@ def test_timeline_draws_what_would_run(tmp_path, settings):
 def test_timeline_of_pipedream_on_4_workers_matches_figure_4(tmp_path):
     """Start-up of four minibatches, then F and B in turn; a backward takes two forwards, W4 is never idle."""
     (panel,) = drawn(tmp_path, "method=pipedream", "partition.stages=4")
-    first = [(op, start) for op, _, _, start, _ in panel["rows"][0] if op[0] != "U"][:9]
+    first = [(str(box.operation), box.start) for box in panel.rows[0] if box.read][:9]
     assert first == [
         ("F0.0", 0), ("F1.0", 1), ("F2.0", 2), ("F3.0", 3),
         ("B0.0", 10), ("F4.0", 12), ("B1.0", 13), ("F5.0", 15), ("B2.0", 16),
     ]  # fmt: skip
-    last = [(op, start) for op, _, _, start, _ in panel["rows"][3] if op[0] != "U"][:4]
+    last = [(str(box.operation), box.start) for box in panel.rows[3] if box.read][:4]
     assert last == [("F0.0", 3), ("B0.0", 4), ("F1.0", 6), ("B1.0", 7)]
 
 
@@ -79,7 +87,7 @@ def test_timeline_of_pipedream_on_4_workers_matches_figure_4(tmp_path):
 def test_timeline_labels_are_those_of_the_papers_figures(tmp_path, settings, operation, reads):
     """PipeOptim § II on fig. 1(d), III on 1(e); V-TiMePReSt § III on fig. 2(b), III-A on 2(c)."""
     (panel,) = drawn(tmp_path, *settings.split(), "partition.stages=4", "--minibatches", "5")
-    found = [dict((op, read) for op, read, *_ in row)[operation] for row in panel["rows"]]
+    found = [{str(box.operation): box.read for box in row}[operation] for row in panel.rows]
     assert found == reads
 
 
@@ -89,7 +97,7 @@ def test_timeline_prints_rate_idle_share_and_what_is_in_flight(tmp_path, capsys)
     assert lines[0] == "method=gpipe, schedule=gpipe, D = 3, N = 4"
     assert [line.split() for line in lines[2:5]] == [[str(r), "4", "33.3%", "33.3%"] for r in range(3)]
     assert lines[5] == "steady state: 0.08333 minibatches in a unit of time"
-    assert lines[-1].endswith("timeline.png, timeline.html")
+    assert lines[-1].endswith("timeline.svg, timeline.html")
 
 
 def test_times_and_link_speeds_give_samples_per_second(tmp_path, capsys):
@@ -105,15 +113,15 @@ def test_times_and_link_speeds_give_samples_per_second(tmp_path, capsys):
 
 def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
     panels = drawn(tmp_path, "method=gpipe,pipedream", "partition.stages=2", "--minibatches", "2")
-    assert [panel["title"] for panel in panels] == [
+    assert [panel.title for panel in panels] == [
         "method=gpipe, schedule=gpipe, D = 2, N = 1", "method=pipedream, schedule=1f1b, D = 2, N = 1",
     ]  # fmt: skip
-    assert panels[0]["end"] == panels[1]["end"] == 9
+    assert panels[0].end == panels[1].end == 9
     panels = drawn(tmp_path, "phases=[{method: gpipe, schedule: gpipe, steps: 1}, {}]", "--minibatches", "3")
-    assert [panel["title"].split(", D")[0] for panel in panels] == [
+    assert [panel.title.split(", D")[0] for panel in panels] == [
         "phase 0: method=gpipe, schedule=gpipe", "phase 1: method=pipeoptim, schedule=1f1b",
     ]  # fmt: skip
-    assert [sum(op[0] == "U" for op, *_ in panel["rows"][0]) for panel in panels] == [1, 3]
+    assert [sum(not box.read for box in panel.rows[0]) for panel in panels] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -181,8 +189,8 @@ def test_timeline_of_a_run_is_laid_beside_its_prediction(traced, tmp_path, capsy
     foretold, measured = drawn(tmp_path, str(traced))
     assert names(foretold)[0] == names(measured)[0]
     assert "F4.0@v3+1" in names(measured)[0]
-    assert (foretold["begin"], foretold["end"]) == (measured["begin"], measured["end"])
-    assert measured["messages"][1][0][0] == "recv"
+    assert (foretold.begin, foretold.end) == (measured.begin, measured.end)
+    assert measured.messages[1][0].what == "recv"
     out = capsys.readouterr().out
     assert "method=pipeoptim, schedule=1f1b, D = 2, N = 1; minibatches 1 to 6" in out
     rows = [line.split() for line in out.splitlines()[2:4]]
@@ -199,11 +207,11 @@ def test_timelines_get_new_folders_and_run_timelines_their_run(traced, tmp_path,
     monkeypatch.chdir(tmp_path)
     for folder in ("timeline", "timeline-2"):
         assert cli.carry_out(["timeline", "method=pipedream", "partition.stages=2", "--minibatches", "2"]) == 0
-        assert f"written to {folder}: timeline.png" in capsys.readouterr().out
-        assert (tmp_path / folder / "timeline.png").exists()
+        assert f"written to {folder}: timeline.svg" in capsys.readouterr().out
+        assert (tmp_path / folder / "timeline.svg").exists()
     for _ in range(2):
         assert cli.carry_out(["timeline", str(traced)]) == 0
-        assert f"written to {traced}/timeline: timeline.png" in capsys.readouterr().out
+        assert f"written to {traced}/timeline: timeline.svg" in capsys.readouterr().out
 
 
 def test_timeline_minibatches_can_be_chosen_up_to_the_next_drain(traced, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Reads a timeline back from its page, and writes traces event by event."""
+"""Checks pages, and writes traces event by event."""
 
 import json
 from html.parser import HTMLParser
@@ -7,37 +7,23 @@ _VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """Checks that every element is closed in turn, and keeps what those with an id hold, as `<script id="data">`."""
+    """Checks that every element is closed in turn, and keeps the attributes."""
 
     def __init__(self, text):
         super().__init__()
         self._open = []
-        self._into = None
         self.attributes = []
-        self.content = {}
         self.feed(text)
         self.close()
         assert self._open == []
-        self.data = json.loads(self.content["data"]) if "data" in self.content else None
 
     def handle_starttag(self, tag, attributes):
         self.attributes += attributes
         if tag not in _VOID:
             self._open.append(tag)
-            self._into = dict(attributes).get("id")
 
     def handle_endtag(self, tag):
         assert self._open.pop() == tag
-        self._into = None
-
-    def handle_data(self, data):
-        if self._into:
-            self.content[self._into] = self.content.get(self._into, "") + data
-
-
-def names(panel):
-    """What each stage does in a panel of a page's data, as `F3.0@v1`."""
-    return [[op if read is None else f"{op}@{read}" for op, read, *_ in row] for row in panel["rows"]]
 
 
 def event(stage, name, start, seconds, **more):

@@ -21,7 +21,7 @@ def left(tmp_path_factory):
     run = tmp_path_factory.mktemp("left") / "run"
     assert carried_out(run, *SHORT) is ExitCode.COMPLETED
     directory = RunDirectory(run)
-    reported = directory.page, directory.timeline / "timeline.png"
+    reported = directory.page, directory.timeline / "timeline.svg"
     logs = directory.log, directory.logs / "launcher.log", directory.failure_note(0)
     for path in (directory.tracker_ids, *reported, *logs):
         path.parent.mkdir(exist_ok=True)

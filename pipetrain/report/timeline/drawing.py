@@ -1,15 +1,15 @@
-"""Timelines as PNG, as SVG whose boxes name their operation when pointed at, and as a self-contained HTML file."""
+"""Timelines as SVG whose boxes name their operation when pointed at, and as a self-contained HTML file with it."""
 
-import json
+import io
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipetrain.errors import ConfigError
 from pipetrain.report.style import figure, page_style, tooltip
-from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Panel, StageRows, note
+from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Panel, StageRows, note, number
 from pipetrain.schedules import Kind
 from pipetrain.tracking.files import write_whole
 
@@ -29,15 +29,18 @@ _LETTER, _SMALL_LETTER = 0.095, 0.07
 """Inches of a letter of a title, and of what stands at its right."""
 
 
-def draw(path: Path, panels: Sequence[Panel]) -> None:
-    """Writes the panels, one above the other over the same axis of time; stage 0 at the top of each."""
+def draw(file: Path | io.StringIO, panels: Sequence[Panel], *, detailed: bool = False) -> None:
+    """Writes the panels, one above the other over the same axis of time; stage 0 at the top of each.
+
+    If `detailed`, tooltips have the staleness and the times of their operation, too, and its minibatch as their group.
+    """
     span = max(panel.end - panel.begin for panel in panels)
     # a quarter of the boxes is shorter: if this one is wide enough, most labels can be read
     lengths = sorted(box.end - box.start for row in panels[0].rows for box in row if box.operation.kind in FILL)
     width = min(_MOST, max(_LEAST, _UNIT * span / (lengths[len(lengths) // 4] or 1.0)))
     title = _TITLE / _ROW
     height = sum(len(panel.rows) + title for panel in panels)
-    with figure(path, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
+    with figure(file, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
         axes.set(xlim=(0, span), ylim=(height, 0))
         axes.grid(visible=False)
         axes.spines["left"].set_visible(False)
@@ -46,6 +49,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
         top, ticks = 0.0, []
         for panel in panels:
             _panel(axes, panel, top + title, span, width / span, size)
+            _tooltips(axes, panel, top + title, width / span, detailed=detailed)
             ticks += [tick for stage in panel.stages for tick in _names(axes, stage, top + title)]
             top += title + len(panel.rows)
         axes.set_yticks([y for y, _ in ticks], [text for _, text in ticks])
@@ -100,9 +104,7 @@ def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, s
 
 
 def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:
-    """Writes the texts that fit into a box, and lays the tooltip of an SVG over it."""
-    from matplotlib.patches import Rectangle
-
+    """Writes the texts that fit into a box."""
     begin, end = max(box.start, 0.0), min(box.end, panel.end)
     middle, width = (begin + end) / 2, (end - begin) * inches
     for text, place, most, weight in (
@@ -115,8 +117,27 @@ def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> Non
                 middle, y + place * _HEIGHT, text, in_layout=False,
                 fontsize=size, fontweight=weight, color=INK, ha="center", va="center_baseline",
             )  # fmt: skip
-    if width >= _POINTED_AT:
-        axes.add_artist(Rectangle((begin, y), end - begin, _HEIGHT, alpha=0, in_layout=False, gid=tooltip(box.name)))
+
+
+def _tooltips(axes: "Axes", panel: Panel, top: float, inches: float, *, detailed: bool) -> None:
+    """Lays the tooltips of an SVG over the boxes."""
+    from matplotlib.patches import Rectangle
+
+    shown = panel.between(panel.begin, panel.end)
+    for r, row in enumerate(shown.rows):
+        for box in row:
+            begin, end = max(box.start, 0.0), min(box.end, shown.end)
+            if box.operation.kind in FILL and (end - begin) * inches >= _POINTED_AT:
+                text = _described(box, panel.unit) if detailed else box.name
+                gid = tooltip(text, box.operation.minibatch if detailed else None)
+                axes.add_artist(Rectangle((begin, top + r), end - begin, _HEIGHT, alpha=0, in_layout=False, gid=gid))
+
+
+def _described(box: Box, unit: str) -> str:
+    start, end, seconds = (
+        f"{number(time)}{f' {unit}' if unit else ''}" for time in (box.start, box.end, box.end - box.start)
+    )
+    return f"{box.name}: {WORDS[box.operation.kind]}, staleness {box.staleness}, from {start} to {end} ({seconds})"
 
 
 def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
@@ -138,40 +159,11 @@ def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
 _TEMPLATE = Path(__file__).with_name("timeline_page.html")
 
 
-def timeline_page(title: str, panels: Sequence[Panel]) -> str:
-    """The document, with the panels as JSON under the id `data`."""
-    # "</script>" in a title must not end the element
-    data = json.dumps(_data(panels), separators=(",", ":")).replace("<", "\\u003c")
-    text = _TEMPLATE.read_text(encoding="utf-8")
-    return text.replace("$STYLE", page_style()).replace("$TITLE", escape(title)).replace("$DATA", data)
-
-
-def _data(panels: Sequence[Panel]) -> dict[str, Any]:
-    """Data of the page: operations as [name, read, staleness, start, end], messages as [what, of, start, end]."""
-    kept = ("title", "num_microbatches", "unit", "begin", "end", "facts", "idle_share")
-    return {
-        "kinds": {kind.value: {"word": WORDS[kind], "fill": FILL.get(kind, (INK, INK))} for kind in Kind},
-        "line": LINE,
-        "messages": MESSAGES,
-        "note": note(panels),
-        "panels": [
-            {
-                **{name: getattr(panel, name) for name in kept},
-                "workers": [panel.workers.name(row) for row in range(len(panel.rows))],
-                "stages": [{"name": name, "first": first, "count": rows} for name, first, rows in panel.stages],
-                "rows": [[[str(b.operation), b.read, b.staleness, b.start, b.end] for b in row] for row in panel.rows],
-                "messages": [[[m.what, str(m.operation), m.start, m.end] for m in row] for row in panel.messages],
-            }
-            for panel in panels
-        ],
-    }
-
-
 _MOST_BOXES = 50_000
 
 
-def write_timeline(folder: Path, panels: Sequence[Panel], *, as_svg: bool = False) -> list[str]:
-    """Writes timeline.png and timeline.html, with `as_svg` also timeline.svg; returns their names.
+def write_timeline(folder: Path, panels: Sequence[Panel]) -> list[str]:
+    """Writes timeline.svg, and timeline.html with the same drawing; returns their names.
 
     Raises:
         ConfigError: there are too many operations to draw.
@@ -180,9 +172,17 @@ def write_timeline(folder: Path, panels: Sequence[Panel], *, as_svg: bool = Fals
     if boxes > _MOST_BOXES:
         raise ConfigError(f"{boxes:,} operations exceed the limit of {_MOST_BOXES:,}; lower --minibatches")
     folder.mkdir(parents=True, exist_ok=True)
-    drawings = ["timeline.png", "timeline.svg"] if as_svg else ["timeline.png"]
-    for name in drawings:
-        draw(folder / name, panels)
+    drawn = io.StringIO()
+    draw(drawn, panels, detailed=True)
+    write_whole(folder / "timeline.svg", drawn.getvalue())
+    write_whole(folder / "timeline.html", _page(panels, drawn.getvalue()))
+    return ["timeline.svg", "timeline.html"]
+
+
+def _page(panels: Sequence[Panel], drawn: str) -> str:
     title = panels[0].title if len(panels) == 1 else "Timelines"
-    write_whole(folder / "timeline.html", timeline_page(title, panels))
-    return [*drawings, "timeline.html"]
+    texts = [("h2" if text is panel.title else "p", text) for panel in panels for text in (panel.title, *panel.facts)]
+    facts = "\n".join(f"<{tag}>{escape(text)}</{tag}>" for tag, text in texts)
+    text = _TEMPLATE.read_text(encoding="utf-8")
+    text = text.replace("$STYLE", page_style()).replace("$TITLE", escape(title)).replace("$FACTS", facts)
+    return text.replace("$DRAWN", drawn)
