@@ -42,7 +42,8 @@ from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.models import gpt, resnet_cifar, torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.partition.finegrained import stage_bounds, weight_units
+from pipetrain.models.weight_units import weight_units
+from pipetrain.planner.partition.finegrained import stage_bounds
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules import ListSchedule
 from pipetrain.schedules.one_f_one_b import OneFOneB

@@ -11,7 +11,7 @@ from papers.results import STEPS_TO_LOSS
 from papers.targets import ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import composed
-from pipetrain.planner.partition.finegrained import weight_units
+from pipetrain.models.weight_units import weight_units
 from pipetrain.report.seed_statistics import Interval, Values
 from pipetrain.report.sweep.slowdown import ratio_cell
 from pipetrain.report.text_table import counted, markdown_table

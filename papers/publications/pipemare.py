@@ -44,7 +44,8 @@ from papers.stability.quadratic import Quadratic, matched_gamma
 from papers.staleness import pipemare_table_1
 from pipetrain.models import torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.partition.finegrained import stage_bounds, weight_units
+from pipetrain.models.weight_units import weight_units
+from pipetrain.planner.partition.finegrained import stage_bounds
 
 _MIB, _BYTES = 2**20, 4
 _SGD_COPIES, _ADAM_COPIES = 3, 4

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.losses import StepLoss
+from pipetrain.program.trace import Trace
 from pipetrain.schedules import Operation
-from pipetrain.tracking.trace_writer import TraceFile
 
 OnStep = Callable[[int, StepLoss], None]
 """Called on the last stage after each update with (minibatch since the start of the run, its loss)."""
@@ -25,7 +25,7 @@ class RunHooks:
         on_progress: called with a description of other work before it starts.
         waiting: context around each wait for another process.
         computing: context around each forward that torch's library starts.
-        trace: file of the operations' times; None for no trace.
+        trace: records the times of operations; None for no trace.
         gate: admits each minibatch of a training interval.
     """
 
@@ -34,5 +34,5 @@ class RunHooks:
     on_progress: Callable[[str], None] = lambda _description: None
     waiting: Around = lambda _description: nullcontext()
     computing: Around = lambda _description: nullcontext()
-    trace: TraceFile | None = None
+    trace: Trace | None = None
     gate: AdmissionGate = field(default_factory=AdmissionGate)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from importlib import import_module
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
@@ -14,8 +15,7 @@ from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between
-from pipetrain.planner.partition.finegrained import names_of, weight_units
-from pipetrain.schedules.torch_library import TorchSchedule
+from pipetrain.models.weight_units import names_of, weight_units
 from pipetrain.stage.base import Training
 from pipetrain.stage.module import StageModule
 from pipetrain.stage.stage import Stage
@@ -79,12 +79,12 @@ def connect_stages(
     """
     phases = _phases(rules)
     _check_ties(stages, phases)
-    if not isinstance(phases[0].rules.schedule, TorchSchedule):
+    path = phases[0].rules.schedule.executor
+    if path is None:
         return DistributedExecutor(stages[0], phases, hooks, clip_norm, transport)
-    # importing the library's schedules takes a third of a second, which only those who run them shall wait
-    from pipetrain.executors.torch_pipelining.executor import TorchPipeliningExecutor
-
-    return TorchPipeliningExecutor(stages, phases, hooks, clip_norm, transport)
+    module, _, name = path.rpartition(".")
+    executor: Executor = getattr(import_module(module), name)(stages, phases, hooks, clip_norm, transport)
+    return executor
 
 
 def build_finegrained_pipeline(

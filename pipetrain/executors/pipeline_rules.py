@@ -1,6 +1,7 @@
 """The schedule and method of a phase: what every stage does and reads, and whether what ran was that."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -10,7 +11,7 @@ from pipetrain.program.planned_operations import PlannedOperation, planned_opera
 from pipetrain.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.program.validation import checked_lists
 from pipetrain.program.weight_reads import ReadContext, StageContext, closed_form_context, query_method, staleness
-from pipetrain.schedules import Kind, ListSchedule, Operation, Schedule
+from pipetrain.schedules import Kind, ListSchedule, Operation, Placement, Schedule
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import forward
 
@@ -199,3 +200,20 @@ class Phase:
     rules: PipelineRules
     start: int = 0
     end: int = sys.maxsize
+
+
+def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placement:
+    """Assignment of stages to processes.
+
+    Raises:
+        ConfigError: the phases differ; stages stay where they are.
+    """
+    first = schedules[0]
+    for other in schedules[1:]:
+        alike = isinstance(other, ListSchedule) == isinstance(first, ListSchedule)
+        if not alike or other.placement(num_stages) != first.placement(num_stages):
+            raise ConfigError(
+                f"phases: schedule={first.name} and schedule={other.name} place the stages in other processes, and "
+                "stages stay where they are; take schedules of one placement, or a run for each that resumes the other"
+            )
+    return first.placement(num_stages)

@@ -7,9 +7,9 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.times import TimeSpan, Wait
+from pipetrain.program.trace import TracedList
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage
-from pipetrain.tracking.trace_writer import TracedList
 
 AnyStage = TypeVar("AnyStage", bound=BaseStage)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from statistics import fmean
 
 from pipetrain.errors import ConfigError
+from pipetrain.program.quantities import COSINE, RELATIVE
 from pipetrain.report.style import figure_of_rows
 from pipetrain.report.sweep.groups import SweepGroup, labels_of
 from pipetrain.report.text_table import both_ends, counted, text_table
-from pipetrain.tracking.records import COSINE, OF_STAGE, RELATIVE, STALENESS, read_records
+from pipetrain.tracking.records import OF_STAGE, STALENESS, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 
 Curve = dict[int, float]

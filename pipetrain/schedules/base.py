@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -33,6 +33,8 @@ class Schedule(ABC):
 
     name: ClassVar[str]
     family: ClassVar[Family]
+    executor: ClassVar[str | None] = None
+    """Dotted path of the executor of a schedule without lists, imported when a run connects its stages."""
 
     @property
     def synchronous(self) -> bool:
@@ -57,6 +59,17 @@ class Schedule(ABC):
     def replicas(self, D: int) -> Replicas:
         """Number of workers of each of D stages."""
         return Replicas.one_each(D)
+
+    def check_run(self, settings: Any, loader: Any) -> None:  # noqa: B027  (lists run under all settings)
+        """Checks the settings of a run, and the loader of its training data, against the limits of a library.
+
+        Raises:
+            ConfigError: the first setting that cannot work.
+        """
+
+    def notes(self, D: int) -> list[str]:  # noqa: ARG002  (lists need none)
+        """Notes to print before a run on D stages, one line each."""
+        return []
 
     def rate_scale(self, r: int) -> float:  # noqa: ARG002  (without replicas all stages are alike)
         """Factor by which stage r scales its learning rate to account for its replicas."""

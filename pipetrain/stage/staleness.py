@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from pipetrain.device_queue import numbers
+from pipetrain.program.quantities import COSINE, DISTANCES, RELATIVE
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules import Kind
 from pipetrain.tensors import as_real
-from pipetrain.tracking.records import COSINE, DISTANCES, RELATIVE
 from pipetrain.weights.versions import Weights
 
 

@@ -20,21 +20,6 @@ Measured = Sequence[tuple[int, Mapping[str, float]]]
 """Minibatch of the run, and measurements of a worker in it by name."""
 STALENESS = "staleness"
 """The kind of a record of the distances between the weights that a minibatch reads."""
-DISTANCES = ("weight_drift", "forward_error", "backward_error", "weight_discrepancy")
-"""Norms of W_F - W_B, Ŵ_F - W_B, Ŵ_B - W_B and Ŵ_F - Ŵ_B: see `pipetrain.stage.staleness`."""
-RELATIVE = "relative_"
-"""Prefix of a distance divided by the norm of W_B."""
-COSINE = "gradient_cosine"
-"""Cosine between the gradient applied and the gradient at the weights that it updates."""
-QUANTITIES = (
-    *DISTANCES,
-    *(f"{RELATIVE}{name}" for name in DISTANCES),
-    "weight_norm",
-    "gradient_norm",
-    "update_norm",
-    COSINE,
-)
-"""What such a record has of each stage: the norms are of W_B, of the gradient applied, and of its update."""
 
 MEASURED_OF_STAGES = (
     "idle_share",

@@ -13,8 +13,8 @@ from typing import Any
 
 from pipetrain import strict_json
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.program.planned_operations import PlannedOperation
-from pipetrain.program.times import TimeSpan, Wait
+from pipetrain.program.times import TimeSpan
+from pipetrain.program.trace import TracedList
 from pipetrain.program.weight_reads import staleness
 from pipetrain.regular_file import text_of
 from pipetrain.schedules import Kind, Operation
@@ -27,29 +27,6 @@ _DRAINED = "drained"
 """The field beside it in a part that holds the machine, and the moment of the drain by its clock."""
 _RESUMED = "resumed"
 """The field of a part's line that holds the step from which a run resumed: what follows is timed by another clock."""
-
-
-@dataclass(frozen=True)
-class TracedList:
-    """A worker's executed list.
-
-    Attributes:
-        worker: without replicas its stage.
-        planned: the list.
-        start: minibatches of the run before the list.
-        base: the version that the list calls 0.
-        spans: the time of each operation.
-        waits: times of sending or waiting for messages.
-        replicas: number of workers of its stage.
-    """
-
-    worker: int
-    planned: Sequence[PlannedOperation]
-    start: int
-    base: int
-    spans: Sequence[TimeSpan]
-    waits: Sequence[Wait] = ()
-    replicas: int = 1
 
 
 class TraceFile:

@@ -13,13 +13,13 @@ from pipetrain.config.settings import Settings
 from pipetrain.data.fingerprint import Fingerprint, difference, fingerprint_like
 from pipetrain.data.ranges import LabelRange
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.executors.pipeline_rules import Phase
-from pipetrain.executors.torch_pipelining.limits import common_placement
+from pipetrain.executors.pipeline_rules import Phase, common_placement
 from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import Loss, Metrics
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.weight_units import weight_units
 from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
-from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
+from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers
 from pipetrain.planner.run_plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules import Placement

@@ -20,7 +20,6 @@ from pipetrain.executors.pipeline import (
     connect_stages,
 )
 from pipetrain.losses import counts_tokens
-from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.base import Training
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_recorder import RecordedRun, Recorder, Show
@@ -135,7 +134,7 @@ class TrainingSession:
             placement = self._job.placement
             stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
             direct = transport is not None and transport.direct
-            if direct and training.arithmetic.compiled and not isinstance(phases[0].rules.schedule, TorchSchedule):
+            if direct and training.arithmetic.compiled and phases[0].rules.schedule.executor is None:
                 data = self.components.data
                 with self._computing():
                     compile_ahead(stages[0], phases, data.train, data.evaluation, hooks)

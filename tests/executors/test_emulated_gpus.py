@@ -274,7 +274,7 @@ def test_round_cut_short_between_replicas_that_share_a_gpu_equals_simulation(tmp
 
 
 def test_torch_schedule_in_one_process_needs_no_nccl(tmp_path):
-    schedule = {"_target_": "pipetrain.schedules.torch_library.Interleaved1F1B"}
+    schedule = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B"}
     (found,) = on_gpus([unfused(tmp_path, "gpipe", 2, microbatches(2, schedule=schedule))])
     assert found["transport_reason"] == "one process"
     expected = simulated(unfused(tmp_path / "simulated", "gpipe", 2, microbatches(2)))

@@ -16,7 +16,8 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models.conversion import chain_of
-from pipetrain.planner.partition.finegrained import stage_bounds, stages_of_layers, weight_units
+from pipetrain.models.weight_units import weight_units
+from pipetrain.planner.partition.finegrained import stage_bounds, stages_of_layers
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.stage.base import Training

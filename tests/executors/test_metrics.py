@@ -75,7 +75,7 @@ def test_stateful_metrics_do_not_change_the_run(tmp_path):
 
 @pytest.mark.slow
 def test_metrics_have_equal_bits_in_every_executor(tmp_path):
-    torchs = {"_target_": "pipetrain.schedules.torch_library.ZBVZeroBubble"}
+    torchs = {"_target_": "pipetrain.plugins.torch_schedules.schedules.ZBVZeroBubble"}
     cases = [
         ("pipedream", 2, {}),
         replicated((2, 3), "gpipe", 1),

@@ -4,7 +4,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.transformer import build, sinusoids
-from pipetrain.planner.partition.finegrained import weight_units
+from pipetrain.models.weight_units import weight_units
 
 IWSLT = {"width": 512, "feedforward": 1024, "heads": 4}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipetrain.plugins.torch_schedules.schedules import Interleaved1F1B, ZBVZeroBubble
 from pipetrain.schedules import Placement
-from pipetrain.schedules.torch_library import Interleaved1F1B, ZBVZeroBubble
 
 
 def test_placement_names_the_process_of_each_stage():

@@ -8,9 +8,10 @@ from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
+from pipetrain.program.trace import TracedList
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.trace_writer import TracedList, TraceFile, assemble
+from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 INTERVALS = [DrainInterval(0, 0, 2, 0), DrainInterval(0, 2, 4, 2), DrainInterval(1, 0, 1, 4, phase=1)]
 

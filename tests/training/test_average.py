@@ -69,7 +69,7 @@ def test_averages_have_equal_bits_in_both_executors(tmp_path):
 
 @pytest.mark.slow
 def test_averages_under_a_schedule_of_torch_equal_those_of_gpipe(tmp_path):
-    section = {"_target_": "pipetrain.schedules.torch_library.ZBVZeroBubble"}
+    section = {"_target_": "pipetrain.plugins.torch_schedules.schedules.ZBVZeroBubble"}
     changes = {"dataset": {"train": 20}, "train": {"microbatches": 2}}
     (result,) = distributed([averaged(tmp_path / "torch", "gpipe", 2, schedule=section, **changes)])
     expected = simulated(averaged(tmp_path / "ours", "gpipe", 2, **changes))

@@ -7,11 +7,12 @@ from support.one_run import EVEN, prepared
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.errors import ConfigError
-from pipetrain.tracking.records import QUANTITIES, STALENESS, read_records
+from pipetrain.program.quantities import QUANTITIES
+from pipetrain.tracking.records import STALENESS, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 
 MEASURED = {"log": {"staleness_every_steps": 2}}
-TORCH = {"_target_": "pipetrain.schedules.torch_library.Interleaved1F1B", "stages_per_rank": 2}
+TORCH = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B", "stages_per_rank": 2}
 
 
 def records(run):

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipetrain.tracking.records import QUANTITIES, Record, metrics_of
+from pipetrain.program.quantities import QUANTITIES
+from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 

@@ -11,8 +11,9 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 from typing_extensions import override
 
+from pipetrain.program.quantities import QUANTITIES
 from pipetrain.tracking.callbacks import Callback, RunInfo
-from pipetrain.tracking.records import QUANTITIES, Record, read_records
+from pipetrain.tracking.records import Record, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import values_set
 from pipetrain.tracking.trackers.points import CHARTS, RATE, points_of, results

@@ -12,7 +12,6 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.links import given_bytes_per_s
 from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain, trainable_weights
 from pipetrain.models.stateful_layer import stateful_layers
@@ -130,9 +129,9 @@ def _check_distributed(settings: Settings, components: Components) -> None:
 
 def _lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
     if not isinstance(rules.schedule, ListSchedule):
-        check_unlisted(settings, rules.schedule, components.data.train)
+        rules.schedule.check_run(settings, components.data.train)
         _check_devices(components.device, components.placement)
-        return notes_of(rules.schedule, components.placement)
+        return rules.schedule.notes(rules.num_stages)
     if not components.plan.finegrained:  # its stages exchange nothing, and their lists are long
         rules.lists(2 * rules.steady + max(rules.replicas.counts))
     return []

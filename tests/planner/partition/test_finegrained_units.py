@@ -8,7 +8,8 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
-from pipetrain.planner.partition.finegrained import FineGrained, stage_bounds, stages_of_layers, weight_units
+from pipetrain.models.weight_units import weight_units
+from pipetrain.planner.partition.finegrained import FineGrained, stage_bounds, stages_of_layers
 
 
 @pytest.mark.parametrize(("units", "stages"), [(1, 1), (5, 3), (107, 107), (107, 214), (107, 1712), (8, 5)])

@@ -75,7 +75,7 @@ def test_profile_has_the_threads_of_the_processes(tmp_path, monkeypatch, options
 def test_profile_has_the_threads_of_processes_with_several_stages(monkeypatch):
     monkeypatch.setattr(profile, "usable_cores", lambda: 8)
     even = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 4}
-    interleaved = {"_target_": "pipetrain.schedules.torch_library.Interleaved1F1B"}
+    interleaved = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B"}
     for microbatches, threads in ((2, 4), (5, 2)):  # a run refuses five
         train = {"batch_size": 10, "microbatches": microbatches}
         chosen = settings("gpipe", device="cpu", partition=even, schedule=interleaved, train=train)

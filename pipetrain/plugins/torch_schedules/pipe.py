@@ -17,10 +17,10 @@ from pipetrain.executors.messages.links import LinkGroups, Links, Spec
 from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
 from pipetrain.losses import StepLoss, count_of, microbatch_loss, microbatch_weight, step_loss
+from pipetrain.plugins.torch_schedules.schedules import TorchSchedule
+from pipetrain.plugins.torch_schedules.stage_adapter import TorchStage, packed
 from pipetrain.schedules import Placement
-from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
 

@@ -7,17 +7,17 @@ import torch
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
+from pipetrain.executors.pipeline_rules import common_placement
+from pipetrain.plugins.torch_schedules.schedules import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 from pipetrain.schedules import Placement
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneBFlush
-from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
 
 def check(sizes=(8, 8, 4), train=None, *, varying=False, **changes):
     loader = SimpleNamespace(sizes=lambda _epoch: sizes, varying=varying, dataset=[])
     chosen = settings("gpipe", train={"batch_size": 8, "microbatches": 4, **(train or {})}, **changes)
-    check_unlisted(chosen, ZBVZeroBubble(), loader)
+    ZBVZeroBubble().check_run(chosen, loader)
 
 
 def test_settings_that_torch_schedules_take_are_not_refused():
@@ -51,7 +51,7 @@ def test_phases_that_would_move_stages_are_refused():
 @pytest.mark.parametrize(("version", "warned"), [("2.11.0", True), ("2.12.1+cpu", True), ("2.13.0+cpu", False)])
 def test_split_backward_under_an_older_torch_is_warned_of(monkeypatch, version, warned):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
-    notes = notes_of(ZBVZeroBubble(), ZBVZeroBubble().placement(4))
+    notes = ZBVZeroBubble().notes(4)
     assert notes[0] == "2 processes: stages 0 and 3, stages 1 and 2"
     assert any("warning" in note for note in notes) == warned
-    assert len(notes_of(Interleaved1F1B(), Interleaved1F1B(2).placement(4))) == 1
+    assert len(Interleaved1F1B().notes(4)) == 1

@@ -1,7 +1,7 @@
 """Synchronous schedules that torch.distributed.pipelining executes: their names and conditions."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ class TorchSchedule(Schedule):
     """
 
     family: ClassVar[Family] = Family.SYNCHRONOUS
+    executor: ClassVar[str | None] = "pipetrain.plugins.torch_schedules.executor.TorchPipeliningExecutor"
     library_name: ClassVar[str]
     splits_backward: ClassVar[bool] = True
     stages_per_rank: int
@@ -40,6 +41,47 @@ class TorchSchedule(Schedule):
     @override
     def delay(self, r: int, D: int, N: int) -> int:
         return 0
+
+    @override
+    def check_run(self, settings: Any, loader: Any) -> None:
+        train, name = settings.train, f"schedule={self.name}"
+        library = "is run by torch.distributed.pipelining"
+        if settings.executor.simulated:
+            raise ConfigError(
+                f"executor=simulated: {name} {library}, between processes; use executor=distributed, or "
+                "schedule=gpipe, which computes the same"
+            )
+        if settings.trace:
+            raise ConfigError(f"trace=true: {name} {library}, which does not show its operations; leave trace out")
+        if train.recompute or train.recompute_boundaries is not None:
+            raise ConfigError(f"train.recompute: {name} {library}, which keeps all activations; leave it out")
+        if loader.varying:
+            raise ConfigError(
+                f"{name} {library}, which takes minibatches of one shape only, and those of "
+                f"{type(loader.dataset).__name__} vary; schedule=1f1b_flush takes them"
+            )
+        sizes = loader.sizes(0)
+        uneven = [size for size in sizes if size % train.microbatches]
+        if uneven:
+            rest = uneven[0] % train.microbatches
+            raise ConfigError(
+                f"train.microbatches={train.microbatches}: the last minibatch of an epoch has {uneven[0]} samples, and "
+                f"{name} takes microbatches of equal size only; dataset.limit={sum(sizes) - rest} leaves {rest} out"
+            )
+
+    @override
+    def notes(self, D: int) -> list[str]:
+        import torch  # takes a second, which those who list schedules shall not wait
+
+        placement = self.placement(D)
+        processes = ", ".join(placement.name(process) for process in range(placement.num_processes))
+        notes = [f"{placement.num_processes} process{'es' * (placement.num_processes > 1)}: {processes}"]
+        if self.splits_backward and torch.__version__ < "2.13":
+            notes.append(
+                f"warning: schedule={self.name} splits the backward pass, and torch {torch.__version__} then computes "
+                "wrong gradients for layers that use a weight twice; upgrade to torch 2.13"
+            )
+        return notes
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from support.processes import needs_proc
 from support.worker_pool import distributed, job, plan_of, simulated
 
 from pipetrain import cli
-from pipetrain.schedules.torch_library import Interleaved1F1B
+from pipetrain.plugins.torch_schedules.schedules import Interleaved1F1B
 from pipetrain.training.checkpoint import contents, store
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
@@ -26,7 +26,7 @@ RAGGED = {"train": 20, "eval": 10}
 
 
 def torch_job(folder, schedule, stages, options=None, **changes):
-    section = {"_target_": f"pipetrain.schedules.torch_library.{schedule}", **(options or {})}
+    section = {"_target_": f"pipetrain.plugins.torch_schedules.schedules.{schedule}", **(options or {})}
     return job(folder, "gpipe", stages, schedule=section, **changes)
 
 

@@ -7,8 +7,8 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.methods.synchronous import Synchronous
+from pipetrain.plugins.torch_schedules.schedules import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 from pipetrain.schedules import ListSchedule
-from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
 LOOPS = [cls(stages) for cls in (Interleaved1F1B, InterleavedZeroBubble) for stages in (2, 3)]
 SCHEDULES = [*LOOPS, ZBVZeroBubble(), DualPipeV()]

@@ -18,10 +18,10 @@ from pipetrain.executors.messages.p2p import Key, evaluation_keys
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.executors.tied_weights import TiedMessages
-from pipetrain.executors.torch_pipelining.pipe import Pipe, Relay, Shapes
 from pipetrain.losses import NO_METRICS, Metrics
+from pipetrain.plugins.torch_schedules.pipe import Pipe, Relay, Shapes
+from pipetrain.plugins.torch_schedules.schedules import TorchSchedule
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.gradients import clipped, squared_norm
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
