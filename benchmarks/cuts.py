@@ -9,13 +9,12 @@ from pipetrain.executors.pipeline import Bounds
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.losses import CrossEntropy
-from pipetrain.planner.partition.automatic import AutoPartition
 from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.planner.run_plan import make_plan
 from pipetrain.training.builders.machine import device_at
 from pipetrain.training.builders.weight_traffic import passes_under
-from pipetrain.training.profiling.auto_partition import plan_by
+from pipetrain.training.profiling.auto_partition import AutoPartition, plan_by
 from pipetrain.training.profiling.layer_times import Measuring, measured_model
 from pipetrain.training.profiling.link_speed import measured_link
 

@@ -2,15 +2,16 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from pipetrain.config.settings import Settings
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import PartitionRule
-from pipetrain.planner.profile.estimate import WeightPasses, layer_costs, no_passes
-from pipetrain.planner.profile.profile import SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight, WeightPasses, layer_costs, no_passes
 
 FINEGRAINED = "finegrained"
 """Name of the partition whose stages are of single weights."""
@@ -45,12 +46,16 @@ class Plan:
     Attributes:
         copied_parameters: number of copies of tied weights in later stages.
         replicas: number of processes of each stage; None: one each.
+        measured: True if the cuts follow from measurements, which vary: a run that resumes could not find them again.
+        notes: for the user, one line each.
     """
 
     rule: str
     stages: list[StagePlan]
     copied_parameters: int = 0
     replicas: tuple[int, ...] | None = None
+    measured: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -77,6 +82,53 @@ class Plan:
             **({} if self.replicas is None else {"replicas": list(self.replicas)}),
             "stages": [{"stage": r, **asdict(stage)} for r, stage in enumerate(self.stages)],
         }
+
+
+@dataclass(frozen=True)
+class Unplanned:
+    """A run whose stages are to be planned.
+
+    Attributes:
+        settings: of the run.
+        chain: its model.
+        data: its data.
+        passes: over the weights of each stage, by the number of stages.
+        shares_weights: True if stages may hold copies of one weight, which synchronous methods keep equal.
+        resume: the checkpoint to continue from.
+    """
+
+    settings: Settings
+    chain: LayerChain
+    data: Any
+    passes: WeightPasses
+    shares_weights: bool
+    resume: Path | None = None
+
+    def cut_by(self, rule: PartitionRule) -> Plan:
+        """The plan of the chain cut by `rule`; the replicas are those of the settings, else those of the rule.
+
+        Raises:
+            ConfigError: the rule cannot hold for this model.
+        """
+        plan = make_plan(self.chain, rule, self.data.example, self.passes, shares_weights=self.shares_weights)
+        return replace(plan, replicas=replica_counts(self.settings, rule))
+
+
+def planned(run: Unplanned, rule: Any) -> Plan:
+    """The plan of a run by its partition rule: one with `plan_of` makes it, any other says where to cut.
+
+    Raises:
+        ConfigError: the rule cannot hold for this run.
+    """
+    plan: Plan = rule.plan_of(run) if callable(getattr(rule, "plan_of", None)) else run.cut_by(rule)
+    return plan
+
+
+def replica_counts(settings: Settings, rule: object) -> tuple[int, ...] | None:
+    """Number of replicas of each stage: partition.replicas, else those that the rule has planned; None: one each."""
+    given: tuple[int, ...] | None = settings.replicas.counts
+    own: tuple[int, ...] = getattr(rule, "replicas", ())
+    return own if given is None and max(own, default=1) > 1 else given
 
 
 def make_plan(

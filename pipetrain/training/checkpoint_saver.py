@@ -9,7 +9,6 @@ from typing import Any
 
 from pipetrain.errors import RunError
 from pipetrain.executors.base import Executor
-from pipetrain.planner.partition.automatic import AUTO
 from pipetrain.tracking.run_recorder import Recorder
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.progress import TrainingState
@@ -68,7 +67,7 @@ class CheckpointSaver:
             "initial_weights": job.provenance.get("initial_weights"),
             **job.head(),
         }
-        if job.plan.rule == AUTO:  # measurements vary, so a run that continues could not find these cuts again
+        if job.plan.measured:
             stages = job.plan.stages
             self._constant["planned_stages"] = [
                 {"first": each.first, "estimated_seconds": each.estimated_seconds} for each in stages

@@ -1,7 +1,7 @@
 """The objects of a run, built by preflight to see that they can be, and in each worker to train with them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,9 +18,8 @@ from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import Loss, Metrics
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.weight_units import weight_units
-from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
-from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers
-from pipetrain.planner.run_plan import Plan, make_plan
+from pipetrain.planner.partition.finegrained import stages_of_layers
+from pipetrain.planner.run_plan import Plan, Unplanned, planned
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules import Placement
 from pipetrain.training.builders.data import Data, build_data
@@ -32,13 +31,11 @@ from pipetrain.training.builders.pipeline import (
     build_phases,
     build_recompute_segments,
     build_schedule,
-    replica_counts,
 )
 from pipetrain.training.builders.weight_traffic import weight_memory_traffic
 from pipetrain.training.checks.dry_run import DryRun, training_dry_run
 from pipetrain.training.checks.ranges import label_range
 from pipetrain.training.job import Job
-from pipetrain.training.profiling.auto_partition import plan_cuts
 from pipetrain.training.timetable import Timetable, timetable_of
 
 
@@ -48,7 +45,6 @@ class Components:
 
     Attributes:
         device: cpu or cuda.
-        account: lines on how the cuts were planned, if they were.
 
     Raises:
         ConfigError: from a property, if its object cannot be built.
@@ -60,7 +56,6 @@ class Components:
     chain: LayerChain
     timetable: Timetable
     plan: Plan
-    account: list[str] = field(default_factory=list)
 
     @cached_property
     def segments(self) -> RecomputeSegments | None:
@@ -168,19 +163,10 @@ def build(settings: Settings, resume: Path | None = None) -> Components:
     for phase in settings.phases:
         with naming_phase(phase.number):
             shares_weights &= build_schedule(phase).synchronous
-    account: list[str] = []
+    run = Unplanned(settings, chain, data, weight_memory_traffic(settings, timetable), shares_weights, resume)
     with naming_types(chain.module, chain, data.example):
-        if isinstance(rule, AutoPartition):
-            rule, account = plan_cuts(settings, rule, resume, data, chain, shares_weights=shares_weights)
-        if isinstance(rule, FineGrained):
-            plan = rule.plan(chain, data.example)
-        else:
-            traffic = weight_memory_traffic(settings, timetable)
-            plan = make_plan(chain, rule, data.example, traffic, shares_weights=shares_weights)
-    if isinstance(rule, PlannedPartition):
-        plan = rule.timed(plan)
-    plan = replace(plan, replicas=replica_counts(settings, rule))
-    return Components(settings, device, data, chain, timetable, plan, account)
+        plan = planned(run, rule)
+    return Components(settings, device, data, chain, timetable, plan)
 
 
 def build_in_worker(job: Job, device: torch.device) -> Components:

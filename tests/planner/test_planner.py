@@ -11,7 +11,8 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError, NoRoomError
 from pipetrain.planner.planner import Planner
-from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight
+from pipetrain.planner.profile.profile import LoaderTime
 from pipetrain.report.planning.plan_comparison import ComparedPlan, Comparison
 from pipetrain.training.profiling.auto_partition import with_updates
 from pipetrain.training.profiling.predict import ProfiledRun
@@ -113,7 +114,7 @@ def test_plan_s_memory_is_that_of_the_prediction(case, replicas):
         optimizer=SGD,
         topology={"gigabytes_per_s": [1.0]},
         train={"batch_size": 8, "microbatches": 4},
-        partition={"_target_": "pipetrain.planner.partition.automatic.AutoPartition", "replicas": list(replicas)},
+        partition={"_target_": "pipetrain.training.profiling.auto_partition.AutoPartition", "replicas": list(replicas)},
     )
     plan = Planner.of(profile, asked).best()
     assert tuple(stage.replicas for stage in plan.stages) == replicas
@@ -268,7 +269,7 @@ def test_more_devices_than_parts_of_a_model_with_tied_layers_are_refused():
 
 
 def test_replicas_that_are_given_are_planned_for():
-    asked = {"partition": {"_target_": "pipetrain.planner.partition.automatic.AutoPartition", "replicas": [1, 3]}}
+    asked = {"partition": {"_target_": "pipetrain.training.profiling.auto_partition.AutoPartition", "replicas": [1, 3]}}
     profile = chain(*[layer(1.0)] * 8)
     plan = Planner.of(profile, settings("pipedream", topology={"gigabytes_per_s": [1.0]}, **asked)).best()
     assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
@@ -287,7 +288,7 @@ def test_replicas_that_are_given_are_planned_for():
     ],
 )
 def test_replicas_that_contradict_other_settings_are_refused(replicas, changes, message):
-    partition = {"_target_": "pipetrain.planner.partition.automatic.AutoPartition", "replicas": replicas}
+    partition = {"_target_": "pipetrain.training.profiling.auto_partition.AutoPartition", "replicas": replicas}
     measured = replace(HEAVY_END, bytes_per_s=1e9)
     with pytest.raises(ConfigError, match=re.escape(message)):
         Planner.of(measured, settings("pipedream", partition=partition, **changes))

@@ -13,7 +13,8 @@ from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import ListSchedule, Schedule

@@ -9,7 +9,6 @@ from typing import ClassVar
 from torch import nn
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError, check_flag, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.partition.rules import Pairs, PartitionRule
 from pipetrain.planner.profile.estimate import FLOPS_PER_SECOND, LayerCost, WeightPasses, no_passes
@@ -17,33 +16,6 @@ from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWe
 from pipetrain.planner.run_plan import Plan
 
 AUTO = "auto"
-
-
-@dataclass(frozen=True)
-class AutoPartition:
-    """Request for the cuts with which a pipeline is fastest by a profile.
-
-    Attributes:
-        stages: None: the fastest number.
-        replicated: True if stages may have replicas; their numbers are then planned, too.
-
-    Raises:
-        ConfigError: `stages` is not a whole number of at least 1, or is given together with `replicated`.
-    """
-
-    stages: int | None = None
-    replicated: bool = False
-
-    def __post_init__(self) -> None:
-        check_flag("partition.replicated", self.replicated)
-        if self.stages is None:
-            return
-        check_whole("partition.stages", self.stages, least=1, otherwise="or null for as many as are fastest")
-        if self.replicated:
-            raise ConfigError(
-                f"partition.stages={self.stages} with partition.replicated=true: the plan says how many stages; leave "
-                "it out, and say in topology.devices for how many devices"
-            )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import tied_weights
 from pipetrain.models.weight_units import ParameterGroup, weight_units
 from pipetrain.planner.profile.estimate import layer_costs
-from pipetrain.planner.run_plan import FINEGRAINED, Plan, StagePlan
+from pipetrain.planner.run_plan import FINEGRAINED, Plan, StagePlan, Unplanned
 
 
 def stage_bounds(units: int, stages: int) -> list[tuple[int, int]]:
@@ -61,14 +61,15 @@ class FineGrained:
     stages: int
     name: ClassVar[str] = FINEGRAINED
 
-    def plan(self, chain: LayerChain, example: Sequence[Tensor]) -> Plan:
+    def plan_of(self, run: Unplanned) -> Plan:
         """The units of each stage, a layer's estimated cost shared equally among its units.
 
         Raises:
             ConfigError: `stages` is not a whole number of at least 1.
         """
         check_whole("partition.stages", self.stages, least=1)
-        units, costs = weight_units(chain), layer_costs(chain, example)
+        chain = run.chain
+        units, costs = weight_units(chain), layer_costs(chain, run.data.example)
         weights = dict(chain.module.named_parameters())
 
         def of_stage(first: int, last: int) -> list[Tensor]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 Table = np.ndarray[Any, np.dtype[np.float64]]

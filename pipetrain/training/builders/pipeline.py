@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.composition import composed
@@ -13,28 +14,25 @@ from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.errors import ConfigError, as_configured, is_whole
 from pipetrain.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.methods import Method
-from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
-from pipetrain.planner.partition.finegrained import FineGrained
-from pipetrain.planner.partition.from_file import PartitionFromPlan
-from pipetrain.planner.partition.rules import Even, PartitionRule
+from pipetrain.planner.partition.rules import Even
+from pipetrain.planner.run_plan import replica_counts
 from pipetrain.program.custom_schedule import check_attributes, check_custom_schedule
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules import ListSchedule, Replicas, Schedule
 from pipetrain.schedules.round_robin import RoundRobin
 from pipetrain.training.timetable import Timetable
 
-Rule = PartitionRule | AutoPartition | FineGrained
 _ONE_EACH = ReplicaSettings()
 
 
-def build_partition_rule(settings: Settings) -> Rule:
-    """The rule that cuts the model into stages.
+def build_partition_rule(settings: Settings) -> Any:
+    """The rule that cuts the model into stages, with `cuts`, or with a `plan_of` the whole run.
 
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    rule: Rule = settings.partition.build()
-    if not isinstance(rule, AutoPartition | FineGrained) and not callable(getattr(rule, "cuts", None)):
+    rule = settings.partition.build()
+    if not any(callable(getattr(rule, name, None)) for name in ("cuts", "plan_of")):
         raise settings.partition.wrong_type_error(rule, "a partition rule")
     counts = settings.replicas.counts or ()
     # another count of stages is refused with the schedule, by name
@@ -164,18 +162,6 @@ def build_recompute_segments(
     return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
 
 
-def replica_counts(settings: Settings, rule: Rule | None) -> tuple[int, ...] | None:
-    """Number of replicas of each stage: partition.replicas, else the plan's; None if all have one.
-
-    Raises:
-        ConfigError: the plan cannot be read.
-    """
-    given = settings.replicas.counts
-    if given is None and isinstance(rule, PartitionFromPlan | PlannedPartition) and max(rule.replicas) > 1:
-        return rule.replicas
-    return given
-
-
 _MISSING = "???"
 MOST_STAGES = 256
 _EPOCH = 10**9  # the length is unknown without data: longer than any timeline
@@ -205,11 +191,9 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     """
     settings = composed(overrides)
     settings.check_targets()
-    plan = (
-        PartitionFromPlan(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
-    )
-    num_stages, segments = _stages_and_segments(settings, plan)
-    replicas = replace(settings.replicas, counts=replica_counts(settings, plan))
+    rule = settings.partition.build() if settings.choices.get("partition") == "file" else None
+    num_stages, segments = _stages_and_segments(settings, None if rule is None else len(rule.replicas))
+    replicas = replace(settings.replicas, counts=replica_counts(settings, rule))
     train = settings.train
     phases = []
     for phase in settings.phases:
@@ -218,12 +202,12 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     return phases
 
 
-def _stages_and_segments(settings: Settings, plan: PartitionFromPlan | None) -> tuple[int, RecomputeSegments | None]:
+def _stages_and_segments(settings: Settings, planned: int | None) -> tuple[int, RecomputeSegments | None]:
     partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
     cuts = next((name for name in ("boundaries", "ppv") if name in partition), None)
     firsts: list[int] = []
-    num_stages = partition.get("stages") if plan is None else len(plan.plan.stages)
-    if plan is None and cuts is not None:
+    num_stages = partition.get("stages") if planned is None else planned
+    if planned is None and cuts is not None:
         if not isinstance(partition[cuts], list):
             wrong = " is not set" if partition[cuts] == _MISSING else f"={partition[cuts]}: a list"
             raise ConfigError(f"partition.{cuts}{wrong}; e.g. partition.{cuts}=[4,7]")

@@ -10,8 +10,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline_rules import PipelineRules
 from pipetrain.optim.prediction import known_rule
-from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND, WeightPasses
-from pipetrain.planner.profile.profile import Profile
+from pipetrain.planner.profile.estimate import WeightPasses
 from pipetrain.program.planned_operations import Activations
 from pipetrain.schedules import Kind, ListSchedule
 from pipetrain.training.builders.optimizer import build_torch_optimizer
@@ -19,7 +18,6 @@ from pipetrain.training.builders.pipeline import build_phases
 from pipetrain.training.timetable import Timetable
 from pipetrain.weights.average import PASSES
 
-_GIGA = 1e9
 _COPY = 2
 _ACCUMULATION = 3
 """Passes for accumulating the gradient of one more microbatch."""
@@ -41,15 +39,6 @@ def weight_memory_traffic(settings: Settings, timetable: Timetable) -> WeightPas
         return [sum(map(operator.mul, passes, steps)) / max(1, sum(steps)) for passes in by_stage]
 
     return passes
-
-
-def update_seconds_per_byte(settings: Settings, profile: Profile) -> float:
-    """Seconds of a pass over a byte of the weights on the device of a profile; 0 if the device's speed is unknown."""
-    if (given := settings.topology.update_gigabytes_per_s) is not None:
-        return 1 / (given * _GIGA)
-    if (measured := profile.update_bytes_per_s) is not None:
-        return 1 / measured
-    return 1 / WEIGHT_BYTES_PER_SECOND if profile.provenance.get("device") == "cpu" else 0.0
 
 
 def passes_of_run(settings: Settings, rules: PipelineRules) -> list[int]:

@@ -36,7 +36,7 @@ def check_pipeline(settings: Settings, components: Components) -> Iterator[str]:
     yield from _replicas(settings, components)
     if components.plan.finegrained:
         _check_finegrained(settings)
-    yield from components.account
+    yield from components.plan.notes
     yield from _average(settings, components)
     if not settings.executor.simulated:
         _check_distributed(settings, components)

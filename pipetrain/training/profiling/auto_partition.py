@@ -1,7 +1,7 @@
 """`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept whenever it resumes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,50 +9,75 @@ import torch
 
 from pipetrain import outer_launcher, strict_json
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_flag, check_whole
 from pipetrain.libraries.processes import usable_cores
-from pipetrain.models.chain import LayerChain
 from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.planner.costs.topology import Topology, check_parts, core_notes, with_cores
-from pipetrain.planner.partition.automatic import AUTO, AutoPartition, PlannedPartition, merge_layers
+from pipetrain.planner.partition.automatic import AUTO, PlannedPartition, merge_layers
 from pipetrain.planner.partition.rules import unit_starts
 from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.planner import Planner, recomputed
+from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.profile.profile import Profile
-from pipetrain.training.builders.data import Data
+from pipetrain.planner.run_plan import Plan, Unplanned
 from pipetrain.training.builders.pipeline import build_pipeline_rules
-from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
+from pipetrain.training.builders.weight_traffic import passes_of_run
 from pipetrain.training.checkpoint.store import home_of, load_progress
 from pipetrain.training.profiling.profile import profile_of_chain
 from pipetrain.training.settings_diff import changes_since
 
+_GIGA = 1e9
 _DECIDING = ("partition", "planner", "topology", "profile")
 """Sections and settings whose change makes a resumed run plan again, unless what changed affects no weights."""
 
 
-def plan_cuts(
-    settings: Settings,
-    wanted: AutoPartition,
-    resume: Path | None,
-    data: Data,
-    chain: LayerChain,
-    *,
-    shares_weights: bool,
-) -> tuple[PlannedPartition, list[str]]:
+@dataclass(frozen=True)
+class AutoPartition:
+    """Request for the cuts with which a pipeline is fastest by a profile.
+
+    Attributes:
+        stages: None: the fastest number.
+        replicated: True if stages may have replicas; their numbers are then planned, too.
+
+    Raises:
+        ConfigError: `stages` is not a whole number of at least 1, or is given together with `replicated`.
+    """
+
+    stages: int | None = None
+    replicated: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("partition.replicated", self.replicated)
+        if self.stages is None:
+            return
+        check_whole("partition.stages", self.stages, least=1, otherwise="or null for as many as are fastest")
+        if self.replicated:
+            raise ConfigError(
+                f"partition.stages={self.stages} with partition.replicated=true: the plan says how many stages; leave "
+                "it out, and say in topology.devices for how many devices"
+            )
+
+    def plan_of(self, run: Unplanned) -> Plan:
+        """The plan with these cuts, and the profiled times of the stages.
+
+        Raises:
+            ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or an outer
+                launcher has started the processes, each of which would measure other times.
+        """
+        cuts, notes = plan_cuts(self, run)
+        return replace(cuts.timed(run.cut_by(cuts)), measured=True, notes=tuple(notes))
+
+
+def plan_cuts(wanted: AutoPartition, run: Unplanned) -> tuple[PlannedPartition, list[str]]:
     """Cuts of the model, with notes for the user.
 
-    Args:
-        settings: of the run.
-        wanted: the number of stages.
-        resume: the checkpoint that the run continues from: it keeps its cuts, and nothing is measured again.
-        data: for the measurement.
-        chain: the model.
-        shares_weights: True if stages may hold copies of one weight.
+    A run that continues from a checkpoint keeps its cuts, and nothing is measured again.
 
     Raises:
         ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or an outer launcher
             has started the processes, each of which would measure other times.
     """
+    settings, resume = run.settings, run.resume
     stored = None if resume is None else stored_cuts(settings, resume)
     if outer_launcher.is_present():
         instead = "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
@@ -64,9 +89,9 @@ def plan_cuts(
         )
     if stored is not None:
         return stored, [f"partition=auto: keeps the cuts of {resume}"]
-    starts = unit_starts(len(chain), chain.tied(buffers_alone=shares_weights))
+    starts = unit_starts(len(run.chain), run.chain.tied(buffers_alone=run.shares_weights))
     counts = _numbers_of_devices(settings, wanted, len(starts))
-    profile = profile_of_chain(settings, data, chain)
+    profile = profile_of_chain(settings, run.data, run.chain)
     parts = merge_layers(profile, starts)
     best = _fastest(parts, settings, counts, straight=not wanted.replicated)
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
@@ -117,6 +142,15 @@ def with_updates(profile: Profile, settings: Settings, devices: int, *, straight
             replace(layer, backward_s=layer.backward_s + update_s * layer.trainable_bytes) for layer in profile.layers
         ),
     )
+
+
+def update_seconds_per_byte(settings: Settings, profile: Profile) -> float:
+    """Seconds of a pass over a byte of the weights on the device of a profile; 0 if the device's speed is unknown."""
+    if (given := settings.topology.update_gigabytes_per_s) is not None:
+        return 1 / (given * _GIGA)
+    if (measured := profile.update_bytes_per_s) is not None:
+        return 1 / measured
+    return 1 / WEIGHT_BYTES_PER_SECOND if profile.provenance.get("device") == "cpu" else 0.0
 
 
 def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:

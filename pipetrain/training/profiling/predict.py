@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.settings import Settings
@@ -12,7 +13,7 @@ from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.memory import MemoryModel, with_states
 from pipetrain.planner.costs.prediction import Prediction, predict, stage_times
 from pipetrain.planner.costs.topology import Topology, core_notes, topology_of
-from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
+from pipetrain.planner.partition.automatic import stages_of_profile
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.profile.profile import Profile
@@ -21,14 +22,13 @@ from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.training import components
 from pipetrain.training.builders.pipeline import (
-    Rule,
     build_partition_rule,
     build_pipeline_rules,
     build_recompute_segments,
 )
-from pipetrain.training.builders.weight_traffic import passes_of_run, update_seconds_per_byte
+from pipetrain.training.builders.weight_traffic import passes_of_run
 from pipetrain.training.checks.pipeline import unfilled
-from pipetrain.training.profiling.auto_partition import plan_by
+from pipetrain.training.profiling.auto_partition import AutoPartition, plan_by, update_seconds_per_byte
 from pipetrain.training.profiling.profile import profile_of_chain
 
 
@@ -138,7 +138,7 @@ class ProfiledRun:
         return [(range(rules.num_stages), 0.0)] if depends and rules.decides_updates_together else []
 
 
-def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+def _laid_out(settings: Settings, rule: Any, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """The layers of each stage, and its replicas, by partition.replicas or a plan."""
     if isinstance(rule, FineGrained):
         raise UnpredictableError(_NO_LAYERS)

@@ -23,7 +23,8 @@ from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain, trainable_weights
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.partition.from_file import PartitionFromPlan
-from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, ProfiledWeight, SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight
+from pipetrain.planner.profile.profile import NO_READING, LoaderTime, Profile, ProfiledWeight
 from pipetrain.planner.profile.profile_file import read_profile
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.progress import counting, status

@@ -6,7 +6,8 @@ import pytest
 
 from pipetrain.planner.costs.cut_profile import CutProfile
 from pipetrain.planner.costs.topology import Device, Topology
-from pipetrain.planner.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight, SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight
+from pipetrain.planner.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
 
 
 def layer(label, forward_s=1.0, backward_s=2.0, output_bytes=10, weight_bytes=100):

@@ -23,7 +23,8 @@ from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.costs.memory import MemoryModel, StagePlace, StageSizes, with_states
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import WeightRead

@@ -8,10 +8,12 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
-from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition, merge_layers, stages_of_profile
+from pipetrain.planner.partition.automatic import PlannedPartition, merge_layers, stages_of_profile
 from pipetrain.planner.partition.rules import Even, Explicit, Ppv
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight, SharedWeight
+from pipetrain.planner.profile.estimate import SharedWeight
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.planner.run_plan import make_plan
+from pipetrain.training.profiling.auto_partition import AutoPartition
 
 
 def test_merged_layers_cost_what_their_parts_cost():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipetrain.errors import ConfigError
+from pipetrain.planner.profile.estimate import SharedWeight
 from pipetrain.planner.profile.profile import (
     NO_MESSAGE_WORK,
     LoaderTime,
@@ -14,7 +15,6 @@ from pipetrain.planner.profile.profile import (
     Profile,
     ProfiledLayer,
     ProfiledWeight,
-    SharedWeight,
     topological_order,
 )
 from pipetrain.planner.profile.profile_file import read_profile

@@ -6,18 +6,20 @@ from support.small_model import build as small_model
 from support.worker_pool import settings, simulated
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.partition.automatic import AutoPartition
+from pipetrain.planner.profile.estimate import no_passes
 from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.planner.run_plan import Unplanned
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.builders.data import build_data
 from pipetrain.training.builders.model import build_model
 from pipetrain.training.checkpoint import store
 from pipetrain.training.preflight import prepare
 from pipetrain.training.profiling import auto_partition
+from pipetrain.training.profiling.auto_partition import AutoPartition
 from pipetrain.training.profiling.predict import ProfiledRun
 from pipetrain.training.settings_diff import Difference
 
-AUTO = {"_target_": "pipetrain.planner.partition.automatic.AutoPartition"}
+AUTO = {"_target_": "pipetrain.training.profiling.auto_partition.AutoPartition"}
 MILLISECONDS = (1, 1, 1, 1, 8, 2, 2)
 
 
@@ -278,7 +280,9 @@ def test_cuts_are_planned_again_for_a_checkpoint_that_has_left_its_run(tmp_path,
         (resume, f"partition=auto: keeps the cuts of {resume}"),
         (moved, f"resume={moved}: in no run"),
     ):
-        _, notes = auto_partition.plan_cuts(run, AutoPartition(2), folder, data, chain, shares_weights=True)
+        _, notes = auto_partition.plan_cuts(
+            AutoPartition(2), Unplanned(run, chain, data, no_passes, shares_weights=True, resume=folder)
+        )
         assert notes[-1].startswith(note)
 
 
@@ -291,7 +295,9 @@ def test_outer_launcher_is_told_the_cuts_of_the_checkpoint(tmp_path, stored, mon
         resume = planned(tmp_path, rule="auto", stages=stages, replicas=replicas)
         message = f"those of {resume} are partition=explicit partition.stages=2 .*{words}"
         with pytest.raises(ConfigError, match=message):
-            auto_partition.plan_cuts(run, AutoPartition(2), resume, None, None, shares_weights=True)
+            auto_partition.plan_cuts(
+                AutoPartition(2), Unplanned(run, None, None, no_passes, shares_weights=True, resume=resume)
+            )
 
 
 @pytest.mark.usefixtures("changed")
