@@ -161,8 +161,9 @@ def _left_by(
     left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
     if left == earlier:
         raise error
-    if "mlflow" in job.settings.log.to:
-        _end_in_mlflow(stored_ids(job.run).get("mlflow", ""), left["status"])
+    ids = stored_ids(job.run)
+    for name in job.settings.log.to:
+        _end_in_tracker(name, ids.get(name, ""), left["status"])
     if left["status"] == "failed" or (not interrupted and is_removed(job.run.path)):
         raise RunError(left["reason"]) if interrupted else error
     if left["status"] == "completed" and not quiet:
@@ -173,18 +174,18 @@ def _left_by(
 def end_sweep_in_mlflow(folder: Path, status: str) -> None:
     """Ends the run of MLflow that is the parent of a sweep's runs, if there is one."""
     if (parent := folder / MLFLOW_PARENT).is_file():
-        _end_in_mlflow(parent.read_text(encoding="utf-8"), status)
+        _end_in_tracker("mlflow", parent.read_text(encoding="utf-8"), status)
 
 
-def _end_in_mlflow(run_id: str, status: str) -> None:
-    """Ends a run in MLflow whose own process may not have been able to; a failure to do so is only a warning."""
+def _end_in_tracker(name: str, run_id: str, status: str) -> None:
+    """Ends a run in a tracker that its own process may not have ended; a failure to do so is only a warning."""
     if run_id:
-        from pipetrain.tracking.trackers.mlflow import end_run
+        from pipetrain.training.builders.callbacks import tracker
 
         try:
-            end_run(run_id, status)
+            tracker(name).located().end_run(run_id, status)
         except Exception as error:
-            print(f"pipetrain: warning: the run {run_id} of MLflow: {described(error)}", file=sys.stderr)
+            print(f"pipetrain: warning: the run {run_id} in {name}: {described(error)}", file=sys.stderr)
 
 
 def _disk_error(job: "Job", error: BaseException, way_on: Callable[[], str]) -> BaseException:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.training.job import Job
 from pipetrain.training.preflight import prepare
-from pipetrain.training.profiling.predict import ProfiledRun, UnpredictableError
 
 PREFLIGHT = RunDirectory(Path("comparison-preflight"))
 """In which no file is read or written."""
@@ -53,20 +53,19 @@ def predicted_costs(settings: Settings, job: Job) -> tuple[Costs, tuple[int | No
         ConfigError: the topology is wrong, or the profile is of another model or batch size.
     """
     try:
-        run = ProfiledRun.of(settings, of_model=True)
-        predictions = [prediction for _, prediction in run.predictions()]
-    except UnpredictableError as error:
-        return Costs(notes=(f"not predicted: {error}",)), ()
-    sizes = tuple(stage.memory_bytes for each in predictions for stage in each.stages)
-    limits = run.cut.row.memory_bytes * len(predictions)
-    times = [each.time_per_minibatch_s for each in predictions]
+        planning: Any = import_module("pipetrain.training.profiling.predict")
+    except ModuleNotFoundError:
+        return Costs(notes=("not predicted: pipetrain is installed without its planner",)), ()
+    predicted = planning.phase_costs(settings)
+    if not predicted.step_s:
+        return Costs(notes=predicted.notes), ()
     costs = Costs(
-        step_s=tuple(zip(job.timetable.phase_ends, times, strict=True)),
-        memory_bytes=max((size for size in sizes if size is not None), default=None),
-        notes=tuple(run.notes()),
-        fits=all(size is None or size <= limit for size, limit in zip(sizes, limits, strict=True)),
+        step_s=tuple(zip(job.timetable.phase_ends, predicted.step_s, strict=True)),
+        memory_bytes=max((size for size in predicted.memory_bytes if size is not None), default=None),
+        notes=predicted.notes,
+        fits=predicted.fits,
     )
-    return costs, sizes
+    return costs, predicted.memory_bytes
 
 
 def fixed_costs(job: Job, sizes: Sequence[int | None]) -> tuple[Any, ...]:

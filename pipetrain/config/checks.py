@@ -59,12 +59,12 @@ CHOICES = {
 }
 """Settings that are one of a few words."""
 TRACKERS = {
-    "tensorboard": "tensorboard.TensorBoard",
-    "csv": "csv_file.CsvFile",
-    "mlflow": "mlflow.MLflow",
-    "wandb": "wandb.WandB",
+    "tensorboard": "pipetrain.tracking.trackers.tensorboard.TensorBoard",
+    "csv": "pipetrain.tracking.trackers.csv_file.CsvFile",
+    "mlflow": "pipetrain.plugins.trackers.mlflow.MLflow",
+    "wandb": "pipetrain.plugins.trackers.wandb.WandB",
 }
-"""Name of a tracker in `log.to` -> its class, below `pipetrain.tracking.trackers`."""
+"""Name of a tracker in `log.to` -> its class."""
 
 
 def check(settings: Settings) -> None:

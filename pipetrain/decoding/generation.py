@@ -6,21 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipetrain.decoding.beam import DecodingOptions, SpecialTokens, WholeModel, beam_search
+from pipetrain.decoding.beam import SpecialTokens, WholeModel, beam_search
 from pipetrain.libraries.imports import require
+from pipetrain.losses.decoding import DecodingOptions, MetricValue
 from pipetrain.tensors import Tensors
-
-
-class MetricValue(NamedTuple):
-    """A metric's value, and how it was computed: the library's version and settings."""
-
-    value: float
-    signature: str
 
 
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValue:

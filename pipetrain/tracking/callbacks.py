@@ -72,6 +72,10 @@ class Callback:
         steps, times, throughput and metrics.
         """
 
+    @classmethod
+    def end_run(cls, number: str, status: str) -> None:
+        """Ends a tracker's run, known by its id there, whose process was killed before `on_end`."""
+
 
 METHODS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 _OF_KIND = {"interval": "on_step", "epoch": "on_epoch", "eval": "on_evaluation"}

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pipetrain.config.settings import Settings
 from pipetrain.data.loader import Loader
-from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.losses import without_exchanges
+from pipetrain.losses.decoding import DecodingOptions, MetricValue
 from pipetrain.models.chain import LayerChain, assemble, sharing_buffers
 from pipetrain.seeding import key
 from pipetrain.tracking.stored_settings import Override

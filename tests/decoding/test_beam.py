@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
-from pipetrain.decoding import DecodingOptions, SpecialTokens
+from pipetrain.decoding import SpecialTokens
 from pipetrain.decoding.beam import beam_search
+from pipetrain.losses.decoding import DecodingOptions
 
 MARKS = SpecialTokens(beginning=1, end=2, padding=0)
 VOCABULARY = 6

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.decoding import DecodingOptions, Generation, SpecialTokens
+from pipetrain.decoding import Generation, SpecialTokens
 from pipetrain.decoding.generation import bleu, meteor
 from pipetrain.errors import ConfigError
+from pipetrain.losses.decoding import DecodingOptions
 
 WORDS = ["<pad>", "<s>", "</s>", "one", "two", "three", "four"]
 MARKS = SpecialTokens(beginning=1, end=2)

@@ -10,10 +10,10 @@ from support import small_model, tied_model
 from support.worker_pool import distributed, job, plan_of, settings, simulated
 
 from pipetrain.data.images.common import ImageDataset
-from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.losses.decoding import DecodingOptions, MetricValue
 from pipetrain.tracking.stored_settings import parse_overrides
 from pipetrain.training.checkpoint import store
 from pipetrain.training.checkpoint.store import Selection

@@ -41,13 +41,17 @@ def _check(target: Target) -> None:
         raise ConfigError(f"{named}: needs {', '.join(missing)}; write {{_target_: {target.path}, {options}}}")
 
 
+def tracker(name: str) -> Target:
+    """The tracker of this name in `log.to`."""
+    return Target("log.to", TRACKERS[name], {})
+
+
 def build_callbacks(settings: Settings) -> dict[str, Callback]:
     """The callbacks by the setting that names each.
 
     Raises:
         ConfigError: a constructor raised an exception.
     """
-    folder = "pipetrain.tracking.trackers"
-    targets = {f"log.to=[{name}]": Target("log.to", f"{folder}.{TRACKERS[name]}", {}) for name in settings.log.to}
+    targets = {f"log.to=[{name}]": tracker(name) for name in settings.log.to}
     targets |= {target.setting: target for target in settings.callbacks}
     return {name: target.build() for name, target in targets.items()}

@@ -16,7 +16,6 @@ from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import ModelSettings, Settings
 from pipetrain.data.cache import private_folder
 from pipetrain.data.fetch import Fetch, form_of
-from pipetrain.data.images.common import image_size
 from pipetrain.data.order import own_minibatches
 from pipetrain.data.ranges import class_count, known_labels, label_of
 from pipetrain.data.samples import class_of, has_method, sample_of
@@ -190,7 +189,7 @@ def from_data(model: Target, dataset: Any) -> dict[str, Any]:
     if "classes" in known and (count := class_count(dataset)) is not None:
         known["classes"] = count
     if is_whole(known.get("size")):
-        known["size"] = image_size(known["size"])
+        known["size"] = (known["size"], known["size"])
     return known | derived_from_data(model, dataset)
 
 

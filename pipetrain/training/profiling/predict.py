@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipetrain.config.phases import PhaseSettings, naming_phase
 from pipetrain.config.settings import Settings
@@ -136,6 +136,43 @@ class ProfiledRun:
         """All stages, if clipping or loss scaling has each update wait for the gradients of all."""
         depends = self.settings.optimizer.clip_norm is not None or self.settings.train.precision == "fp16"
         return [(range(rules.num_stages), 0.0)] if depends and rules.decides_updates_together else []
+
+
+class PhaseCosts(NamedTuple):
+    """Predicted costs of the phases of a run.
+
+    Attributes:
+        step_s: seconds of a step in each phase; () if the pipeline cannot be predicted.
+        memory_bytes: of a device of each stage in each phase; None where unknown.
+        fits: True if every stage fits into the memory that the settings give its devices.
+        notes: on the prediction; of a pipeline that cannot be predicted, why.
+    """
+
+    step_s: tuple[float, ...] = ()
+    memory_bytes: tuple[int | None, ...] = ()
+    fits: bool = True
+    notes: tuple[str, ...] = ()
+
+
+def phase_costs(settings: Settings) -> PhaseCosts:
+    """The predicted costs of a run.
+
+    Raises:
+        ConfigError: the topology is wrong, or the profile is of another model or batch size.
+    """
+    try:
+        run = ProfiledRun.of(settings, of_model=True)
+        predictions = [prediction for _, prediction in run.predictions()]
+    except UnpredictableError as error:
+        return PhaseCosts(notes=(f"not predicted: {error}",))
+    sizes = tuple(stage.memory_bytes for each in predictions for stage in each.stages)
+    limits = run.cut.row.memory_bytes * len(predictions)
+    return PhaseCosts(
+        step_s=tuple(each.time_per_minibatch_s for each in predictions),
+        memory_bytes=sizes,
+        fits=all(size is None or size <= limit for size, limit in zip(sizes, limits, strict=True)),
+        notes=tuple(run.notes()),
+    )
 
 
 def _laid_out(settings: Settings, rule: Any, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

@@ -1,6 +1,7 @@
 """Single weights spread over stages."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.conversion import chain_of
 from pipetrain.models.weight_units import weight_units
 from pipetrain.planner.partition.finegrained import FineGrained, stage_bounds, stages_of_layers
+from pipetrain.planner.profile.estimate import no_passes
+from pipetrain.planner.run_plan import Unplanned
 
 
 @pytest.mark.parametrize(("units", "stages"), [(1, 1), (5, 3), (107, 107), (107, 214), (107, 1712), (8, 5)])
@@ -31,7 +34,12 @@ def test_weight_and_bias_are_one_unit_and_every_tensor_is_in_one():
 @pytest.mark.parametrize("stages", [0, -1, 1.5, True])
 def test_impossible_number_of_stages_is_refused(stages):
     with pytest.raises(ConfigError, match=r"partition\.stages"):
-        FineGrained(stages).plan(chain_of(layers()), [torch.randn(2, 6)])
+        plan(FineGrained(stages), chain_of(layers()))
+
+
+def plan(rule, chain):
+    data = SimpleNamespace(example=[torch.randn(2, 6)])
+    return rule.plan_of(Unplanned(None, chain, data, no_passes, shares_weights=True))
 
 
 def layers():
@@ -40,11 +48,10 @@ def layers():
 
 def test_fine_grained_plan_divides_a_layer_among_its_units():
     chain = chain_of(layers())
-    plan = FineGrained(2).plan(chain, [torch.randn(2, 6)])
-    whole = FineGrained(1).plan(chain, [torch.randn(2, 6)])
-    assert [label for stage in plan.stages for label in stage.labels] == whole.stages[0].labels
-    assert sum(stage.parameters for stage in plan.stages) == sum(p.numel() for p in chain.module.parameters())
-    assert sum(stage.estimated_seconds for stage in plan.stages) == pytest.approx(whole.stages[0].estimated_seconds)
+    halves, whole = plan(FineGrained(2), chain), plan(FineGrained(1), chain)
+    assert [label for stage in halves.stages for label in stage.labels] == whole.stages[0].labels
+    assert sum(stage.parameters for stage in halves.stages) == sum(p.numel() for p in chain.module.parameters())
+    assert sum(stage.estimated_seconds for stage in halves.stages) == pytest.approx(whole.stages[0].estimated_seconds)
 
 
 def test_only_layers_that_begin_with_a_first_unit_begin_a_stage():

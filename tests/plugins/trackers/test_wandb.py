@@ -114,7 +114,7 @@ def test_resumed_run_keeps_its_id_and_an_end_other_than_completion_its_exit_code
 def test_resumed_run_with_another_interval_logs_only_steps_after_the_last_sent(tmp_path, monkeypatch, known, missing):
     import wandb
 
-    from pipetrain.tracking.trackers.wandb import WandB
+    from pipetrain.plugins.trackers.wandb import WandB
 
     logged, summary = [], {**known}
 

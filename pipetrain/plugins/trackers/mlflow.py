@@ -136,9 +136,17 @@ class MLflow(Callback):
             for file in identity.artifacts(self._run):
                 self._client.log_artifact(self._id, str(file))
         except Exception:
-            end_run(self._id, "failed")  # it lacks what could not be sent
+            self.end_run(self._id, "failed")  # it lacks what could not be sent
             raise
-        end_run(self._id, summary["status"])
+        self.end_run(self._id, summary["status"])
+
+    @classmethod
+    @override
+    def end_run(cls, number: str, status: str) -> None:
+        """Ends a run, or that of a sweep, with a status of pipetrain's."""
+        client = MlflowClient()
+        _patiently(lambda: client.set_tag(number, "status", status))
+        _patiently(lambda: client.set_terminated(number, _STATUS.get(status, "FAILED")))
 
 
 def _patiently(request: Callable[[], object]) -> None:
@@ -153,10 +161,3 @@ def _patiently(request: Callable[[], object]) -> None:
             time.sleep(_SECONDS)
         else:
             return
-
-
-def end_run(run_id: str, status: str) -> None:
-    """Ends a run, or that of a sweep, with a status of pipetrain's."""
-    client = MlflowClient()
-    _patiently(lambda: client.set_tag(run_id, "status", status))
-    _patiently(lambda: client.set_terminated(run_id, _STATUS.get(status, "FAILED")))

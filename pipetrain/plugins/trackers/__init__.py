@@ -1,0 +1,1 @@
+"""Trackers whose packages are optional."""
