@@ -18,6 +18,8 @@ from pipetrain.tensors import Tensors, dense, flat
 
 NCCL_LOST = "ncclRemoteError"
 """NCCL's error for a process that has ended or can no longer be reached; torch names it in a message only."""
+_READER_LOST = "DataLoader worker"
+"""First words of torch's errors of a process that reads samples and has died."""
 
 
 @contextlib.contextmanager
@@ -25,7 +27,8 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
     """Around calls of torch.distributed, which break when another process is gone.
 
     Gloo raises a plain RuntimeError for a lost connection: unless `direct`, nothing else may be in it. Subclasses say
-    something else, such as out of memory.
+    something else, such as out of memory. torch raises one, too, wherever the main thread is, when a process that reads
+    samples dies.
     NCCL notices that a process of another machine is gone, and not one of the same machine; torch's error then has the
     class of all errors of NCCL's.
 
@@ -41,7 +44,8 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
     except dist.DistNetworkError as error:
         raise LostStageError(stage) from error
     except RuntimeError as error:
-        lost = NCCL_LOST in str(error) if direct else type(error) is RuntimeError
+        plain = type(error) is RuntimeError and not str(error).startswith(_READER_LOST)
+        lost = NCCL_LOST in str(error) if direct else plain
         if not lost:
             raise
         raise LostStageError(stage) from error

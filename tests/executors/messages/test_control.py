@@ -52,6 +52,11 @@ def test_error_with_a_name_of_its_own_is_no_lost_stage(error):
         raise error
 
 
+def test_death_of_a_reader_is_no_lost_stage():
+    with pytest.raises(RuntimeError, match="worker"), control.lost_stage_on_error():
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+
 def test_device_error_is_lost_stage_only_if_network_says_so():
     with pytest.raises(RuntimeError, match="CUBLAS"), control.lost_stage_on_error(1, direct=True):
         raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
