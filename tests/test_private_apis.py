@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.data import DataLoader
 
 import pipetrain
 from pipetrain.commands.run import sweep
@@ -62,6 +63,7 @@ APIS = {
     "_pytree": "tensors in nested arguments",
     "_BatchNorm": "layers that cannot train on one sample",
     "_NormBase": "layers with running statistics",
+    "_shutdown_workers": "the end of the processes that read samples",
     "_dynamo": "the compiler's limits, and its stand-in",
     "_inductor": "the compiler's processes and determinism",
     "_get_init_p2p_neighbors_ops": "torch's pipelines over Gloo",
@@ -306,6 +308,16 @@ def test_trees_are_of_tuples_lists_and_dicts():
     tree = ([1, 2.0], {"a": (3,)})
     assert tree_leaves(tree) == [1, 2.0, 3]
     assert tree_map_only(int, lambda x: -x, tree) == ([-1, 2.0], {"a": (-3,)})
+
+
+# -- processes that read samples ------------------------------------------------------------------------------------
+
+
+def test_reading_ends_for_good_when_it_is_told_to():
+    reading = iter(DataLoader(range(3), num_workers=1, persistent_workers=True))
+    for _ in range(2):
+        reading._shutdown_workers()
+    assert not multiprocessing.active_children()
 
 
 # -- torch's compiler -------------------------------------------------------------------------------------------------

@@ -1,26 +1,20 @@
 """Minibatches of a data set, in an order and with values that no process, worker or executor can change."""
 
 import itertools
-import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
-from typing_extensions import override
 
 from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.data.order import own_minibatches, shuffled
 from pipetrain.data.ranges import LabelRange, TokenRange
-from pipetrain.data.reader_process import context, leave_signals
+from pipetrain.data.readers import Readers, Task, kept_readers
 from pipetrain.data.samples import has_method
-from pipetrain.errors import ConfigError, DataError, RunError, as_configured, one_line
-from pipetrain.failure import USERS_ERRORS, Failure, RemoteError
+from pipetrain.errors import ConfigError, as_configured
 from pipetrain.tensors import Tensors
-
-_SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
-"""Words in torch's errors of memory that processes share."""
 
 
 class Loader:
@@ -97,6 +91,7 @@ class Loader:
         self._sizes = list(map(len, self._minibatches))
         self._newest: tuple[int, list[Sequence[int]]] | None = None
         self._drawn: list[bool] = []
+        self._kept: tuple[int, Callable[[Sequence[Task]], Iterator[Minibatch]]] | None = None
 
     def __len__(self) -> int:
         """Number of minibatches of an epoch."""
@@ -166,88 +161,44 @@ class Loader:
         if not 0 <= first <= last <= len(self):
             raise ValueError(f"minibatches {first} … {last}: an epoch has {len(self)}")
         plan = self.minibatches(epoch)[which]
-        fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens, self._drawn)
+        fetch = self._fetch(inputs=inputs, targets=targets)
         if self.workers and fetch.decodes and plan:
-            return self._read_by_workers(fetch, epoch, plan)
-        read = (fetch(epoch, indices) for indices in plan)
-        return map(_pinned, read) if self.pinned else read
+            source, read = self._kept or (0, partial(self._read_by_own_readers, fetch))
+            return read([Task(source, inputs, targets, epoch, indices) for indices in plan])
+        minibatches = (fetch(epoch, indices) for indices in plan)
+        return map(_pinned, minibatches) if self.pinned else minibatches
 
-    def _read_by_workers(self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]]) -> Iterator[Minibatch]:
-        if multiprocessing.current_process().daemon:
-            raise ConfigError(
-                f"dataset.workers={self.workers}: a daemonic process cannot start workers; use dataset.workers=0"
-            )
-        minibatches: DataLoader[Any] = DataLoader(
-            _Minibatches(fetch, epoch, plan),
-            batch_size=None,
-            sampler=range(len(plan)),
-            num_workers=min(self.workers, len(plan)),
-            prefetch_factor=self.prefetch,
-            pin_memory=self.pinned,
-            generator=torch.Generator(),  # without one, it would draw from the caller's
-            multiprocessing_context=context(),
-            worker_init_fn=leave_signals,
-        )
-        return _raising(minibatches)
+    def _fetch(self, *, inputs: bool, targets: bool) -> Fetch:
+        return Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens, self._drawn)
 
-
-class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
-    """A data set whose items are whole minibatches, for workers to read.
-
-    An error comes back as a value: raised in a worker it would arrive as a traceback in many lines.
-    """
-
-    def __init__(self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]]) -> None:
-        self.fetch, self.epoch, self.plan = fetch, epoch, plan
-
-    @override
-    def __getitem__(self, index: int) -> Minibatch | ConfigError | Failure:
-        try:
-            return self.fetch(self.epoch, self.plan[index])
-        except ConfigError as error:
-            return error
-        except USERS_ERRORS as error:
-            return Failure.of(error)
-
-
-def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
-    workers = minibatches.num_workers
-    with _naming_shared_memory(workers):
-        # what workers need first; torch's own attempt leaves an object that cannot be deleted
-        (minibatches.multiprocessing_context or multiprocessing).Lock()
-        reading: Iterator[Any] = iter(minibatches)
-    try:
-        for left in reversed(range(len(minibatches))):
-            with _naming_shared_memory(workers):
-                minibatch = next(reading)
-                if isinstance(minibatch, ConfigError):
-                    raise minibatch
-                if isinstance(minibatch, Failure):
-                    raise DataError(minibatch.line) from RemoteError(minibatch)
-            inputs, targets = map(tuple, minibatch)  # torch makes lists of them
-            if not left:
-                reading = iter(())  # ends the workers: torch raises an error wherever the run is when one is killed
-            yield inputs, targets
-    finally:
-        del reading  # left to the garbage collector with a traceback, its queues close first and it waits 5 s in vain
+    def _read_by_own_readers(self, fetch: Fetch, tasks: Sequence[Task]) -> Iterator[Minibatch]:
+        readers = Readers([fetch], min(self.workers, len(tasks)), self.prefetch, pinned=self.pinned)
+        yield from readers.read(tasks, readers.close)
 
 
 @contextmanager
-def _naming_shared_memory(workers: int) -> Iterator[None]:
-    """Names the cause of what goes wrong between the workers and this process, which share memory.
+def keeping_readers(loaders: Sequence[Loader], *, inputs: bool, targets: bool) -> Iterator[None]:
+    """Within it, processes that are started now read for all of `loaders`, which differ in their samples alone.
+
+    Otherwise a loader starts its workers for each iteration. No process is started if the loaders have no workers, or
+    need none for inputs, targets or both, as far as these are asked for.
 
     Raises:
-        RunError: there is none, or too little of it.
+        ConfigError: this process is daemonic, and may start no others.
+        RunError: processes cannot share memory here.
     """
-    try:
+    sources, first = [loader._fetch(inputs=inputs, targets=targets) for loader in loaders], loaders[0]
+    if not (first.workers and (inputs or targets) and any(source.decodes for source in sources)):
         yield
-    except (OSError, RuntimeError, DataError) as error:
-        if not isinstance(error, OSError) and not any(word in str(error) for word in _SHARED_MEMORY_WORDS):
-            raise
-        raise RunError(
-            f"dataset.workers={workers}: the workers cannot pass on samples through shared memory (/dev/shm): "
-            f"{one_line(error)}; dataset.workers=0 does without"
-        ) from error
+        return
+    with kept_readers(partial(Readers, sources, first.workers, first.prefetch, pinned=first.pinned)) as read:
+        for source, loader in enumerate(loaders):
+            loader._kept = source, read
+        try:
+            yield
+        finally:
+            for loader in loaders:
+                loader._kept = None
 
 
 def _pinned(minibatch: Minibatch) -> Minibatch:

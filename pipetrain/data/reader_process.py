@@ -13,6 +13,9 @@ from typing_extensions import override
 
 from pipetrain.libraries.processes import ENDING, die_with_parent
 
+_PATIENCE_SECONDS = 0.2
+"""Time that a reader is given to end by itself, which takes longer only in the middle of a minibatch."""
+
 
 class _Started(Popen):
     """The handle of a reader process that has started."""
@@ -52,6 +55,11 @@ class ReaderProcess(ForkProcess):
         parent = multiprocessing.parent_process()
         if parent is not None and parent.pid == os.getppid():
             super().run()  # else it had ended before this process could ask for that
+
+    @override
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for its end. torch would wait for 5 s in turn for each that is told to end, and then kill it."""
+        super().join(None if timeout is None else min(timeout, _PATIENCE_SECONDS))
 
 
 class ReaderContext(ForkContext):

@@ -31,7 +31,7 @@ from pipetrain.tracking.run_recorder import Show
 from pipetrain.training.builders.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.training.job import Job
 from pipetrain.training.outcome import reports_by_stage
-from pipetrain.training.session import TrainingSession
+from pipetrain.training.session import training_session
 
 _PRECEDENCE_SECONDS = 1.0
 """Seconds given to one process to report how the run ended, before other processes try."""
@@ -53,15 +53,15 @@ def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str,
 
     with freed_memory_kept(), _switched(job):
         reset_peak_memory(device_at(job.device, 0))
-        session = TrainingSession(job, RunHooks(gate=gate), show)
-        try:
-            with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
-                result = session.train() or {}
-                interruption.settle()
-                return result
-        except DivergedError as error:
-            session.trainer.record_staleness()  # those of processes that others end are lost
-            return session.diverge(error, session.trainer.reports())
+        with training_session(job, RunHooks(gate=gate), show) as session:
+            try:
+                with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
+                    result = session.train() or {}
+                    interruption.settle()
+                    return result
+            except DivergedError as error:
+                session.trainer.record_staleness()  # those of processes that others end are lost
+                return session.diverge(error, session.trainer.reports())
 
 
 def _switched(job: Job) -> AbstractContextManager[None]:
@@ -209,10 +209,10 @@ def _run_stages(job: Job, transport: Transport, show: Show, watchdog: Watchdog) 
         gate=watchdog.gate,
     )
     try:
-        session = TrainingSession(job, hooks, show, watchdog.process, transport)
-        watchdog.begin()
-        watchdog.reports.own = session.trainer.own_reports
-        result = session.train()
+        with training_session(job, hooks, show, watchdog.process, transport) as session:
+            watchdog.begin()
+            watchdog.reports.own = session.trainer.own_reports
+            result = session.train()
     except DivergedError as error:
         sent = zip(job.placement.stages_of, watchdog.stop_others(), strict=True)
         reports = [report or [{}] * len(stages) for stages, report in sent]

@@ -169,18 +169,23 @@ def build(settings: Settings, resume: Path | None = None) -> Components:
     return Components(settings, device, data, chain, timetable, plan)
 
 
-def build_in_worker(job: Job, device: torch.device) -> Components:
-    """The objects of a run in one of its processes, with the plan and the timetable of the job.
-
-    Raises:
-        RunError: the model has other layers than in preflight.
-    """
+def build_data_in_worker(job: Job, device: torch.device) -> Data:
+    """The data of a run in one of its processes, whose threads and device it sets first."""
     lazy_compiler.install()
     torch.set_num_threads(job.threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     data = build_data(job.settings)
     data.expect(job.labels, job.tokens)
+    return data
+
+
+def build_in_worker(job: Job, data: Data) -> Components:
+    """The objects of a run in one of its processes, with the plan and the timetable of the job.
+
+    Raises:
+        RunError: the model has other layers than in preflight.
+    """
     chain = build_model(job.settings, data.dataset)
     if not job.plan.finegrained and len(chain) != job.plan.bounds[-1][1]:
         raise RunError(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pipetrain.data.loader import keeping_readers
 from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.compilation import compile_ahead
@@ -36,7 +37,7 @@ from pipetrain.training.builders.optimizer import (
 from pipetrain.training.checkpoint import contents, store
 from pipetrain.training.checkpoint.progress import TrainingState
 from pipetrain.training.checkpoint_saver import CheckpointSaver
-from pipetrain.training.components import build_in_worker
+from pipetrain.training.components import Components, build_data_in_worker, build_in_worker
 from pipetrain.training.early_stopping import EarlyStopping
 from pipetrain.training.job import Job
 from pipetrain.training.outcome import summary_of
@@ -48,33 +49,21 @@ _LAST_SECONDS = 30.0
 
 
 class TrainingSession:
-    """A run in one process, from the checkpoint that it continues to its summary.
-
-    Args:
-        job: what to run.
-        hooks: callbacks of this process; the session adds those for losses and trace.
-        show: is given every record, in the process of the last stage.
-        rank: number of this process; None if it has all stages.
-        transport: of tensors between the processes; None if this is the only one.
-
-    Raises:
-        RunError: the model has other layers than in preflight.
-    """
+    """A run in one process, from the checkpoint that it continues to its summary; see `training_session`."""
 
     def __init__(
-        self, job: Job, hooks: RunHooks, show: Show, rank: int | None = None, transport: Transport | None = None
+        self,
+        job: Job,
+        components: Components,
+        hooks: RunHooks,
+        show: Show,
+        rank: int | None,
+        transport: Transport | None,
     ) -> None:
         self._job = job
+        self.components = components
         settings, placement = job.settings, job.placement
         device = device_at(job.device, 0) if transport is None else transport.device
-        self.components = build_in_worker(job, device)
-        if settings.dataset.pin_memory and device.type == "cuda" and not (transport and transport.direct):
-            # reads into page-locked memory, which it takes at any time: never while messages travel between devices
-            self.components.data.train.pinned = self.components.data.evaluation.pinned = True
-        if rank is not None and placement.num_processes > 1:
-            reading = {0, len(job.plan.bounds) - 1}.intersection(placement.stages_of[rank])
-            if reading:
-                self.components.check_data_as_prepared(job.data)
         progress = store.load_progress(job.resume) if job.resume else {}
         state = TrainingState.of(progress, settings.train.target, job.timetable, EarlyStopping.of(settings))
         training = Training(
@@ -251,3 +240,36 @@ class TrainingSession:
         summary.write(job.run, result)
         recorder.close(result)
         return result
+
+
+@contextmanager
+def training_session(
+    job: Job, hooks: RunHooks, show: Show, rank: int | None = None, transport: Transport | None = None
+) -> Iterator[TrainingSession]:
+    """A session in this process. The processes that read its samples end with the context.
+
+    They are forked before the model is built, whose first weights they would keep in memory, and before the stages
+    connect: a process that uses NCCL cannot be forked safely.
+
+    Args:
+        job: what to run.
+        hooks: callbacks of this process; the session adds those for losses and trace.
+        show: is given every record, in the process of the last stage.
+        rank: number of this process; None if it has all stages.
+        transport: of tensors between the processes; None if this is the only one.
+
+    Raises:
+        RunError: the model has other layers than in preflight, or the data set other samples.
+    """
+    device = device_at(job.device, 0) if transport is None else transport.device
+    data = build_data_in_worker(job, device)
+    if job.settings.dataset.pin_memory and device.type == "cuda" and not (transport and transport.direct):
+        # reads into page-locked memory, which it takes at any time: never while messages travel between devices
+        data.train.pinned = data.evaluation.pinned = True
+    last = len(job.plan.bounds) - 1
+    stages = range(last + 1) if rank is None else job.placement.stages_of[rank]
+    with keeping_readers([data.train, data.evaluation], inputs=0 in stages, targets=last in stages):
+        components = build_in_worker(job, data)
+        if rank is not None and job.placement.num_processes > 1 and {0, last}.intersection(stages):
+            components.check_data_as_prepared(job.data)
+        yield TrainingSession(job, components, hooks, show, rank, transport)

@@ -17,7 +17,7 @@ from pipetrain.executors.compilation import (
     training_sizes,
 )
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.training.session import TrainingSession
+from pipetrain.training.session import training_session
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def compile_in_turn(session):
 def test_run_compiles_nothing_that_was_not_compiled_ahead(tmp_path, compiled, method, microbatches):
     made = compiled_job(tmp_path, method, microbatches)
     made.run.path.mkdir(exist_ok=True)
-    session = TrainingSession(on("simulated", made), RunHooks(), lambda _record: None)
-    with session._computing():
-        compile_in_turn(session)
-    ahead = len(compiled)
-    assert ahead
-    session.train()
+    with training_session(on("simulated", made), RunHooks(), lambda _record: None) as session:
+        with session._computing():
+            compile_in_turn(session)
+        ahead = len(compiled)
+        assert ahead
+        session.train()
     assert len(compiled) == ahead
 
 

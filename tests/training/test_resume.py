@@ -31,7 +31,7 @@ from pipetrain.training.checkpoint.contents import stage_tensors
 from pipetrain.training.checkpoint.tensor_name import Kind, TensorName
 from pipetrain.training.checkpoint.writer import replace_progress
 from pipetrain.training.resume import find_checkpoint
-from pipetrain.training.session import TrainingSession
+from pipetrain.training.session import training_session
 
 EPOCHS = {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
 
@@ -81,10 +81,9 @@ def test_checkpoint_before_the_first_step_has_what_was_restored(tmp_path, sectio
     simulated(job(tmp_path / "whole", "pipemare", 3, **changes))
     half = store.checkpoints(tmp_path / "whole")[0]
     (tmp_path / "again").mkdir()
-    session = TrainingSession(
-        job(tmp_path / "again", "pipemare", 3, resume=half, **changes), RunHooks(), lambda _: None
-    )
-    session._load_weights()
+    resumed = job(tmp_path / "again", "pipemare", 3, resume=half, **changes)
+    with training_session(resumed, RunHooks(), lambda _: None) as session:
+        session._load_weights()
     saved = {name: each for stage in session.trainer.executor.stages for name, each in stage_tensors(stage).items()}
     expected = {
         str(TensorName(Kind(section), of, key)): tensor

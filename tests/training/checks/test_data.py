@@ -17,7 +17,7 @@ from pipetrain.data.fingerprint import CHANGES
 from pipetrain.data.images.common import LabelledImages
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.components import build_in_worker
+from pipetrain.training.components import build_data_in_worker, build_in_worker
 from pipetrain.training.preflight import prepare
 
 
@@ -137,7 +137,8 @@ def test_samples_that_two_stages_would_draw_apart_are_refused(tmp_path, monkeypa
 
 def test_worker_that_reads_other_samples_than_preflight_did_is_told(tmp_path):
     made = prepared(tmp_path)
-    build_in_worker(made, torch.device("cpu")).check_data_as_prepared(made.data)
+    built = build_in_worker(made, build_data_in_worker(made, torch.device("cpu")))
+    built.check_data_as_prepared(made.data)
     other = prepared(tmp_path, seed=4, dataset={"train": 21}).data
     with pytest.raises(RunError, match="the number of samples of its `train` is 22 here, but 21 when the run was pre"):
-        build_in_worker(made, torch.device("cpu")).check_data_as_prepared(other)
+        built.check_data_as_prepared(other)
