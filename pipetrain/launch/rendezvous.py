@@ -1,6 +1,7 @@
 """Rendezvous of the processes of a run: the store, the name of their start, and the process group."""
 
 import json
+import math
 import os
 import time
 import uuid
@@ -31,6 +32,7 @@ from pipetrain.training.job import Job
 _ADDRESSES = "addresses"
 _BEGUN = "pipetrain/begun"
 _PAUSE_SECONDS = 0.01
+_CALL_SECONDS = 0.5
 
 
 def negotiate_start_name(store: Board, rank: int, num_processes: int) -> str:
@@ -40,12 +42,14 @@ def negotiate_start_name(store: Board, rank: int, num_processes: int) -> str:
     those that are gone. Its count of restarts differs between machines. So every other rank publishes a key of its
     own, and only accepts an answer to that key.
     """
-    own = uuid.uuid4().hex
+    own, called_at = uuid.uuid4().hex, -math.inf
     if rank == 0:
         _answer_calls(store, own, range(1, num_processes))
         return own
-    store.set(f"pipetrain/call/{rank}", own)
     while not (answer := _value(store, f"pipetrain/answer/{rank}")).startswith(own):
+        if time.monotonic() - called_at > _CALL_SECONDS:  # another program may have overwritten it
+            called_at = time.monotonic()
+            store.set(f"pipetrain/call/{rank}", own)
         time.sleep(_PAUSE_SECONDS)
     name = answer.removeprefix(own)
     store.set(f"pipetrain/taken/{name}/{rank}", "1")
@@ -54,8 +58,9 @@ def negotiate_start_name(store: Board, rank: int, num_processes: int) -> str:
 
 def _answer_calls(store: Board, name: str, ranks: Collection[int]) -> None:
     """Answers all calls, even those of processes that are gone, until every process has taken the name."""
-    while not store.check([f"pipetrain/taken/{name}/{rank}" for rank in ranks]):
-        for rank in ranks:
+    left = set(ranks)
+    while left := {rank for rank in left if not store.check([f"pipetrain/taken/{name}/{rank}"])}:
+        for rank in left:
             if call := _value(store, f"pipetrain/call/{rank}"):
                 store.set(f"pipetrain/answer/{rank}", call + name)
         time.sleep(_PAUSE_SECONDS)

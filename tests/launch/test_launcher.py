@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from support.worker_pool import job
@@ -101,6 +103,25 @@ def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, has_ended,
     monkeypatch.setattr(multiprocessing.context.ForkServerProcess, "start", start)
     monkeypatch.setattr(fork_server, "has_ended", lambda: has_ended)
     with pytest.raises(error):
+        launch(made, Interruption())
+
+
+def test_removed_folder_of_the_meeting_is_named(monkeypatch, made):
+    class Worker:
+        pid = exitcode = None
+
+        def __init__(self, args, **_target):
+            self.folder = args[-1]
+            self.sentinel, self.end = multiprocessing.Pipe()
+
+        def start(self):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    monkeypatch.setattr(fork_server, "start", lambda: None)
+    monkeypatch.setattr(launcher.multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Worker))
+    with pytest.raises(
+        WorkerError, match=r"^the folder .*/pipetrain-\w+, in which the workers meet, was removed; logs in "
+    ):
         launch(made, Interruption())
 
 

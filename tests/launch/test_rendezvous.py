@@ -14,6 +14,7 @@ from process_tree import children, is_alive, workers
 from support.cli import arguments, environment
 from torch.distributed import HashStore
 
+from pipetrain.launch import rendezvous
 from pipetrain.launch.rendezvous import addresses, negotiate_start_name
 
 
@@ -36,6 +37,17 @@ def test_calls_of_gone_processes_do_not_block_agreement():
         store.set(f"pipetrain/call/{rank}", "gone")
         store.set(f"pipetrain/answer/{rank}", "gonelong ago")
     assert len({*names(store, (0, 1, 2))}) == 1
+
+
+def test_overwritten_call_is_made_again(monkeypatch):
+    monkeypatch.setattr(rendezvous, "_CALL_SECONDS", 0.02)
+    store = HashStore()
+    with ThreadPoolExecutor() as pool:
+        called = pool.submit(negotiate_start_name, store, 1, 2)
+        while not store.check(["pipetrain/call/1"]):
+            time.sleep(0.001)
+        store.set("pipetrain/call/1", "")
+        assert negotiate_start_name(store, 0, 2) == called.result()
 
 
 def test_process_alone_names_its_start_itself():
