@@ -12,7 +12,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
-from pipetrain.models.graph.python_state import changes, python_state
+from pipetrain.models.graph.python_state import changes, generators, python_state
 from pipetrain.models.graph.tracing import disable_generation_cache
 from pipetrain.seeding import python_draws
 from pipetrain.tensors import Tensors, close
@@ -51,16 +51,20 @@ def trains_like_eager(chain: LayerChain, example: Example, output: str | None, s
     """True if a chain and its module compute the same bits in training: outputs, gradients and buffers.
 
     Python, numpy and torch draw the same numbers for both, which are left as they are. If the module itself does not
-    give the same bits again, about the same is enough. First a few short inputs are tried.
+    give the same bits again, about the same is enough. If its forward changes Python state, three minibatches one after
+    the other and two seeds are compared. First a few short inputs are tried.
 
     Raises:
         ConfigError: a forward or backward fails.
     """
     length = example.length
-    others = replace(example, tensors=tuple(tensor.flip(0) for tensor in example.tensors))
+    others = [
+        replace(example, tensors=tuple(map(changed, example.tensors)))
+        for changed in (lambda tensor: tensor.flip(0), lambda tensor: tensor.roll(1, 0))
+    ]
     for size in ((_FEW, length and min(length, _SHORT)), (SAMPLES[1], length)):
         try:
-            return _trains_alike(chain, (others.resized(*size), example.resized(*size)), output, seed)
+            return _trains_alike(chain, [each.resized(*size) for each in (*others, example)], output, seed)
         except Exception as error:  # whatever the forward makes of these inputs, or of their number and length
             failed = error
     name = type(chain.module).__name__
@@ -86,9 +90,18 @@ def evaluates_alone(chain: LayerChain, sample: Example, output: str | None) -> b
 def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int) -> bool:
     plain, kept = _trained(chain, inputs[-1:], output, seed, in_layers=False)
     if kept:
-        inputs = inputs[-1:]
-    else:  # the forward may do something else where it has done this before, for other inputs
-        plain, _ = _trained(chain, inputs, output, seed, in_layers=False)
+        return _is_like(plain, chain, inputs[-1:], output, seed)
+    # the forward may do something else where it has done this before, for other inputs
+    return all(
+        _is_like(_trained(chain, inputs, output, each, in_layers=False)[0], chain, inputs, output, each)
+        for each in (seed, seed + 1)
+    )
+
+
+def _is_like(
+    plain: list[Tensor | None], chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int
+) -> bool:
+    """True if the layers give the results `plain` of the module."""
     ours, _ = _trained(chain, inputs, output, seed, in_layers=True)
     if _all_same(plain, ours, 0):
         return True
@@ -99,18 +112,20 @@ def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | No
 def _trained(
     chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int, *, in_layers: bool
 ) -> tuple[list[Tensor | None], bool]:
-    """Outputs, gradients and buffers for the last of the inputs; True if no Python state of the module changed."""
+    """All outputs, the gradients of the last, and the buffers; True if the forward changed no Python state."""
     copied = copy.deepcopy(chain)
     disable_generation_cache(copied.module)
-    before = python_state(copied.module)
+    results: list[Tensor | None] = []
     with _drawing(seed), torch.enable_grad():
+        before = {**python_state(copied.module), **generators()}
         for example in inputs:
             outputs = _outputs(copied, example, output, in_layers=in_layers)
+            results += (tensor.detach().clone() for tensor in outputs)
         through = [tensor for tensor in outputs if tensor.requires_grad]
         torch.autograd.backward(through, [torch.randn_like(tensor) for tensor in through])
-    gradients = [parameter.grad for parameter in copied.module.parameters()]
-    results = [*(tensor.detach() for tensor in outputs), *gradients, *copied.module.buffers()]
-    return results, not changes(before, python_state(copied.module), ())
+        after = {**python_state(copied.module), **generators()}
+    results += (parameter.grad for parameter in copied.module.parameters())
+    return [*results, *copied.module.buffers()], not changes(before, after, after)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Python state that lasts from one forward to the next, such as attributes, and the lines that change it."""
+"""Python state that lasts from one forward to the next, such as attributes, and the modules that change it."""
 
 import functools
 import itertools
@@ -6,28 +6,17 @@ import operator
 import pickle
 import random
 import sys
-import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from enum import Enum
-from functools import cache
-from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.models.graph.recorder import (
-    REGISTRIES,
-    CannotEnterError,
-    Recorder,
-    is_user_code,
-    source_location,
-    tensors_in,
-)
+from pipetrain.models.graph.recorder import REGISTRIES, CannotEnterError, tensors_in
 from pipetrain.models.graph.sizes import Size
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
@@ -198,70 +187,25 @@ def _parts(value: Any) -> Iterable[Any]:
     return itertools.chain.from_iterable(vars(value).items())
 
 
-_WATCHED_LIBRARIES = {"numpy", "sympy", "mpmath"}
-_Trace = Callable[[FrameType, str, Any], Any]
-
-
 class ChangeWatcher:
-    """Compares some locations between any two lines of the user's code.
+    """Compares some locations wherever a forward enters or leaves a module.
 
     `changes` are those by code that a graph does not repeat: errors with the innermost module whose code makes the
-    change, or None for a global, since each process has its own. The recorder is that of the module's forward.
+    change, or None for a global, since each process has its own.
     """
 
-    def __init__(self, locations: Iterable[StateLocation], module: nn.Module, recorder: Recorder) -> None:
+    def __init__(self, locations: Iterable[StateLocation], module: nn.Module) -> None:
         self._module = module
-        self._recorder = recorder
         self._held = {location: location.snapshot(module) for location in locations}
-        self._line = ""
-        self._inside: nn.Module | None = module
-        """The innermost module at this line; None in a module that is called as a whole."""
-        self._modules: dict[FrameType, nn.Module | None] = {}
-        self._before: Any = None
         self.changes: list[CannotEnterError] = []
 
-    def __enter__(self) -> "ChangeWatcher":
-        self._before = sys.gettrace()
-        sys.settrace(self._entered)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.settrace(self._before)
-        self._compare()
-
-    def _entered(self, frame: FrameType, _event: str, _argument: Any) -> _Trace | None:
-        if not is_user_code(frame) or _is_library_code(frame.f_code.co_filename):
-            return None
-        self._modules[frame] = self._recorder.inside
-        return self._moved(frame, "call", None)
-
-    def _moved(self, frame: FrameType, event: str, _argument: Any) -> _Trace:
-        self._compare()
-        at: FrameType | None = frame
-        if event == "return":
-            del self._modules[frame]
-            while at is not None and at not in self._modules:
-                at = at.f_back
-        if at is not None:
-            self._line = source_location(at.f_code.co_filename, at.f_lineno)
-            self._inside = self._modules[at]
-        return self._moved
-
-    def _compare(self) -> None:
+    def compare(self, inside: nn.Module | None) -> None:
+        """Takes what has changed since the last call for changes by `inside`; None: by a module called as a whole."""
         for location, before in self._held.items():
             after = location.snapshot(self._module)
             if after != before:
                 self._held[location] = after
-                if self._inside is not None:
-                    reason = f"the forward {location.described(self._module)} ({self._line})"
+                if inside is not None:
+                    reason = f"the forward changes Python state: it {location.described(self._module)}"
                     is_global = location.path is None and not location.is_generator
-                    self.changes.append(CannotEnterError(None if is_global else self._inside, reason))
-
-
-@cache
-def _is_library_code(file: str) -> bool:
-    """True for files of the standard library and of installed packages, which are too many lines to stop at."""
-    path = Path(file)
-    if {"site-packages", "dist-packages"} & set(path.parts):
-        return bool(_WATCHED_LIBRARIES & set(path.parts))
-    return path.is_relative_to(sysconfig.get_path("stdlib"))
+                    self.changes.append(CannotEnterError(None if is_global else inside, reason))

@@ -41,16 +41,16 @@ def line_of(error: BaseException) -> str:
 
 
 def _lines(frames: Iterable[tuple[FrameType, int]]) -> Iterator[str]:
-    return (source_location(frame.f_code.co_filename, line) for frame, line in frames if is_user_code(frame))
+    return (_source_location(frame.f_code.co_filename, line) for frame, line in frames if _is_user_code(frame))
 
 
-def source_location(file: str, line: int) -> str:
+def _source_location(file: str, line: int) -> str:
     """`file.py:12`, relative to the current folder."""
     path = Path(file)
     return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
 
 
-def is_user_code(frame: FrameType) -> bool:
+def _is_user_code(frame: FrameType) -> bool:
     """True if a frame is outside torch and pipetrain."""
     return not frame.f_code.co_filename.startswith((*_NOT_THE_USERS, "<"))
 
@@ -74,7 +74,7 @@ class CannotEnterError(Exception):
 
     Attributes:
         module: None if it is no particular one.
-        reason: with the user's line.
+        reason: with the user's line, except for changes of Python state.
     """
 
     def __init__(self, module: nn.Module | None, reason: str) -> None:
@@ -106,17 +106,23 @@ class Recorder(TorchFunctionMode):
         opaque: further classes of modules that are called as a whole.
         with_data: (path of such a module, args, kwargs) -> its output, for modules that fail on tensors without data;
             None if the recording has data.
+        moved: called before and after each module, with the innermost one until then; None for one that is called as a
+            whole.
     """
 
     def __init__(
-        self, module: nn.Module, opaque: Iterable[type], with_data: Callable[[str, Any, Any], Any] | None = None
+        self,
+        module: nn.Module,
+        opaque: Iterable[type],
+        with_data: Callable[[str, Any, Any], Any] | None = None,
+        moved: Callable[[nn.Module | None], object] = lambda _: None,
     ) -> None:
         super().__init__()
         self.graph = fx.Graph()
         self.open: list[nn.Module] = []
         self.failed_in: nn.Module | None = None
         self._opaque = tuple(opaque)
-        self._with_data = with_data
+        self._with_data, self._moved = with_data, moved
         self._paths = {id(part): path for path, part in module.named_modules()}
         named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         self._names = {id(tensor): name for name, tensor in reversed(named)}
@@ -131,11 +137,6 @@ class Recorder(TorchFunctionMode):
         self._quiet = False
         self._gradients = True
         self._regions: list[tuple[str, torch.dtype, bool]] = []
-
-    @property
-    def inside(self) -> nn.Module | None:
-        """The innermost module that is not called as a whole; None inside of one that is."""
-        return self.open[-1] if self.open and not self._quiet else None
 
     # -- inputs, outputs, comparisons ---------------------------------------------------------------------------------
 
@@ -242,11 +243,13 @@ class Recorder(TorchFunctionMode):
         path = self._paths.get(id(module))
         if self._quiet or path is None:
             return call(module, *args, **kwargs)
+        self._moved(self.open[-1] if self.open else None)
         if self._is_whole(module) and self.open:
             with self._quietly():
                 result, written = _with_written(partial(self._computed, path, partial(call, module)), args, kwargs)
                 result = tree_map_only(Tensor, self._another, result)
                 self._define(self._add("call_module", path, args, kwargs, written), result)
+            self._moved(None)
             return result
         self.open.append(module)
         try:
@@ -255,7 +258,7 @@ class Recorder(TorchFunctionMode):
             self.failed_in = self.failed_in or module
             raise
         finally:
-            self.open.pop()
+            self._moved(self.open.pop())
 
     def _is_whole(self, module: nn.Module) -> bool:
         ours = type(module).__module__.startswith("torch.nn.") and not isinstance(module, _CONTAINERS)

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -208,15 +208,14 @@ class Tracer:
 
     def _find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[CannotEnterError]:
         """Errors for changes of these locations in a forward, by code that a graph does not repeat."""
-        recorder = self._recorder()
-        watch = ChangeWatcher(locations, self.module, recorder)
-        with python_generators_kept(), watch:
-            self._run(example, recorder)
+        watch = ChangeWatcher(locations, self.module)
+        with python_generators_kept():
+            self._run(example, self._recorder(watch.compare))
         return watch.changes
 
-    def _recorder(self) -> Recorder:
+    def _recorder(self, moved: Callable[[nn.Module | None], object] = lambda _: None) -> Recorder:
         with_data = partial(self.copies.returned, training=self.training) if self.copies.fake else None
-        return Recorder(self.module, self.opaque, with_data)
+        return Recorder(self.module, self.opaque, with_data, moved)
 
     def _run(self, example: Example, recorder: Recorder) -> tuple[fx.Graph, str | None]:
         mode = nullcontext() if self.copies.fake is None else _without_reports(self.copies.fake)
