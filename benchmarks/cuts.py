@@ -4,19 +4,19 @@ import torch
 from torch import nn
 from workloads import Workload
 
-from pipetrain.config.composition import composed
-from pipetrain.executors.pipeline import Bounds
-from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.libraries.processes import usable_cores
-from pipetrain.losses import CrossEntropy
-from pipetrain.planner.partition.rules import Even
-from pipetrain.planner.profile.profile import Profile
-from pipetrain.planner.run_plan import make_plan
-from pipetrain.training.builders.machine import device_at
-from pipetrain.training.builders.weight_traffic import passes_under
-from pipetrain.training.profiling.auto_partition import AutoPartition, plan_by
-from pipetrain.training.profiling.layer_times import Measuring, measured_model
-from pipetrain.training.profiling.link_speed import measured_link
+from pipetrain.engine.executors.pipeline import Bounds
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.engine.losses import CrossEntropy
+from pipetrain.planning.profile.profile import Profile
+from pipetrain.planning.profiling.auto_partition import AutoPartition, plan_by
+from pipetrain.planning.profiling.layer_times import Measuring, measured_model
+from pipetrain.planning.profiling.link_speed import measured_link
+from pipetrain.runner.config.composition import composed
+from pipetrain.runner.partition.rules import Even
+from pipetrain.runner.partition.run_plan import make_plan
+from pipetrain.runner.training.builders.machine import device_at
+from pipetrain.runner.training.builders.weight_traffic import passes_under
 
 
 def sgd(parameters: list[nn.Parameter], lr: float = 0.01) -> torch.optim.Optimizer:

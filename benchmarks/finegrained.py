@@ -28,27 +28,27 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from pipetrain.data.loader import Loader
-from pipetrain.executors.finegrained import FinegrainedExecutor
-from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.pipeline import build_finegrained_pipeline
-from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.losses import CrossEntropy, StepLoss, TokenCrossEntropy
-from pipetrain.methods import Method
-from pipetrain.methods.hogwild import Hogwild
-from pipetrain.methods.naive_async import NaiveAsync
-from pipetrain.methods.pipedream import PipeDream
-from pipetrain.methods.pipemare import PipeMare
-from pipetrain.methods.pipeoptim import PipeOptim
-from pipetrain.models import gpt, resnet_cifar, torchvision_models
-from pipetrain.models.chain import LayerChain
-from pipetrain.models.weight_units import weight_units
-from pipetrain.planner.partition.finegrained import stage_bounds
-from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.schedules import ListSchedule
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
-from pipetrain.stage.base import Training
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.executors.finegrained import FinegrainedExecutor
+from pipetrain.engine.executors.hooks import OnStep, RunHooks
+from pipetrain.engine.executors.pipeline import build_finegrained_pipeline
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.losses import CrossEntropy, StepLoss, TokenCrossEntropy
+from pipetrain.engine.methods import Method
+from pipetrain.engine.methods.hogwild import Hogwild
+from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.methods.pipemare import PipeMare
+from pipetrain.engine.methods.pipeoptim import PipeOptim
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.models.weight_units import weight_units
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.schedules import ListSchedule
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.engine.stage.base import Training
+from pipetrain.runner.partition.finegrained import stage_bounds
+from pipetrain.zoo.models import gpt, resnet_cifar, torchvision_models
 
 BATCH = 32
 TINY_BATCH, TINY_TOKENS, TINY_VOCABULARY = 8, 32, 80

@@ -28,13 +28,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from pipetrain.config.composition import composed
-from pipetrain.config.settings import Settings
-from pipetrain.data.loader import Loader
-from pipetrain.planner.partition.rules import Even
-from pipetrain.planner.run_plan import make_plan
-from pipetrain.training.builders.data import build_data
-from pipetrain.training.builders.model import build_model
+from pipetrain.engine.data.loader import Loader
+from pipetrain.runner.config.composition import composed
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.partition.rules import Even
+from pipetrain.runner.partition.run_plan import make_plan
+from pipetrain.runner.training.builders.data import build_data
+from pipetrain.runner.training.builders.model import build_model
 
 WORKERS = (0, 1, 2)
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "loading.json"

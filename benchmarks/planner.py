@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipetrain.libraries.processes import usable_cores
-from pipetrain.report.style import BLUE, GRAY, GREEN, ORANGE, figure
+from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.runner.terminal.style import BLUE, GRAY, GREEN, ORANGE, figure
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "planner.json"
 CORRELATION, OF_BEST, MEMORY = 0.95, 0.05, 0.10

@@ -33,20 +33,20 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workloads import WORKLOADS, Workload
 
-from pipetrain.data.loader import Loader
-from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.messages.transport import NEVER
-from pipetrain.executors.pipeline import build_stages, connect_stages
-from pipetrain.executors.pipeline_rules import Phase, PipelineRules
-from pipetrain.methods.pipedream import PipeDream
-from pipetrain.methods.synchronous import Synchronous
-from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.schedules import Replicas
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.round_robin import RoundRobin
-from pipetrain.schedules.sequential import DataParallel
-from pipetrain.stage.stage import Stage
-from pipetrain.training.builders.machine import keep_freed_memory
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.executors.hooks import RunHooks
+from pipetrain.engine.executors.messages.transport import NEVER
+from pipetrain.engine.executors.pipeline import build_stages, connect_stages
+from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.schedules import Replicas
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.round_robin import RoundRobin
+from pipetrain.engine.schedules.sequential import DataParallel
+from pipetrain.engine.stage.stage import Stage
+from pipetrain.runner.training.builders.machine import keep_freed_memory
 
 WARM_UP, COOL_DOWN = 4, 4
 """Number of minibatches at the start and at the end of a round that are not counted."""

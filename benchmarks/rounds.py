@@ -14,31 +14,31 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from typing_extensions import override
 from workloads import Workload
 
-from pipetrain.data.loader import Loader
-from pipetrain.device_queue import synchronize
-from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.messages.transport import agreed_transport
-from pipetrain.executors.pipeline import Bounds, build_pipeline, build_stages, connect_stages
-from pipetrain.executors.pipeline_rules import Phase, PipelineRules
-from pipetrain.losses import CrossEntropy, StepLoss
-from pipetrain.methods.base import Method
-from pipetrain.methods.naive_async import NaiveAsync
-from pipetrain.methods.pipedream import PipeDream
-from pipetrain.methods.pipemare import PipeMare
-from pipetrain.methods.pipeoptim import PipeOptim
-from pipetrain.methods.synchronous import Synchronous
-from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.program.playback import play
-from pipetrain.program.times import TimeSpan
-from pipetrain.schedules.base import Schedule
-from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
-from pipetrain.schedules.operation import Kind, Operation
-from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
-from pipetrain.schedules.sequential import Sequential
-from pipetrain.stage.base import Training
-from pipetrain.stage.measurements import Clock
-from pipetrain.stage.stage import Stage
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.device_queue import synchronize
+from pipetrain.engine.executors.hooks import OnStep, RunHooks
+from pipetrain.engine.executors.messages.transport import agreed_transport
+from pipetrain.engine.executors.pipeline import Bounds, build_pipeline, build_stages, connect_stages
+from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.losses import CrossEntropy, StepLoss
+from pipetrain.engine.methods.base import Method
+from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.methods.pipemare import PipeMare
+from pipetrain.engine.methods.pipeoptim import PipeOptim
+from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.program.playback import play
+from pipetrain.engine.program.times import TimeSpan
+from pipetrain.engine.schedules.base import Schedule
+from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
+from pipetrain.engine.schedules.operation import Kind, Operation
+from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.engine.schedules.sequential import Sequential
+from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.measurements import Clock
+from pipetrain.engine.stage.stage import Stage
 
 STAGES, WARM_UP, COOL_DOWN = 2, 3, 3
 MICROBATCHES = (2, 4, 8)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from pipetrain.arithmetic import switches_in_effect
+from pipetrain.engine.arithmetic import switches_in_effect
 
 LOSS_TOLERANCE = 0.1
 """Largest relative difference between the losses of a row and of the synchronous row."""

@@ -35,8 +35,8 @@ from rounds import COOL_DOWN, MICROBATCHES, STAGES, TORCH, WARM_UP, Bench, Round
 from rows import Measured, Rows, machine, show, summary, write
 from workloads import WORKLOADS, Workload
 
-from pipetrain.executors.messages.transport import NEVER, set_environment
-from pipetrain.training.builders.machine import device_at, keep_freed_memory
+from pipetrain.engine.executors.messages.transport import NEVER, set_environment
+from pipetrain.runner.training.builders.machine import device_at, keep_freed_memory
 
 _ASYNCHRONOUS = ("naive_async", "pipedream", "pipeoptim", "pipemare")
 _COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")

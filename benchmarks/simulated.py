@@ -22,27 +22,27 @@ import torch
 from rows import machine
 from torch import nn
 
-from pipetrain.data.loader import Loader
-from pipetrain.data.text.text_files import austen
-from pipetrain.executors.pipeline import build_pipeline
-from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.losses import TokenCrossEntropy
-from pipetrain.methods import Method
-from pipetrain.methods.naive_async import NaiveAsync
-from pipetrain.methods.pipedream import PipeDream
-from pipetrain.methods.pipeoptim import PipeOptim
-from pipetrain.methods.synchronous import Synchronous
-from pipetrain.models import gpt
-from pipetrain.models.chain import LayerChain
-from pipetrain.optim.matrices import Muon, Soap
-from pipetrain.optim.soap import SoapOfMatrices
-from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.schedules import ListSchedule
-from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.stage.base import Training
-from pipetrain.training.builders.machine import keep_freed_memory
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.executors.pipeline import build_pipeline
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.losses import TokenCrossEntropy
+from pipetrain.engine.methods import Method
+from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.methods.pipeoptim import PipeOptim
+from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.optim.stage_optimizer import StageOptimizer
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.schedules import ListSchedule
+from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.stage.base import Training
+from pipetrain.runner.training.builders.machine import keep_freed_memory
+from pipetrain.zoo.data.text.text_files import austen
+from pipetrain.zoo.models import gpt
+from pipetrain.zoo.optim.matrices import Muon, Soap
+from pipetrain.zoo.optim.soap import SoapOfMatrices
 
 BATCH, TOKENS, WIDTH, BLOCKS = 16, 64, 32, 16
 RULES: tuple[tuple[Method, ListSchedule], ...] = (

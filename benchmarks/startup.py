@@ -23,7 +23,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 PHASES = {
     "interpreter": "Python starts",
@@ -104,12 +104,12 @@ def marked_run(marks: Path, words: list[str]) -> None:
     ends = [time.perf_counter()]
 
     from pipetrain import cli
-    from pipetrain.api import one_run as shared
     from pipetrain.commands.run import one_run
-    from pipetrain.libraries.imports import gc_paused
+    from pipetrain.engine.libraries.imports import gc_paused
+    from pipetrain.runner.api import one_run as shared
 
     def simulated_steps(*given: Any) -> Any:
-        from pipetrain.tracking.run_recorder import Recorder
+        from pipetrain.runner.tracking.run_recorder import Recorder
 
         for name in ("start", "step"):
             setattr(Recorder, name, marking(getattr(Recorder, name)))

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.libraries import torchvision_shim
-from pipetrain.models.chain import LayerChain, out_of_place
-from pipetrain.models.conversion import chain_of
-from pipetrain.models.resnet_cifar import build as resnet_cifar
-from pipetrain.models.torchvision_models import alexnet
+from pipetrain.engine.models.chain import LayerChain, out_of_place
+from pipetrain.graph.conversion import chain_of
+from pipetrain.zoo import torchvision_shim
+from pipetrain.zoo.models.resnet_cifar import build as resnet_cifar
+from pipetrain.zoo.models.torchvision_models import alexnet
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain import DrainInterval, Loader, PipelineRules, RunHooks, Training, build_pipeline, chain_of
-from pipetrain.losses import CrossEntropy, StepLoss
-from pipetrain.methods.pipedream import PipeDream
-from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.losses import CrossEntropy, StepLoss
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 
 SAMPLES, FEATURES, CLASSES = 512, 16, 4
 BATCH_SIZE, MICROBATCHES, EPOCHS = 32, 1, 5

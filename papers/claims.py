@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from papers.difference import Relation, shown
 from papers.results import MeasuredGroup
-from pipetrain.report.sweep.columns import column_of
+from pipetrain.reporting.sweep.columns import column_of
 
 NOT_TESTED = "not tested here"
 UNDECIDED = "undecided"

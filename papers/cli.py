@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from pipetrain import cli
-from pipetrain.commands import Subparsers
-from pipetrain.commands.output_folder import check_new_file, check_writable
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.runner.terminal.arguments import Subparsers
+from pipetrain.runner.terminal.output_folder import check_new_file, check_writable
 
 _REPRODUCE = """\
 Runs the presets of an experiment, a table, a figure or a whole paper as sweeps, one after another, cheapest first, and

@@ -19,12 +19,12 @@ from papers.results import (
     with_steps,
 )
 from papers.targets import ReproductionTarget, SweepRound
-from pipetrain import strict_json
-from pipetrain.report.sweep.compared_run import ComparedRun, read
-from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.text_table import csv_table
-from pipetrain.tracking.files import write_whole
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.engine.files import strict_json
+from pipetrain.reporting.sweep.compared_run import ComparedRun, read
+from pipetrain.reporting.sweep.groups import SweepGroup
+from pipetrain.runner.terminal.text_table import csv_table
+from pipetrain.runner.tracking.files import write_whole
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 _MADE, _RUNS = "made.json", "runs.csv"
 _TARGETS = "targets"

@@ -7,7 +7,7 @@ from papers.paper import Paper, read_tables
 from papers.paper_page import HEADS, comparison_cells
 from papers.publications import PAPERS
 from papers.targets import full_name, parts_of
-from pipetrain.report.text_table import text_table
+from pipetrain.runner.terminal.text_table import text_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from papers.results import STUCK, MeasuredGroup
-from pipetrain.report.seed_statistics import Interval, Sample, difference, verdict, welch
-from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
-from pipetrain.report.text_table import counted
+from pipetrain.reporting.seed_statistics import Interval, Sample, difference, verdict, welch
+from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
+from pipetrain.runner.terminal.text_table import counted
 
 LEARNED, MEASURED = 0.03, 0.1
 """The margin over the other's mean, of what was learned, and of time and memory."""

@@ -10,7 +10,7 @@ from papers.compared import compared_runs
 from papers.lines import STAGES, Line
 from papers.results import Row
 from papers.targets import FULL, SMALL, ReproductionTarget
-from pipetrain.report.seed_statistics import Interval, verdict
+from pipetrain.reporting.seed_statistics import Interval, verdict
 
 NAME = "map"
 NETWORKS = {"conv": "Convolution net", "transformer": "Transformer", "gpt": "`gpt`"}

@@ -9,14 +9,14 @@ from papers.field_map import HYBRIDS, FieldMap, Reading, reading_of
 from papers.lines import Line, depths_of, table
 from papers.results import STEPS_TO_LOSS
 from papers.targets import ReproductionTarget
-from pipetrain.config.choices import choice_of
-from pipetrain.config.composition import composed
-from pipetrain.models.weight_units import weight_units
-from pipetrain.report.seed_statistics import Interval, Values
-from pipetrain.report.sweep.slowdown import ratio_cell
-from pipetrain.report.text_table import counted, markdown_table
-from pipetrain.training.builders.data import build_dataset
-from pipetrain.training.builders.model import build_model
+from pipetrain.engine.models.weight_units import weight_units
+from pipetrain.reporting.seed_statistics import Interval, Values
+from pipetrain.reporting.sweep.slowdown import ratio_cell
+from pipetrain.runner.config.choices import choice_of
+from pipetrain.runner.config.composition import composed
+from pipetrain.runner.terminal.text_table import counted, markdown_table
+from pipetrain.runner.training.builders.data import build_dataset
+from pipetrain.runner.training.builders.model import build_model
 
 _MADE = "<!-- made by `python -m papers pages map`; edits are lost -->"
 _ABOUT = (

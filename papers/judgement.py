@@ -25,8 +25,8 @@ from papers.claims import (
 from papers.difference import MEASURED, Difference, Relation, shown
 from papers.results import Measured, MeasuredGroup, Results
 from papers.targets import FULL, SMALL
-from pipetrain.report.seed_statistics import ratio, verdict
-from pipetrain.report.sweep.columns import column_of
+from pipetrain.reporting.seed_statistics import ratio, verdict
+from pipetrain.reporting.sweep.columns import column_of
 
 
 @dataclass(frozen=True)

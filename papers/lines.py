@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from papers.results import STEPS_TO_LOSS, Row
-from pipetrain.report.seed_statistics import Interval, Values, ratio
-from pipetrain.report.steps_to_loss import slowdown
-from pipetrain.report.style import figure
-from pipetrain.report.sweep.lines import End, label_ends, line_styles
-from pipetrain.report.text_table import markdown_table
+from pipetrain.reporting.seed_statistics import Interval, Values, ratio
+from pipetrain.reporting.steps_to_loss import slowdown
+from pipetrain.reporting.sweep.lines import End, label_ends, line_styles
+from pipetrain.runner.terminal.style import figure
+from pipetrain.runner.terminal.text_table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

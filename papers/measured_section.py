@@ -12,15 +12,15 @@ from papers.judgement import companions
 from papers.paper import Paper, Tables
 from papers.results import Measured, MeasuredGroup, Results, untimed
 from papers.targets import SMALL, ReproductionTarget
-from pipetrain.config.choices import choice_of
-from pipetrain.report.sweep import sweep_figure
-from pipetrain.report.sweep.columns import column_of
-from pipetrain.report.sweep.compared_run import ComparedRun, Point
-from pipetrain.report.sweep.comparison import ranked
-from pipetrain.report.sweep.groups import ComparedGroups, SweepGroup
-from pipetrain.report.text_table import counted, markdown_table, size_of
-from pipetrain.strict_json import number
-from pipetrain.tracking.throughput import MEASURED, PREDICTED
+from pipetrain.engine.files.strict_json import number
+from pipetrain.reporting.sweep import sweep_figure
+from pipetrain.reporting.sweep.columns import column_of
+from pipetrain.reporting.sweep.compared_run import ComparedRun, Point
+from pipetrain.reporting.sweep.comparison import ranked
+from pipetrain.reporting.sweep.groups import ComparedGroups, SweepGroup
+from pipetrain.runner.config.choices import choice_of
+from pipetrain.runner.terminal.text_table import counted, markdown_table, size_of
+from pipetrain.runner.tracking.throughput import MEASURED, PREDICTED
 
 Block = Sequence[str]
 Cells = tuple[str, ...]

@@ -9,8 +9,8 @@ from papers.paper import read_tables
 from papers.paper_page import page
 from papers.publications import PAPERS
 from papers.results import read_results
-from pipetrain.errors import ConfigError
-from pipetrain.tracking.files import write_whole
+from pipetrain.engine.errors import ConfigError
+from pipetrain.runner.tracking.files import write_whole
 
 
 def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:

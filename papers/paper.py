@@ -10,7 +10,7 @@ from pathlib import Path
 from papers.claims import Rule, Verdict
 from papers.judgement import judge
 from papers.results import Results
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
 
 Value = Fraction | float | str
 

@@ -8,8 +8,8 @@ from papers.measured_section import measured_section
 from papers.paper import Agreement, Comparison, Paper, Row, Tables, shown
 from papers.results import Measured, Results
 from papers.targets import FULL, SMALL, has_small_scale, presets, targets_of
-from pipetrain.config.choices import choice_of, group_overrides_of
-from pipetrain.report.text_table import counted, markdown_table
+from pipetrain.runner.config.choices import choice_of, group_overrides_of
+from pipetrain.runner.terminal.text_table import counted, markdown_table
 
 
 def extent(paper: str, results: Results) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from papers.staleness import rules_of
-from pipetrain.program.planned_operations import PlannedOperation
-from pipetrain.program.weight_reads import WeightRead
-from pipetrain.schedules.operation import Kind
+from pipetrain.engine.program.planned_operations import PlannedOperation
+from pipetrain.engine.program.weight_reads import WeightRead
+from pipetrain.engine.schedules.operation import Kind
 
 
 def behind_newest(method: str, num_stages: int, num_microbatches: int) -> int:

@@ -11,13 +11,13 @@ from papers.compared import is_kept, keep_comparison
 from papers.computed import computed_part
 from papers.results import has_every_run, keep_results
 from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of
-from pipetrain import strict_json
-from pipetrain.commands.output_folder import check_writable
-from pipetrain.config.choices import choice_of
-from pipetrain.errors import ExitCode
-from pipetrain.launch.signals import handled_by
-from pipetrain.tracking.files import new_folder, write_whole
-from pipetrain.tracking.run_lock import owner_of
+from pipetrain.engine.errors import ExitCode
+from pipetrain.engine.files import strict_json
+from pipetrain.runner.config.choices import choice_of
+from pipetrain.runner.launch.signals import handled_by
+from pipetrain.runner.terminal.output_folder import check_writable
+from pipetrain.runner.tracking.files import new_folder, write_whole
+from pipetrain.runner.tracking.run_lock import owner_of
 
 
 def carried_out(command: Sequence[str]) -> int:

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_small_scale
-from pipetrain import strict_json
 from pipetrain.commands.run.sweep import number_of_runs
-from pipetrain.config.choices import choice_of
-from pipetrain.config.composition import Composition
-from pipetrain.errors import ConfigError
-from pipetrain.report.sweep import comparison
-from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET
-from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun
-from pipetrain.report.sweep.groups import SweepGroup, collect
-from pipetrain.report.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
-from pipetrain.report.text_table import csv_table
-from pipetrain.tracking.files import write_whole
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.files import strict_json
+from pipetrain.reporting.sweep import comparison
+from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET
+from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
+from pipetrain.reporting.sweep.groups import SweepGroup, collect
+from pipetrain.reporting.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
+from pipetrain.runner.config.choices import choice_of
+from pipetrain.runner.config.composition import Composition
+from pipetrain.runner.terminal.text_table import csv_table
+from pipetrain.runner.tracking.files import write_whole
 
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9

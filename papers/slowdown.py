@@ -9,9 +9,9 @@ from papers.compared import compared_runs
 from papers.lines import LOSS, STAGES, Line, depths_of, table
 from papers.results import STEPS_TO_LOSS, ended_runs, made_by
 from papers.targets import FULL, SMALL, ReproductionTarget
-from pipetrain.report.seed_statistics import Values, ratio, verdict
-from pipetrain.report.sweep.slowdown import ratio_cell
-from pipetrain.report.text_table import markdown_table
+from pipetrain.reporting.seed_statistics import Values, ratio, verdict
+from pipetrain.reporting.sweep.slowdown import ratio_cell
+from pipetrain.runner.terminal.text_table import markdown_table
 
 NAME = "slowdown"
 FIGURE, TUNED_FIGURE = f"{NAME}.png", f"{NAME}_tuned.png"

@@ -10,21 +10,21 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from papers.closed_forms import CLOSED, Position, utilization_of_gpipe
-from pipetrain.config.choices import group_overrides_of, section
-from pipetrain.config.instantiate import Target
-from pipetrain.config.phases import PhaseSettings
-from pipetrain.data.loader import Loader
-from pipetrain.errors import ConfigError
-from pipetrain.executors.pipeline import build_pipeline
-from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.losses import CrossEntropy
-from pipetrain.models.conversion import chain_of
-from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.program.playback import play, unit_duration
-from pipetrain.report.text_table import number_list, text_lines, text_table
-from pipetrain.stage.base import Training
-from pipetrain.tracking.files import write_whole
-from pipetrain.training.builders.pipeline import build_pipeline_rules
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.pipeline import build_pipeline
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.program.playback import play, unit_duration
+from pipetrain.engine.stage.base import Training
+from pipetrain.graph.conversion import chain_of
+from pipetrain.runner.config.choices import group_overrides_of, section
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.phases import PhaseSettings
+from pipetrain.runner.terminal.text_table import number_list, text_lines, text_table
+from pipetrain.runner.tracking.files import write_whole
+from pipetrain.runner.training.builders.pipeline import build_pipeline_rules
 
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(

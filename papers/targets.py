@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetrain.config.choices import choice_of, names_of
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
+from pipetrain.runner.config.choices import choice_of, names_of
 
 FULL, SMALL = "full", "small"
 EVERY_PAPER = "papers"

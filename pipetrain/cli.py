@@ -10,17 +10,18 @@ from typing import NoReturn
 
 from typing_extensions import override
 
-from pipetrain import __version__, outer_launcher
-from pipetrain.commands import Subparsers
+from pipetrain import __version__
 from pipetrain.commands.standard_streams import lost_output, make_lenient, show_warnings_once
-from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
-from pipetrain.launch.signals import Interruption, handle_from_now_on, ignore_from_now_on
+from pipetrain.engine import outer_launcher
+from pipetrain.engine.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
+from pipetrain.runner.launch.signals import Interruption, handle_from_now_on, ignore_from_now_on
+from pipetrain.runner.terminal.arguments import Subparsers
 
 _COMMANDS = (
     "run", "list", "evaluate", "export", "timeline", "profile", "plan", "predict", "compare", "report", "doctor",
     "completion",
 )  # fmt: skip
-"""Modules of `pipetrain.commands`, imported once signals are handled."""
+"""Modules of `pipetrain.runner.terminal.arguments`, imported once signals are handled."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
 """Name of a command in other programs -> name here."""
 _EPILOG = """\
@@ -43,7 +44,7 @@ class Program:
 
 def _add_parsers(subparsers: Subparsers) -> None:
     for name in _COMMANDS:
-        import_module(f"pipetrain.commands.{name}").add_parser(subparsers)
+        import_module(f"pipetrain.runner.terminal.arguments.{name}").add_parser(subparsers)
 
 
 PIPETRAIN = Program(
@@ -72,7 +73,7 @@ def main(program: Program = PIPETRAIN) -> None:
         if code is ExitCode.COMPLETED and words[:1] != ["run"]:  # a run leaves its results in its directory
             code = ExitCode.FAILED
 
-    from pipetrain.launch.process_exit import exit_despite_user_threads, exit_now
+    from pipetrain.runner.launch.process_exit import exit_despite_user_threads, exit_now
 
     if outer_launcher.is_present():  # under torchrun, a connection of torch's that still closes would abort the process
         exit_now(code)
@@ -101,12 +102,12 @@ def carry_out(words: Sequence[str], program: Program = PIPETRAIN) -> ExitCode:
     if words[0].startswith("-"):
         parser.parse_args(words)  # --help and --version end the process, as a wrong flag does
     # --help needs no Hydra, which takes a while to import
-    from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
-    from pipetrain.report.error_line import report_error
+    from pipetrain.runner.config.hydra_errors import CONFIGURATION_ERRORS
+    from pipetrain.runner.terminal.error_line import report_error
 
     try:
         if words[0] not in commands:
-            from pipetrain.config.suggestions import unknown_choice
+            from pipetrain.runner.config.suggestions import unknown_choice
 
             raise ConfigError(f"{words[0]}: {unknown_choice('command', words[0], [*commands], _ELSEWHERE)}")
         command = commands[words[0]]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pipetrain.report.timeline.drawing import draw
-from pipetrain.report.timeline.from_settings import GivenTimes, phase_timeline, titled_phases
-from pipetrain.report.timeline.panels import Panel
+from pipetrain.reporting.timeline.drawing import draw
+from pipetrain.reporting.timeline.from_settings import GivenTimes, phase_timeline, titled_phases
+from pipetrain.reporting.timeline.panels import Panel
 
 _IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 _D4 = "partition.stages=4"

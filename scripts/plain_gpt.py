@@ -16,13 +16,13 @@ import torch
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from pipetrain.config.settings import Settings
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.stored_settings import stored_settings
-from pipetrain.training.builders.data import Data, build_data
-from pipetrain.training.builders.model import build_model
-from pipetrain.training.builders.optimizer import build_rate, build_torch_optimizer, parameter_groups
-from pipetrain.training.timetable import timetable_of
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.stored_settings import stored_settings
+from pipetrain.runner.training.builders.data import Data, build_data
+from pipetrain.runner.training.builders.model import build_model
+from pipetrain.runner.training.builders.optimizer import build_rate, build_torch_optimizer, parameter_groups
+from pipetrain.runner.training.timetable import timetable_of
 
 _CALLED = ("dataset", "model", "optimizer", "lr_schedule")
 

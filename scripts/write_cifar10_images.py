@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pipetrain.libraries.torchvision_shim import datasets
+from pipetrain.zoo.torchvision_shim import datasets
 
 
 def main(folder: Path) -> None:

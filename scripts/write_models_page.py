@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.commands.list import rows
-from pipetrain.config.choices import group_overrides_of
+from pipetrain.runner.config.choices import group_overrides_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
 _MADE = re.compile(r"(?<=<!-- made by scripts/write_models_page.py -->\n).*?(?=<!-- end -->\n)", re.DOTALL)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pipetrain.config.choices import choices_of
-from pipetrain.config.reference import Section, Setting, groups, sections, settings_of_choice
-from pipetrain.errors import as_configured
+from pipetrain.engine.errors import as_configured
+from pipetrain.runner.config.choices import choices_of
+from pipetrain.runner.config.reference import Section, Setting, groups, sections, settings_of_choice
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 
@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 
 `name.name=value` changes a setting, and `group=name` makes a choice. `pipetrain run --help` shows the settings below
 and the choices of every group; `pipetrain list` describes the choices. A setting that nothing reads is rejected with
-an error that suggests similar ones. `make docs` writes this page from the docstrings of `pipetrain/config/schema.py`
+an error that suggests similar ones. `make docs` writes this page from the docstrings of `pipetrain/runner/config/schema.py`
 and the comments of the files under `conf/`.
 
 `hydra.run.dir` sets the directory of a run, `hydra.sweep.dir` that of a sweep.

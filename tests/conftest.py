@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from pipetrain import cli
-from pipetrain.launch import signals
-from pipetrain.libraries.processes import ENDING
+from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.runner.launch import signals
 
 pytest.register_assert_rewrite("support")  # failed assertions there show their values, too
 

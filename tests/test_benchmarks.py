@@ -4,7 +4,7 @@ import pytest
 from rounds import COOL_DOWN, WARM_UP, Round, overhead, rules_of
 from rows import Measured, Rows
 
-from pipetrain.schedules.operation import Kind
+from pipetrain.engine.schedules.operation import Kind
 
 SECONDS = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0, Kind.UPDATE: 0.0}
 

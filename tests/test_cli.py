@@ -13,9 +13,9 @@ import torch
 from support.cli import TINY, environment, pipetrain, pipetrain_here, records, run, run_here, summary
 
 from pipetrain import __version__, cli
-from pipetrain.errors import ExitCode
-from pipetrain.launch import process_exit
-from pipetrain.libraries.processes import ENDING
+from pipetrain.engine.errors import ExitCode
+from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.runner.launch import process_exit
 
 
 def test_run_in_two_processes_writes_all_its_files(tmp_path):
@@ -186,7 +186,7 @@ def test_configuration_is_shown_or_refused_without_torch(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "_target_: pipetrain.methods.pipeoptim.PipeOptim" in done.stdout
+    assert "_target_: pipetrain.engine.methods.pipeoptim.PipeOptim" in done.stdout
     assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: a number above 0 is needed")
 
 
@@ -214,7 +214,7 @@ def test_stored_run_is_evaluated_and_exported(tmp_path):
     assert pipetrain_here("eval", str(folder), "--step", "6", cwd=tmp_path).returncode == 2
     assert pipetrain_here("export", str(folder), "-o", "w.pt", cwd=tmp_path).returncode == 0
     assert pipetrain_here("export", str(folder), "--step", "0", "-o", "w0.pt", cwd=tmp_path).returncode == 0
-    from pipetrain.models.small_images import lenet5
+    from pipetrain.zoo.models.small_images import lenet5
 
     torch.manual_seed(0)
     module = lenet5(channels=1, classes=10, size=(28, 28)).module
@@ -368,7 +368,7 @@ def test_interrupt_during_exec_of_text_keeps_the_exit_code(tmp_path):
     (tmp_path / "interrupted.py").write_text(
         "import sys\n"
         "from pipetrain import cli\n"
-        "from pipetrain.launch import process_exit\n"  # imports nothing later
+        "from pipetrain.runner.launch import process_exit\n"  # imports nothing later
         "cli.carry_out = lambda *_: exec('raise KeyboardInterrupt')\n"
         "sys.argv = ['pipetrain', 'list']\n"
         "cli.main()\n"

@@ -20,7 +20,7 @@ from support.transcripts import BLOCK, Command, modules, transcripts
 import pipetrain
 from papers.cli import PROGRAM
 from pipetrain import cli
-from pipetrain.config.composition import combinations, composed
+from pipetrain.runner.config.composition import combinations, composed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -81,7 +81,7 @@ def test_file_shown_in_docs_equals_the_file(path, text):
 
 
 def test_page_on_adding_a_method_shows_its_files():
-    assert {param.values[0] for param in shown_files()} >= {"pipetrain/methods/lwp.py", "conf/method/lwp.yaml"}
+    assert {param.values[0] for param in shown_files()} >= {"pipetrain/engine/methods/lwp.py", "conf/method/lwp.yaml"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

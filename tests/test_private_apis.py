@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 
 import pipetrain
 from pipetrain.commands.run import sweep
-from pipetrain.weights import buffer_pool
+from pipetrain.engine.weights import buffer_pool
 
 PACKAGE = Path(pipetrain.__file__).parent
 APIS = {
@@ -324,7 +324,7 @@ def test_reading_ends_for_good_when_it_is_told_to():
 
 ALONE = """\
 import sys, torch
-from pipetrain.libraries import lazy_compiler
+from pipetrain.engine.libraries import lazy_compiler
 lazy_compiler.install()
 stand_in = sys.modules["torch._dynamo"]
 for name in ("SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad"):

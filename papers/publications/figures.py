@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipetrain.report.style import BLUE, GRAY, ORANGE, figure
+from pipetrain.runner.terminal.style import BLUE, GRAY, ORANGE, figure
 
 Curves = Mapping[str, Sequence[float]]
 """Label -> values."""

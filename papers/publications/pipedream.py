@@ -15,11 +15,11 @@ from torch import Tensor
 from papers.claims import HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Rule, Verdict
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Row, Tables, Value
-from pipetrain.models import awd_lstm, gnmt, torchvision_models
-from pipetrain.models.chain import LayerChain
-from pipetrain.planner.profile.estimate import LayerCost, layer_costs
-from pipetrain.report.text_table import size_of, text_table
-from pipetrain.tracking.throughput import MEASURED, PREDICTED
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.runner.partition.estimate import LayerCost, layer_costs
+from pipetrain.runner.terminal.text_table import size_of, text_table
+from pipetrain.runner.tracking.throughput import MEASURED, PREDICTED
+from pipetrain.zoo.models import awd_lstm, gnmt, torchvision_models
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,10 @@ from papers.stability.lemmas import delay_limit
 from papers.stability.limits import largest_stable_step
 from papers.stability.quadratic import Quadratic, matched_gamma
 from papers.staleness import pipemare_table_1
-from pipetrain.models import torchvision_models
-from pipetrain.models.chain import LayerChain
-from pipetrain.models.weight_units import weight_units
-from pipetrain.planner.partition.finegrained import stage_bounds
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.models.weight_units import weight_units
+from pipetrain.runner.partition.finegrained import stage_bounds
+from pipetrain.zoo.models import torchvision_models
 
 _MIB, _BYTES = 2**20, 4
 _SGD_COPIES, _ADAM_COPIES = 3, 4

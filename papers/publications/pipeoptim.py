@@ -8,7 +8,7 @@ from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Tables, Value
 from papers.planned_reads import planned_reads
-from pipetrain.tracking.throughput import PREDICTED
+from pipetrain.runner.tracking.throughput import PREDICTED
 
 _DEPTH = 4
 """Stages of every experiment (§ V-A)."""

@@ -9,7 +9,7 @@ from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Tables, Value
 from papers.planned_reads import behind_newest
-from pipetrain.tracking.throughput import PREDICTED
+from pipetrain.runner.tracking.throughput import PREDICTED
 
 _DRAWN, _MEASURED = 4, 2
 """Stages of figure 2, and of the experiments."""

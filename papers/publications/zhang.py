@@ -24,9 +24,9 @@ from papers.difference import Relation
 from papers.paper import Comparison, Paper, PaperFigure, Row, Tables, Value
 from papers.publications.figures import draw_increase
 from papers.publications.zhang_formulas import ActivationCount, NoisyQuadratic, accelerators, count, hybrid_speedup
-from pipetrain.models import resnet_cifar, small_images, torchvision_models
-from pipetrain.models.chain import LayerChain
-from pipetrain.tracking.throughput import PREDICTED
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.runner.tracking.throughput import PREDICTED
+from pipetrain.zoo.models import resnet_cifar, small_images, torchvision_models
 
 _STASHED = 4
 """Copies of the weights, in addition to the newest, that the paper gives PipeDream with 4 stages (app. D)."""

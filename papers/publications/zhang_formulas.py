@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipetrain.models.chain import LayerChain
+from pipetrain.engine.models.chain import LayerChain
 
 
 def hybrid_speedup(pipelined: Fraction, speedup: Fraction) -> Fraction:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from papers.stability.limits import Floats, largest_stable_step, spectral_radii, weights
 from papers.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
 
 BATCH = 64
 

@@ -10,7 +10,7 @@ from papers.stability import curves
 from papers.stability.curves import PRINTED, RULE, Curves, Heatmap
 from papers.stability.lemmas import delay_limit
 from papers.stability.limits import Floats
-from pipetrain.report.style import BLUE, GRAY, GREEN, INK, LADDER, ORANGE, RED, figure
+from pipetrain.runner.terminal.style import BLUE, GRAY, GREEN, INK, LADDER, ORANGE, RED, figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

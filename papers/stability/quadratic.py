@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from numpy.polynomial import Polynomial
 
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
 
 _W = Polynomial([0.0, 1.0])
 

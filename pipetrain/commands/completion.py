@@ -6,8 +6,8 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pipetrain.commands import Subparsers, add_config_dir
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.runner.terminal.arguments import Subparsers, add_config_dir
 
 _BASH = """\
 _pipetrain() {
@@ -134,9 +134,9 @@ def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[s
 
 def _settings(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
     """Settings and choices that begin with `word`, after the settings `before`; `folder` has the user's own choices."""
-    from pipetrain.config.checks import CHOICES, TRACKERS
-    from pipetrain.config.choices import all_names
-    from pipetrain.config.reference import groups, sections
+    from pipetrain.runner.config.checks import CHOICES, TRACKERS
+    from pipetrain.runner.config.choices import all_names
+    from pipetrain.runner.config.reference import groups, sections
 
     known = {setting.name: setting.default for section in sections() for setting in section.settings}
     name, equals, value = word.partition("=")
@@ -166,9 +166,9 @@ def _of_hydra(before: Sequence[str], word: str, folder: Path | None) -> list[str
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 
-    from pipetrain.config.composition import combinations, with_choices_of
-    from pipetrain.config.installed import register_configuration
-    from pipetrain.config.schema import config_dir
+    from pipetrain.runner.config.composition import combinations, with_choices_of
+    from pipetrain.runner.config.installed import register_configuration
+    from pipetrain.runner.config.schema import config_dir
 
     register_configuration()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):

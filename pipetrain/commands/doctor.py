@@ -14,10 +14,10 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 
 from pipetrain import __version__
-from pipetrain.commands import Subparsers
-from pipetrain.commands.output_folder import check_writable
-from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.libraries.processes import usable_cores
+from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.runner.terminal.arguments import Subparsers
+from pipetrain.runner.terminal.output_folder import check_writable
 
 _MARKS = {"ok": "ok", "limited": "!", "absent": "-", "missing": "!!"}
 _LITTLE = 1e9
@@ -109,8 +109,8 @@ def _devices() -> Iterator[Finding]:
 
     transport = ""
     if torch.cuda.is_available():
-        from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
-        from pipetrain.training.builders.machine import device_at
+        from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between
+        from pipetrain.runner.training.builders.machine import device_at
 
         count = torch.cuda.device_count()
         text = f"{count} device(s), which more stages than devices share"
@@ -166,7 +166,7 @@ def _driver() -> tuple[str, str]:
 
 def _torchvision(torch_version: str) -> Finding:
     try:
-        from pipetrain.libraries.torchvision_shim import torchvision
+        from pipetrain.zoo.torchvision_shim import torchvision
     except Exception as error:
         return Finding("torchvision", "missing", f"{error}; model=resnet18 ... and downloaded data sets need it")
     builds = {str(version).partition("+")[2] for version in (torch_version, torchvision.__version__)}

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
-from pipetrain.commands.output_folder import check_new_file
-from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.failure import USERS_ERRORS
+from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.engine.failure import USERS_ERRORS
+from pipetrain.runner.terminal.arguments import Subparsers, add_checkpoint_arguments, selected_checkpoint
+from pipetrain.runner.terminal.output_folder import check_new_file
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
@@ -43,8 +43,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or a setting is wrong.
     """
-    from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
-    from pipetrain.tracking.stored_settings import parse_overrides
+    from pipetrain.runner.config.hydra_errors import CONFIGURATION_ERRORS
+    from pipetrain.runner.tracking.stored_settings import parse_overrides
 
     overrides = parse_overrides(options.overrides)
     texts: Path | None = options.texts
@@ -53,11 +53,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             raise ConfigError(f"--texts {texts}: exists; name a new file")
         check_new_file(f"--texts {texts}", texts, "texts.jsonl", force=True)
     # from here on torch is needed, which takes seconds to import
-    from pipetrain import strict_json
-    from pipetrain.report.error_line import report_error
-    from pipetrain.report.run_tables import evaluation_json, evaluation_lines, evaluation_texts
-    from pipetrain.tracking.files import write_whole
-    from pipetrain.training.finished.evaluate import evaluate
+    from pipetrain.engine.files import strict_json
+    from pipetrain.runner.terminal.error_line import report_error
+    from pipetrain.runner.terminal.run_tables import evaluation_json, evaluation_lines, evaluation_texts
+    from pipetrain.runner.tracking.files import write_whole
+    from pipetrain.runner.training.finished.evaluate import evaluate
 
     try:
         evaluation = evaluate(selected_checkpoint(options), overrides, trust=options.trust)

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from pipetrain.commands import Subparsers, add_checkpoint_arguments, selected_checkpoint
-from pipetrain.commands.output_folder import check_new_file
-from pipetrain.errors import ExitCode
+from pipetrain.engine.errors import ExitCode
+from pipetrain.runner.terminal.arguments import Subparsers, add_checkpoint_arguments, selected_checkpoint
+from pipetrain.runner.terminal.output_folder import check_new_file
 
 _FORMATS = ("torch", "safetensors")
 _DESCRIPTION = """\
@@ -32,7 +32,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or FILE cannot be there.
     """
-    from pipetrain.training.finished.export import export, format_of
+    from pipetrain.runner.training.finished.export import export, format_of
 
     file_format = options.format or format_of(options.output)
     check_new_file(f"-o {options.output}", options.output, "weights.pt", force=options.force)

@@ -11,12 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.commands import Subparsers, add_config_dir
-from pipetrain.errors import ConfigError, DataError, ExitCode
-from pipetrain.report.text_table import text_lines
+from pipetrain.engine.errors import ConfigError, DataError, ExitCode
+from pipetrain.runner.terminal.arguments import Subparsers, add_config_dir
+from pipetrain.runner.terminal.text_table import text_lines
 
 if TYPE_CHECKING:
-    from pipetrain.config.choices import Choice
+    from pipetrain.runner.config.choices import Choice
 
 _GROUPS = {
     "models": "model",
@@ -67,7 +67,7 @@ def _kind(name: str) -> str:
     """
     kind = {group: kind for kind, group in _GROUPS.items()}.get(name, name)
     if kind not in _GROUPS:
-        from pipetrain.config.suggestions import did_you_mean
+        from pipetrain.runner.config.suggestions import did_you_mean
 
         near = did_you_mean(name, [*_GROUPS, *_GROUPS.values()]) or f"; choose from {', '.join(_GROUPS)}"
         raise ConfigError(f"pipetrain list {name}: there is nothing of this name{near}")
@@ -134,7 +134,7 @@ def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str
         `paper`, its `cost`, and, where it has a small scale, the overrides of that, `small`, and the `minutes` that it
         takes; and with `sizes` the numbers of `parameters` and `layers` for that data set.
     """
-    from pipetrain.config.choices import choice_of, choices_of, names_of
+    from pipetrain.runner.config.choices import choice_of, choices_of, names_of
 
     group, listed = _GROUPS[kind], []
     built: dict[str, Any] = {}
@@ -151,8 +151,8 @@ def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str
 
 
 def _description(kind: str, choice: "Choice") -> Mapping[str, str | None]:
-    from pipetrain.config.checks import task_of
-    from pipetrain.config.choices import choices_of_run
+    from pipetrain.runner.config.checks import task_of
+    from pipetrain.runner.config.choices import choices_of_run
 
     if kind == "datasets":
         return {"task": task_of("dataset", choice.name)}
@@ -171,13 +171,13 @@ def _sizes(model: str, datasets: dict[str, Any]) -> dict[str, int]:
     """
     import torch
 
-    from pipetrain.config.choices import choices_of_run, section, section_for
-    from pipetrain.config.instantiate import Target
-    from pipetrain.config.schema import LoaderConfig
-    from pipetrain.config.settings import DatasetSettings
-    from pipetrain.models.conversion import chain_of
-    from pipetrain.training.builders.data import build_dataset
-    from pipetrain.training.builders.model import from_data
+    from pipetrain.graph.conversion import chain_of
+    from pipetrain.runner.config.choices import choices_of_run, section, section_for
+    from pipetrain.runner.config.instantiate import Target
+    from pipetrain.runner.config.schema import LoaderConfig
+    from pipetrain.runner.config.settings import DatasetSettings
+    from pipetrain.runner.training.builders.data import build_dataset
+    from pipetrain.runner.training.builders.model import from_data
 
     content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
     key = json.dumps(content, sort_keys=True)

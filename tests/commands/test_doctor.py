@@ -11,7 +11,7 @@ import torch
 
 from pipetrain import cli
 from pipetrain.commands import doctor
-from pipetrain.libraries import torchvision_shim
+from pipetrain.zoo import torchvision_shim
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from support.worker_pool import job, simulated
 from torch.utils.data import TensorDataset
 
 from pipetrain import cli
-from pipetrain.training.builders.data import build_data
+from pipetrain.runner.training.builders.data import build_data
 
 
 class Failing:
@@ -71,7 +71,7 @@ def test_custom_dataset_error_is_one_line_with_type(run, capsys, monkeypatch):
 
 
 def test_code_that_exits_does_not_choose_the_exit_code(run, capsys, monkeypatch):
-    monkeypatch.setattr("pipetrain.training.finished.evaluate.evaluate", lambda *_, **__: sys.exit(3))
+    monkeypatch.setattr("pipetrain.runner.training.finished.evaluate.evaluate", lambda *_, **__: sys.exit(3))
     assert cli.carry_out(["eval", str(run[0])]) == 1
     assert "sys.exit(3) was called (" in capsys.readouterr().err
 

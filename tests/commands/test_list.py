@@ -9,8 +9,8 @@ import pytest
 from support.cli import environment
 
 from pipetrain import cli
-from pipetrain.config.reference import groups
-from pipetrain.config.schema import config_dir
+from pipetrain.runner.config.reference import groups
+from pipetrain.runner.config.schema import config_dir
 
 
 def listed(capsys, *words):

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from pipetrain import cli
-from pipetrain.errors import ExitCode
+from pipetrain.engine.errors import ExitCode
 
 WRONG = """\
 run partition.stages=2.5

@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain import cli
-from pipetrain.arithmetic import ComputeOptions, switched
-from pipetrain.data.loader import Loader
-from pipetrain.program.planned_operations import Activations
-from pipetrain.program.weight_reads import WeightRead
+from pipetrain.engine.arithmetic import ComputeOptions, switched
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.program.planned_operations import Activations
+from pipetrain.engine.program.weight_reads import WeightRead
 
 pytestmark = [
     pytest.mark.cuda,
@@ -64,7 +64,7 @@ def test_memory_that_runs_out_on_a_shared_device_is_called_that(tmp_path):
 @pytest.mark.parametrize("method", DISTINCT)
 def test_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, method):
     # without dropout, whose generator is another on each device
-    lenet = {"model": {"_target_": "pipetrain.models.small_images.lenet5"}, "dataset": {"size": 28}}
+    lenet = {"model": {"_target_": "pipetrain.zoo.models.small_images.lenet5"}, "dataset": {"size": 28}}
     exact = {"deterministic": True, "train": {"tf32": False, "microbatches": 2}}
     on_device = simulated(job(tmp_path / "cuda", method, 2, **lenet, **exact))
     monkeypatch.setenv("DEVICE", "cpu")

@@ -24,7 +24,7 @@ from support.processes import needs_proc
 from support.waiting import eventually
 from support.worker_pool import job, plan_of, simulated
 
-from pipetrain.training.profiling.link_speed import measured_link
+from pipetrain.planning.profiling.link_speed import measured_link
 
 COUNT = torch.cuda.device_count()
 EXACT = ("deterministic=true", "train.tf32=false")

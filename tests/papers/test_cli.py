@@ -10,7 +10,7 @@ from support.cli import environment
 
 from papers.cli import PROGRAM
 from pipetrain import cli
-from pipetrain.errors import ExitCode
+from pipetrain.engine.errors import ExitCode
 
 WRONG = """\
 staleness extra

@@ -10,8 +10,8 @@ from papers.field_map import HYBRIDS, NETWORKS, Reading, maps_of, reading_of
 from papers.field_map_page import page, weights
 from papers.lines import draw
 from papers.targets import SMALL, ReproductionTarget, command_of
-from pipetrain.config.composition import composed
-from pipetrain.report.seed_statistics import Interval
+from pipetrain.reporting.seed_statistics import Interval
+from pipetrain.runner.config.composition import composed
 
 COLUMNS = (
     "method",

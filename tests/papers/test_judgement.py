@@ -15,7 +15,7 @@ from papers.pages import PAPERS
 from papers.paper import PublishedTable
 from papers.results import read_results
 from papers.targets import ReproductionTarget
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
 
 
 def around(mean, spread=0.1):

@@ -7,7 +7,7 @@ import pytest
 
 from papers.pages import PAPERS
 from papers.paper import Agreement, Comparison, PublishedTable, agrees, read_tables, shown
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
 
 
 @pytest.mark.parametrize(

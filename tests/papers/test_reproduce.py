@@ -20,8 +20,8 @@ from papers.reproduce import carried_out
 from papers.results import keep_results
 from papers.targets import ReproductionTarget, SweepRound
 from pipetrain import cli
-from pipetrain.errors import ExitCode
-from pipetrain.tracking.run_lock import locked
+from pipetrain.engine.errors import ExitCode
+from pipetrain.runner.tracking.run_lock import locked
 
 CHILD = """
 import os, pathlib, signal, sys, time

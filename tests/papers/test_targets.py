@@ -21,12 +21,12 @@ from papers.targets import (
     rounds_of,
     targets_of,
 )
-from pipetrain.config.choices import choice_of
-from pipetrain.config.composition import combinations, composed
-from pipetrain.config.schema import config_dir
-from pipetrain.errors import ConfigError
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.preflight import prepare
+from pipetrain.engine.errors import ConfigError
+from pipetrain.runner.config.choices import choice_of
+from pipetrain.runner.config.composition import combinations, composed
+from pipetrain.runner.config.schema import config_dir
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.preflight import prepare
 
 COMPUTED = {
     *((paper.name, part) for paper in PAPERS.values() for part in paper.computed),

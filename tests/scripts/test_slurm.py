@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipetrain.tracking import summary
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking import summary
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 STAND_INS = {

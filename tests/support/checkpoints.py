@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.checkpoint.writer import Snapshot, Writer, save
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.checkpoint.writer import Snapshot, Writer, save
 
 ALONE = Writer(0, lambda value: [value], coordinates=True)
 """The only process."""

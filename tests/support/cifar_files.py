@@ -19,7 +19,7 @@ def cifar_batch(samples, **labels):
 
 def write_cifar10(root, monkeypatch):
     """CIFAR-10's files; torchvision's real checks run against the sums of these. Gives the batches."""
-    from pipetrain.libraries.torchvision_shim import datasets
+    from pipetrain.zoo.torchvision_shim import datasets
 
     folder = root / "cifar-10-batches-py"
     batches = {f"data_batch_{i}": cifar_batch(i + 1, labels=[i] * (i + 1)) for i in range(1, 6)}

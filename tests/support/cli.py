@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from pipetrain import cli
-from pipetrain.errors import ExitCode
+from pipetrain.engine.errors import ExitCode
 
 TINY = ("model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
 """Ten steps of a small model."""

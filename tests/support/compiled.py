@@ -8,7 +8,7 @@ import torch
 from support.worker_pool import job, plan_of
 from torch import nn
 
-from pipetrain.training.job import Job
+from pipetrain.runner.training.job import Job
 
 
 def compiled_job(folder: Path, method: str, microbatches: int = 1, *, compiled: bool = True, **settings: Any) -> Job:

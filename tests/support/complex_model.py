@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pipetrain.models.chain import LayerChain
+from pipetrain.engine.models.chain import LayerChain
 
 WIDTH = 3
 """Complex numbers in a layer's inputs and outputs, whose parts are real features side by side."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from pipetrain.models.chain import LayerChain
+from pipetrain.engine.models.chain import LayerChain
 
 WIDTH, LENGTH = 6, 64
 

@@ -7,9 +7,9 @@ from hydra.utils import get_object
 from support.methods import SYNCHRONOUS, MethodCase
 from support.worker_pool import distributed, job, simulated
 
-from pipetrain.config.choices import choices_of
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.checkpoint import store
+from pipetrain.runner.config.choices import choices_of
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.checkpoint import store
 
 TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
 """Two stages hold a copy of one weight."""

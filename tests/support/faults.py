@@ -1,6 +1,6 @@
 """Faults of every kind at a chosen point of a run: models and a data set as a user would bring them.
 
-The model of `model` replaces the function at a point, such as `pipetrain.training.checkpoint.tensor_file.write`, by one
+The model of `model` replaces the function at a point, such as `pipetrain.runner.training.checkpoint.tensor_file.write`, by one
 that does something else first, in the worker of one rank. The launcher, which builds the model as well, has no rank.
 """
 
@@ -15,8 +15,8 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
-from pipetrain.data.images.common import ImageDataset
-from pipetrain.data.images.mnist_cifar import fashion_mnist_mini
+from pipetrain.zoo.data.images.common import ImageDataset
+from pipetrain.zoo.data.images.mnist_cifar import fashion_mnist_mini
 
 
 def act(how: str) -> None:

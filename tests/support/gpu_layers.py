@@ -7,7 +7,7 @@ import torch
 from support import small_model, worker_pool
 from torch import Tensor, nn
 
-from pipetrain.models.chain import LayerChain
+from pipetrain.engine.models.chain import LayerChain
 
 BLOCKS, WIDTH, ROWS = 8, 4096, 64
 

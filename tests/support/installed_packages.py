@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipetrain.config.installed import ENTRY_POINTS
+from pipetrain.runner.config.installed import ENTRY_POINTS
 
 
 def install(site: Path, package: str, files: Mapping[str, str], folder: str = "conf", code: str = "") -> Path:

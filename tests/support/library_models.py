@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipetrain.libraries import torchvision_shim
+from pipetrain.zoo import torchvision_shim
 
 SAMPLES = 12
 CLASSES = 7

@@ -3,11 +3,11 @@
 import math
 from pathlib import Path
 
-from pipetrain.comparison.contenders import Contender, distinguished
-from pipetrain.comparison.costs import Costs
-from pipetrain.comparison.halving import Axis, rungs_of
-from pipetrain.report.steps_to_loss import LossCurve
-from pipetrain.report.sweep.compared_run import ComparedRun, Point
+from pipetrain.reporting.comparison.contenders import Contender, distinguished
+from pipetrain.reporting.comparison.costs import Costs
+from pipetrain.reporting.comparison.halving import Axis, rungs_of
+from pipetrain.reporting.steps_to_loss import LossCurve
+from pipetrain.reporting.sweep.compared_run import ComparedRun, Point
 
 STEPS = 100
 

@@ -5,25 +5,25 @@ from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from pipetrain.methods import Method
-from pipetrain.methods.i_timeprest import ITiMePReSt
-from pipetrain.methods.lwp import LinearWeightPrediction
-from pipetrain.methods.naive_async import NaiveAsync
-from pipetrain.methods.pipedream import PipeDream
-from pipetrain.methods.pipedream_2bw import PipeDream2BW
-from pipetrain.methods.pipemare import PipeMare
-from pipetrain.methods.pipeoptim import PipeOptim
-from pipetrain.methods.spectrain import SpecTrain
-from pipetrain.methods.stale import Stale
-from pipetrain.methods.synchronous import Synchronous
-from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
-from pipetrain.schedules import Schedule
-from pipetrain.schedules.base import Family
-from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.nf1b import NF1B
-from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
-from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
-from pipetrain.schedules.sequential import Sequential
+from pipetrain.engine.methods import Method
+from pipetrain.engine.methods.i_timeprest import ITiMePReSt
+from pipetrain.engine.methods.lwp import LinearWeightPrediction
+from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.methods.pipedream_2bw import PipeDream2BW
+from pipetrain.engine.methods.pipemare import PipeMare
+from pipetrain.engine.methods.pipeoptim import PipeOptim
+from pipetrain.engine.methods.spectrain import SpecTrain
+from pipetrain.engine.methods.stale import Stale
+from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.methods.timeprest import TiMePReSt, VTiMePReSt
+from pipetrain.engine.schedules import Schedule
+from pipetrain.engine.schedules.base import Family
+from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.nf1b import NF1B
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
+from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
+from pipetrain.engine.schedules.sequential import Sequential
 
 
 class MethodCase(NamedTuple):

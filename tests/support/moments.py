@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from pipetrain.program.weight_reads import ReadContext, StageContext
-from pipetrain.schedules.operation import backward, forward
+from pipetrain.engine.program.weight_reads import ReadContext, StageContext
+from pipetrain.engine.schedules.operation import backward, forward
 
 CONTEXT = StageContext(stage=1, num_stages=4, num_microbatches=1, delay=2, entry_delay=3)
 MOMENT = ReadContext(CONTEXT, forward(4), newest=2, entry=1, updates_until_backward=2, minibatch_of_run=4)

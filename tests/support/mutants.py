@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from support import fake_gpu
 
-from pipetrain import device_queue
-from pipetrain.executors import feed
-from pipetrain.executors.messages import transport
-from pipetrain.executors.messages.links import DeviceLink
-from pipetrain.executors.messages.neighbors import Neighbors
-from pipetrain.schedules import Kind
-from pipetrain.stage.stage import Stage
+from pipetrain.engine import device_queue
+from pipetrain.engine.executors import feed
+from pipetrain.engine.executors.messages import transport
+from pipetrain.engine.executors.messages.links import DeviceLink
+from pipetrain.engine.executors.messages.neighbors import Neighbors
+from pipetrain.engine.schedules import Kind
+from pipetrain.engine.stage.stage import Stage
 
 
 def receives_posted_ahead() -> None:

@@ -2,7 +2,7 @@
 
 from typing_extensions import override
 
-from pipetrain.losses import CrossEntropy
+from pipetrain.engine.losses import CrossEntropy
 
 
 class NanGradient(CrossEntropy):

@@ -7,12 +7,12 @@ from support.methods import MethodCase
 from support.worker_pool import CONFIG, settings
 
 from pipetrain.commands.run.one_run import run
-from pipetrain.errors import ExitCode
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.job import Job
-from pipetrain.training.preflight import prepare
+from pipetrain.engine.errors import ExitCode
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.job import Job
+from pipetrain.runner.training.preflight import prepare
 
-EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
+EVEN = {"_target_": "pipetrain.runner.partition.rules.Even", "stages": 2}
 CHOICES = {"method": "pipedream", "schedule": "1f1b", "model": "small", "dataset": "synthetic_images"}
 HYDRA = OmegaConf.create({"overrides": {"task": ["method=pipedream", "seed=3"]}, "runtime": {"choices": CHOICES}})
 

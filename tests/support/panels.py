@@ -1,11 +1,11 @@
 """Panels of a timeline to draw."""
 
-from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.methods.naive_async import NaiveAsync
-from pipetrain.program.playback import play, unit_duration
-from pipetrain.report.timeline.panels import Box, Panel, boxes
-from pipetrain.schedules import Operation
-from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.program.playback import play, unit_duration
+from pipetrain.engine.schedules import Operation
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.reporting.timeline.panels import Box, Panel, boxes
 
 
 def panel(title="a", D=2, N=1, M=3, start=0):

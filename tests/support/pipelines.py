@@ -9,22 +9,22 @@ from support.methods import MethodCase
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.arithmetic import ComputeOptions
-from pipetrain.data.loader import Loader
-from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.pipeline import build_pipeline
-from pipetrain.executors.pipeline_rules import Phase, PipelineRules
-from pipetrain.executors.simulated import SimulatedExecutor
-from pipetrain.losses import CrossEntropy
-from pipetrain.methods.pipedream import PipeDream
-from pipetrain.models.chain import LayerChain
-from pipetrain.models.conversion import chain_of
-from pipetrain.program.planned_operations import Activations
-from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.program.weight_reads import StageContext, WeightRead
-from pipetrain.stage.base import Training
-from pipetrain.stage.stage import Stage
-from pipetrain.training.timetable import Timetable
+from pipetrain.engine.arithmetic import ComputeOptions
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.executors.hooks import RunHooks
+from pipetrain.engine.executors.pipeline import build_pipeline
+from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.executors.simulated import SimulatedExecutor
+from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.program.planned_operations import Activations
+from pipetrain.engine.program.recomputation import RecomputeSegments
+from pipetrain.engine.program.weight_reads import StageContext, WeightRead
+from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.stage import Stage
+from pipetrain.graph.conversion import chain_of
+from pipetrain.runner.training.timetable import Timetable
 
 CPU = torch.device("cpu")
 PLAIN = ComputeOptions()

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
-from pipetrain.planner.profile.antichains import AntichainStates
-from pipetrain.planner.profile.profile import Profile, ProfiledLayer
-from pipetrain.planner.search.flat import FlatSearch
-from pipetrain.planner.search.hierarchical import HierarchicalSearch
+from pipetrain.planning.profile.antichains import AntichainStates
+from pipetrain.planning.profile.profile import Profile, ProfiledLayer
+from pipetrain.planning.search.flat import FlatSearch
+from pipetrain.planning.search.hierarchical import HierarchicalSearch
 
 VGG16 = Path(__file__).parents[1] / "planner" / "vgg16" / "graph.txt"
 """As PipeDream's authors published it, byte for byte."""

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipetrain.models import awd_lstm
-from pipetrain.models.chain import LayerChain
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.zoo.models import awd_lstm
 
 ROWS, POSITIONS, TOKENS = 4, 3, 11
 SECTIONS: dict[str, Any] = {
     "dataset": {"_target_": "support.running_text.data"},
     "model": {"_target_": "support.running_text.build"},
-    "loss": {"_target_": "pipetrain.losses.TokenCrossEntropy"},
+    "loss": {"_target_": "pipetrain.engine.losses.TokenCrossEntropy"},
 }
 """What makes a tiny run of `worker_pool` one of this text and model."""
 

@@ -6,7 +6,7 @@ NCCL treats them as running on different machines, and connects them over the ne
 import runpy
 import sys
 
-from pipetrain.launch import launcher
+from pipetrain.runner.launch import launcher
 
 _run_worker = launcher.run_worker
 

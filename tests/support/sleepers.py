@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from pipetrain.launch.monitor import Heartbeat, process_namespace
+from pipetrain.runner.launch.monitor import Heartbeat, process_namespace
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from pipetrain.models.chain import LayerChain
+from pipetrain.engine.models.chain import LayerChain
 
 
 class Relay(nn.Module):

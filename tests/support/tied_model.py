@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pipetrain.models.chain import LayerChain
+from pipetrain.engine.models.chain import LayerChain
 
 
 class Block(nn.Module):

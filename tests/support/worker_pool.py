@@ -14,23 +14,23 @@ from support.methods import MethodCase
 from support.small_model import bounds
 from torch.distributed import TCPStore
 
-from pipetrain.config.composition import settings_of
-from pipetrain.config.schema import ExecutorConfig
-from pipetrain.config.settings import Settings
-from pipetrain.launch import fork_server
-from pipetrain.launch.signals import Interruption
-from pipetrain.launch.watchdog import Watchdog
-from pipetrain.launch.worker import main, run_simulated
-from pipetrain.planner.run_plan import Plan, StagePlan
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.training.builders.data import build_data
-from pipetrain.training.builders.pipeline import replicated
-from pipetrain.training.job import Job
-from pipetrain.training.timetable import timetable_of
+from pipetrain.runner.config.composition import settings_of
+from pipetrain.runner.config.schema import ExecutorConfig
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.launch import fork_server
+from pipetrain.runner.launch.signals import Interruption
+from pipetrain.runner.launch.watchdog import Watchdog
+from pipetrain.runner.launch.worker import main, run_simulated
+from pipetrain.runner.partition.run_plan import Plan, StagePlan
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.builders.data import build_data
+from pipetrain.runner.training.builders.pipeline import replicated
+from pipetrain.runner.training.job import Job
+from pipetrain.runner.training.timetable import timetable_of
 
 CONFIG: dict[str, Any] = {
     "dataset": {
-        "_target_": "pipetrain.data.images.synthetic.synthetic_images",
+        "_target_": "pipetrain.zoo.data.images.synthetic.synthetic_images",
         "channels": 1,
         "classes": 4,
         "size": 8,
@@ -38,9 +38,9 @@ CONFIG: dict[str, Any] = {
         "eval": 10,
     },
     "model": {"_target_": "support.small_model.build"},
-    "partition": {"_target_": "pipetrain.planner.partition.rules.Explicit"},
-    "loss": {"_target_": "pipetrain.losses.CrossEntropy"},
-    "lr_schedule": {"_target_": "pipetrain.optim.lr_schedules.Polynomial", "unit": "step"},
+    "partition": {"_target_": "pipetrain.runner.partition.rules.Explicit"},
+    "loss": {"_target_": "pipetrain.engine.losses.CrossEntropy"},
+    "lr_schedule": {"_target_": "pipetrain.engine.optim.lr_schedules.Polynomial", "unit": "step"},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
     "train": {"epochs": 2, "batch_size": 4},
     "checkpoint": {"every_epochs": 0},

@@ -4,7 +4,7 @@ import copy
 
 import torch
 from pipetrain import DrainInterval, Loader, PipelineRules, Training, build_pipeline, chain_of
-from pipetrain.schedules import one_f_one_b
+from pipetrain.engine.schedules import one_f_one_b
 from torch import nn
 from torch.utils import data
 

@@ -1,7 +1,7 @@
 """The lists of own_schedule, against lists written by hand, and by the checks that pipetrain makes before a run."""
 
 import pytest
-from pipetrain.program.custom_schedule import check_custom_schedule
+from pipetrain.engine.program.custom_schedule import check_custom_schedule
 
 from own_method.schedule import OwnSchedule
 

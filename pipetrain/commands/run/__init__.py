@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain import outer_launcher
-from pipetrain.commands import Subparsers, add_config_dir
-from pipetrain.commands.output_folder import directory_error
-from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
-from pipetrain.failure import described
-from pipetrain.launch.process_exit import exit_with_parent
+from pipetrain.engine import outer_launcher
+from pipetrain.engine.errors import ConfigError, DataError, ExitCode, RunError
+from pipetrain.engine.failure import described
+from pipetrain.runner.launch.process_exit import exit_with_parent
+from pipetrain.runner.terminal.arguments import Subparsers, add_config_dir
+from pipetrain.runner.terminal.output_folder import directory_error
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -65,7 +65,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: a value has no name, a flag lacks its partner, or the run directory cannot be made.
     """
     if options.help:
-        from pipetrain.report.settings_help import settings_help
+        from pipetrain.runner.terminal.settings_help import settings_help
 
         print(options.parser.format_help())
         print(*settings_help(options.words, options.config_dir), "", "Examples:", _EXAMPLES, sep="\n")
@@ -80,7 +80,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     import hydra
 
     from pipetrain.commands.run import sweep
-    from pipetrain.config.schema import config_dir
+    from pipetrain.runner.config.schema import config_dir
 
     begun: list[Path] = []
     codes: list[ExitCode] = []
@@ -107,7 +107,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         sweep.show()  # Hydra has no callback here
         if not begun and sweep.current() is None:  # a run, and the lock of a sweep, clean up for themselves
             from pipetrain.commands.run.ending import never_began
-            from pipetrain.tracking.run_directory import RunDirectory
+            from pipetrain.runner.tracking.run_directory import RunDirectory
 
             never_began(map(RunDirectory, made))
         raise
@@ -151,7 +151,7 @@ def _check(options: argparse.Namespace) -> None:
             f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN continues a run, and its "
             "settings are in RUN/.hydra/overrides.yaml"
         )
-    from pipetrain.config.composition import check_words
+    from pipetrain.runner.config.composition import check_words
 
     check_words(options.words)
     given: dict[str, str] = {}
@@ -173,8 +173,8 @@ def _failed(error: Exception, begun: Sequence[Path]) -> ExitCode:
     from omegaconf.errors import OmegaConfBaseException
 
     from pipetrain.commands.run import sweep
-    from pipetrain.report.error_line import report_error
-    from pipetrain.tracking.run_directory import runs_in
+    from pipetrain.runner.terminal.error_line import report_error
+    from pipetrain.runner.tracking.run_directory import runs_in
 
     if isinstance(error, HydraException | ConfigError | DataError):
         raise error
@@ -197,9 +197,9 @@ def _prepare_hydra(made: list[Path], *, makes: bool) -> None:
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
-    from pipetrain.config.composition import folder_name
-    from pipetrain.config.installed import register_configuration
-    from pipetrain.tracking.files import new_folder
+    from pipetrain.runner.config.composition import folder_name
+    from pipetrain.runner.config.installed import register_configuration
+    from pipetrain.runner.tracking.files import new_folder
 
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -239,8 +239,8 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     from pipetrain.commands.run.ending import remove_empty_run
     from pipetrain.commands.run.objective import objective_of
     from pipetrain.commands.run.one_run import run
-    from pipetrain.config.composition import choices_made
-    from pipetrain.tracking.run_directory import RunDirectory
+    from pipetrain.runner.config.composition import choices_made
+    from pipetrain.runner.tracking.run_directory import RunDirectory
 
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)

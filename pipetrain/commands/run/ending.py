@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from pipetrain import outer_launcher
-from pipetrain.api.one_run import newest_step, way_on_from
-from pipetrain.config.composition import quoted
-from pipetrain.errors import ExitCode, InterruptedRunError, RunError, one_line
-from pipetrain.failure import Failure, relative_to_cwd
-from pipetrain.report.error_line import report_error
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.engine import outer_launcher
+from pipetrain.engine.errors import ExitCode, InterruptedRunError, RunError, one_line
+from pipetrain.engine.failure import Failure, relative_to_cwd
+from pipetrain.runner.api.one_run import newest_step, way_on_from
+from pipetrain.runner.config.composition import quoted
+from pipetrain.runner.terminal.error_line import report_error
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from pipetrain.training.job import Job
+    from pipetrain.runner.training.job import Job
 
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipetrain.commands.run import sweep
-from pipetrain.errors import ExitCode
-from pipetrain.launch.process_exit import EXIT_LOST, kill_tree_and_exit
-from pipetrain.launch.signals import Interruption, follow_from_now_on
-from pipetrain.tracking.run_lock import owner_of
+from pipetrain.engine.errors import ExitCode
+from pipetrain.runner.launch.process_exit import EXIT_LOST, kill_tree_and_exit
+from pipetrain.runner.launch.signals import Interruption, follow_from_now_on
+from pipetrain.runner.tracking.run_lock import owner_of
 
 _POLL_SECONDS = 0.5
 _LOOKS = 2

@@ -6,9 +6,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from pipetrain.errors import ExitCode
-from pipetrain.tracking.evaluations import lower_is_better
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.engine.errors import ExitCode
+from pipetrain.runner.tracking.evaluations import lower_is_better
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 _OWN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
@@ -30,7 +30,7 @@ def objective_of(config: DictConfig, sweeper: DictConfig, folder: Path, code: Ex
     metric, direction = _metric_of(config), sweeper.get("direction")
     if code is ExitCode.COMPLETED:
         # from here on torch is needed, which takes seconds to import
-        from pipetrain.tracking import summary
+        from pipetrain.runner.tracking import summary
 
         content: Any = summary.read(RunDirectory(folder)) or {}
         value = content.get("best" if config.sweep.best else "final", {}).get(metric)

@@ -11,9 +11,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain import outer_launcher
-from pipetrain.api.one_run import carried_out, prepared
-from pipetrain.commands.output_folder import check_writable
 from pipetrain.commands.run.ending import (
     command_to_continue,
     ended_as,
@@ -22,16 +19,19 @@ from pipetrain.commands.run.ending import (
     never_began,
     remove_empty_run,
 )
-from pipetrain.config.composition import Composition
-from pipetrain.errors import ConfigError, DataError, ExitCode, one_line
-from pipetrain.failure import USERS_ERRORS
-from pipetrain.launch.process_exit import exit_now
-from pipetrain.launch.signals import Interruption, interruptible
-from pipetrain.report.error_line import message, report_error
-from pipetrain.tracking.run_directory import RunDirectory, check_member
+from pipetrain.engine import outer_launcher
+from pipetrain.engine.errors import ConfigError, DataError, ExitCode, one_line
+from pipetrain.engine.failure import USERS_ERRORS
+from pipetrain.runner.api.one_run import carried_out, prepared
+from pipetrain.runner.config.composition import Composition
+from pipetrain.runner.launch.process_exit import exit_now
+from pipetrain.runner.launch.signals import Interruption, interruptible
+from pipetrain.runner.terminal.error_line import message, report_error
+from pipetrain.runner.terminal.output_folder import check_writable
+from pipetrain.runner.tracking.run_directory import RunDirectory, check_member
 
 if TYPE_CHECKING:
-    from pipetrain.training.job import Job
+    from pipetrain.runner.training.job import Job
 
 _PRECEDENCE_SECONDS = 1.0
 """Seconds given to the process that explains an error, before an outer launcher ends all for the end of another."""
@@ -121,7 +121,7 @@ class _Beginning:
         self._hydra = hydra
 
     def __call__(self, job: "Job") -> None:
-        from pipetrain.api.reporting import begin
+        from pipetrain.runner.api.reporting import begin
 
         if outer_launcher.leads():
             self.done = True
@@ -135,9 +135,9 @@ def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) ->
     Raises:
         ConfigError: the processes differ in what they would train; nothing is written yet.
     """
-    from pipetrain.api.reporting import reporting
-    from pipetrain.launch.worker import run_under_torchrun
-    from pipetrain.training.outcome import ensure_summary
+    from pipetrain.runner.api.reporting import reporting
+    from pipetrain.runner.launch.worker import run_under_torchrun
+    from pipetrain.runner.training.outcome import ensure_summary
 
     beginning = _Beginning(hydra)
     if job.finished:
@@ -166,8 +166,8 @@ def _run_as_worker(job: "Job", hydra: DictConfig, interruption: Interruption) ->
 
 def _report_end(job: "Job", failure: str | None) -> None:
     """Writes and prints how a run without our launcher ended; any process may, as rank 0 may have failed."""
-    from pipetrain.tracking import summary
-    from pipetrain.training.outcome import ensure_summary
+    from pipetrain.runner.tracking import summary
+    from pipetrain.runner.training.outcome import ensure_summary
 
     is_known = summary.read(job.run) is not None
     ensure_summary(job, "failed" if failure else "interrupted", failure or "a signal")

@@ -25,20 +25,27 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
-from pipetrain import outer_launcher, strict_json
-from pipetrain.api.one_run import end_sweep_in_mlflow
-from pipetrain.commands.output_folder import directory_error
 from pipetrain.commands.run import objective
-from pipetrain.config.choices import with_own_names
-from pipetrain.config.composition import check_hydra, check_presets_swept, choices_made, overrides_of, search_path
-from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.launch.signals import Interruption, passed_on
-from pipetrain.report.error_line import report_error
-from pipetrain.tracking.files import write_whole
-from pipetrain.tracking.run_directory import RunDirectory, check_own, runs_in
-from pipetrain.tracking.run_lock import locked
-from pipetrain.tracking.stored_settings import values_set
-from pipetrain.tracking.trackers.identity import MLFLOW_PARENT
+from pipetrain.engine import outer_launcher
+from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.engine.files import strict_json
+from pipetrain.runner.api.one_run import end_sweep_in_mlflow
+from pipetrain.runner.config.choices import with_own_names
+from pipetrain.runner.config.composition import (
+    check_hydra,
+    check_presets_swept,
+    choices_made,
+    overrides_of,
+    search_path,
+)
+from pipetrain.runner.launch.signals import Interruption, passed_on
+from pipetrain.runner.terminal.error_line import report_error
+from pipetrain.runner.terminal.output_folder import directory_error
+from pipetrain.runner.tracking.files import write_whole
+from pipetrain.runner.tracking.run_directory import RunDirectory, check_own, runs_in
+from pipetrain.runner.tracking.run_lock import locked
+from pipetrain.runner.tracking.stored_settings import values_set
+from pipetrain.runner.tracking.trackers.identity import MLFLOW_PARENT
 
 _ENDS = ".ends"
 _STOP = ".stop"
@@ -275,9 +282,9 @@ def show() -> None:
     if sweep is None:
         return
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.report.sweep import comparison, sweep_tables
-    from pipetrain.report.sweep.compared_run import ComparedRun
-    from pipetrain.report.sweep.groups import collect
+    from pipetrain.reporting.sweep import comparison, sweep_tables
+    from pipetrain.reporting.sweep.compared_run import ComparedRun
+    from pipetrain.reporting.sweep.groups import collect
 
     folder = sweep.folder
     statuses = {ExitCode.WRONG_USAGE: "refused", ExitCode.FAILED: "failed"}
@@ -301,8 +308,8 @@ def show() -> None:
 
 def _saved(folder: Path) -> list[str]:
     """Lines on what each run of an interrupted sweep saved, and on how to continue."""
-    from pipetrain.tracking import summary
-    from pipetrain.training.checkpoint import store
+    from pipetrain.runner.tracking import summary
+    from pipetrain.runner.training.checkpoint import store
 
     lines = []
     for run in runs_in(folder):

@@ -7,24 +7,24 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.data.loader import Loader, split
-from pipetrain.device_queue import numbers, queues
-from pipetrain.errors import ConfigError
-from pipetrain.executors.base import IntervalTimes, ManyProcesses
-from pipetrain.executors.feed import Feed
-from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.messages.links import Links
-from pipetrain.executors.messages.p2p import Key, evaluation_keys
-from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.pipeline_rules import Phase, PipelineRules
-from pipetrain.executors.tied_weights import TiedMessages
-from pipetrain.losses import NO_METRICS, Metrics
+from pipetrain.engine.data.loader import Loader, split
+from pipetrain.engine.device_queue import numbers, queues
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.base import IntervalTimes, ManyProcesses
+from pipetrain.engine.executors.feed import Feed
+from pipetrain.engine.executors.hooks import RunHooks
+from pipetrain.engine.executors.messages.links import Links
+from pipetrain.engine.executors.messages.p2p import Key, evaluation_keys
+from pipetrain.engine.executors.messages.transport import Transport
+from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.executors.tied_weights import TiedMessages
+from pipetrain.engine.losses import NO_METRICS, Metrics
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.stage.gradients import clipped, squared_norm
+from pipetrain.engine.stage.stage import Stage
+from pipetrain.engine.tensors import Tensors
 from pipetrain.plugins.torch_schedules.pipe import Pipe, Relay, Shapes
 from pipetrain.plugins.torch_schedules.schedules import TorchSchedule
-from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.stage.gradients import clipped, squared_norm
-from pipetrain.stage.stage import Stage
-from pipetrain.tensors import Tensors
 
 
 class TorchPipeliningExecutor(ManyProcesses):

@@ -10,19 +10,19 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 from typing_extensions import override
 
-from pipetrain.errors import LostStageError
-from pipetrain.executors.hooks import Around
-from pipetrain.executors.messages.control import NCCL_LOST
-from pipetrain.executors.messages.links import LinkGroups, Links, Spec
-from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
-from pipetrain.executors.messages.transport import Transport
-from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.losses import StepLoss, count_of, microbatch_loss, microbatch_weight, step_loss
+from pipetrain.engine.errors import LostStageError
+from pipetrain.engine.executors.hooks import Around
+from pipetrain.engine.executors.messages.control import NCCL_LOST
+from pipetrain.engine.executors.messages.links import LinkGroups, Links, Spec
+from pipetrain.engine.executors.messages.p2p import Incoming, Key, Outgoing
+from pipetrain.engine.executors.messages.transport import Transport
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.losses import StepLoss, count_of, microbatch_loss, microbatch_weight, step_loss
+from pipetrain.engine.schedules import Placement
+from pipetrain.engine.stage.stage import Stage
+from pipetrain.engine.tensors import Tensors
 from pipetrain.plugins.torch_schedules.schedules import TorchSchedule
 from pipetrain.plugins.torch_schedules.stage_adapter import TorchStage, packed
-from pipetrain.schedules import Placement
-from pipetrain.stage.stage import Stage
-from pipetrain.tensors import Tensors
 
 Compute = Callable[[Stage, Tensors], Tensors]
 """(a stage of this process, its inputs) -> its outputs."""

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
-from pipetrain.schedules.base import Family, Schedule
-from pipetrain.schedules.placement import Placement
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.schedules.base import Family, Schedule
+from pipetrain.engine.schedules.placement import Placement
 
 
 class TorchSchedule(Schedule):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.executors.hooks import Around
-from pipetrain.executors.messages.links import Spec
-from pipetrain.stage.module import MicrobatchId
-from pipetrain.stage.stage import Stage
-from pipetrain.tensors import Tensors, flat
+from pipetrain.engine.executors.hooks import Around
+from pipetrain.engine.executors.messages.links import Spec
+from pipetrain.engine.stage.module import MicrobatchId
+from pipetrain.engine.stage.stage import Stage
+from pipetrain.engine.tensors import Tensors, flat
 
 
 class TorchStage(nn.Module):

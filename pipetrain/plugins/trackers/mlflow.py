@@ -13,13 +13,13 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
-from pipetrain.failure import described
-from pipetrain.tracking.callbacks import Callback, RunInfo
-from pipetrain.tracking.records import Record, read_records
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.stored_settings import values_set
-from pipetrain.tracking.trackers import identity
-from pipetrain.tracking.trackers.points import points_of, results
+from pipetrain.engine.failure import described
+from pipetrain.runner.tracking.callbacks import Callback, RunInfo
+from pipetrain.runner.tracking.records import Record, read_records
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.stored_settings import values_set
+from pipetrain.runner.tracking.trackers import identity
+from pipetrain.runner.tracking.trackers.points import points_of, results
 
 _STATUS = {"completed": "FINISHED", "interrupted": "KILLED"}
 _SECONDS = 5.0

@@ -8,12 +8,12 @@ from typing import Any
 import wandb
 from typing_extensions import override
 
-from pipetrain.tracking.callbacks import Callback, RunInfo
-from pipetrain.tracking.records import STALENESS, Record, read_records
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.stored_settings import values_set
-from pipetrain.tracking.trackers import identity
-from pipetrain.tracking.trackers.points import points_of, results
+from pipetrain.runner.tracking.callbacks import Callback, RunInfo
+from pipetrain.runner.tracking.records import STALENESS, Record, read_records
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.stored_settings import values_set
+from pipetrain.runner.tracking.trackers import identity
+from pipetrain.runner.tracking.trackers.points import points_of, results
 
 _KINDS = ("interval", "epoch", "eval", STALENESS)
 """The kinds of records that have points."""

@@ -7,8 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from pipetrain.commands.run.ending import command_to_continue
-from pipetrain.config.composition import overrides_of
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.runner.config.composition import overrides_of
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 
 @pytest.mark.parametrize("name", ["plain", "it's", "back\\'slash", "last\\"])

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from support.cli import TINY, arguments, environment, run_here, summary
 
 from pipetrain import cli
-from pipetrain.tracking.run_lock import locked
+from pipetrain.runner.tracking.run_lock import locked
 
 SHORT = ("executor=simulated", *TINY, "device=cpu", "train.max_steps=1", "eval.every_epochs=0")
 

@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from pipetrain.commands.run import following, sweep
-from pipetrain.errors import ExitCode
-from pipetrain.launch.signals import Interruption
+from pipetrain.engine.errors import ExitCode
+from pipetrain.runner.launch.signals import Interruption
 
 
 @pytest.fixture

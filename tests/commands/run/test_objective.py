@@ -9,7 +9,7 @@ from support.cli import TINY, pipetrain_here, refused
 
 from pipetrain.commands.run import sweep
 from pipetrain.commands.run.objective import objective_of, searches
-from pipetrain.errors import ExitCode
+from pipetrain.engine.errors import ExitCode
 
 
 def told(config, folder, code):

@@ -17,12 +17,12 @@ from omegaconf import OmegaConf
 from support.one_run import HYDRA, carried_out
 
 from pipetrain.commands.run.ending import log_thread
-from pipetrain.errors import ConfigError, ExitCode, PreemptedError
-from pipetrain.tracking import records, summary
-from pipetrain.tracking.evaluations import Evaluations
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.run_lock import locked
-from pipetrain.tracking.stored_settings import stored_settings
+from pipetrain.engine.errors import ConfigError, ExitCode, PreemptedError
+from pipetrain.runner.tracking import records, summary
+from pipetrain.runner.tracking.evaluations import Evaluations
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.run_lock import locked
+from pipetrain.runner.tracking.stored_settings import stored_settings
 
 
 def ends(monkeypatch, error):
@@ -31,7 +31,7 @@ def ends(monkeypatch, error):
     def simulate(_job, _show, _interruption):
         raise error
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
 
 
 def test_completed_run_shows_plan_and_summary(tmp_path, capsys):
@@ -127,7 +127,7 @@ def test_raising_dataset_is_refused_without_folder(tmp_path, monkeypatch, capsys
     def label(_self, _index):
         return {}["label"]
 
-    monkeypatch.setattr("pipetrain.data.images.synthetic.SyntheticImages.__getitem__", label)
+    monkeypatch.setattr("pipetrain.zoo.data.images.synthetic.SyntheticImages.__getitem__", label)
     assert carried_out(tmp_path / "run") is ExitCode.WRONG_USAGE
     line = capsys.readouterr().err
     assert re.fullmatch(r"pipetrain: error: dataset: sample \d+: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)
@@ -138,7 +138,7 @@ def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, ca
     def prepare(_settings, _run):
         return {}["label"]
 
-    monkeypatch.setattr("pipetrain.training.preflight.prepare", prepare)
+    monkeypatch.setattr("pipetrain.runner.training.preflight.prepare", prepare)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     line = capsys.readouterr().err
     assert re.fullmatch(r"pipetrain: error: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)
@@ -146,7 +146,7 @@ def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, ca
 
 @pytest.mark.parametrize(("number", "end"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, PreemptedError)])
 def test_interrupt_during_preparation_leaves_no_folder(tmp_path, monkeypatch, capsys, number, end):
-    monkeypatch.setattr("pipetrain.training.preflight.prepare", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr("pipetrain.runner.training.preflight.prepare", lambda *_: os.kill(os.getpid(), number))
     folder = tmp_path / "outputs" / "2026-01-02" / "12-00-00"
     folder.mkdir(parents=True)  # as Hydra does
     with pytest.raises(end):
@@ -156,7 +156,7 @@ def test_interrupt_during_preparation_leaves_no_folder(tmp_path, monkeypatch, ca
 
 
 def test_interrupt_of_another_rank_leaves_its_working_directory(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("pipetrain.training.preflight.prepare", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("pipetrain.runner.training.preflight.prepare", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(KeyboardInterrupt):
         carried_out(tmp_path)
@@ -181,7 +181,7 @@ def test_run_whose_summary_is_written_has_ended_as_that_says(tmp_path, monkeypat
         summary.write(job.run, COMPLETED)
         raise error
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.COMPLETED
     out, err = capsys.readouterr()
     assert "completed after 6 steps" in out
@@ -201,7 +201,7 @@ def test_signal_ends_sweep_even_if_its_run_completes_or_fails(tmp_path, monkeypa
             raise error
         return left
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
     with pytest.raises(KeyboardInterrupt):
         carried_out(tmp_path / "run", hydra=OmegaConf.merge(HYDRA, {"mode": RunMode.MULTIRUN}))
     assert summary.read(RunDirectory(tmp_path / "run"))["status"] == status
@@ -214,7 +214,7 @@ def test_full_disk_names_safe_checkpoint_and_how_to_resume(tmp_path, monkeypatch
         (job.run.checkpoints / "step-00000012.partial").mkdir()
         raise RuntimeError("write failed") from OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
     folder = tmp_path / "a run"
     assert carried_out(folder) is ExitCode.FAILED
     error = capsys.readouterr().err
@@ -233,7 +233,7 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
         shutil.rmtree(job.run.path)
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "events")
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     said = "the run directory was removed or renamed while the run was writing to it"
     assert capsys.readouterr().err == f"pipetrain: error: {tmp_path / 'run'}: {said}\n"
@@ -246,7 +246,7 @@ def test_run_that_completes_in_what_is_left_of_its_directory_fails(tmp_path, mon
         summary.write(job.run, COMPLETED)
         return COMPLETED
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     assert "run: the run directory was removed or renamed while the run was" in capsys.readouterr().err
 
@@ -268,7 +268,7 @@ def test_error_before_the_settings_are_written_is_told_as_it_is(tmp_path, monkey
     def write_whole(_path, _text):
         raise error
 
-    monkeypatch.setattr("pipetrain.api.reporting.write_whole", write_whole)
+    monkeypatch.setattr("pipetrain.runner.api.reporting.write_whole", write_whole)
     assert carried_out(tmp_path / "run") is code
     assert said in capsys.readouterr().err
 
@@ -314,7 +314,7 @@ def test_stopped_run_of_outer_launcher_is_reported_once(tmp_path, monkeypatch, c
         on_met(job)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_under_torchrun", joined)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_under_torchrun", joined)
     monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -329,7 +329,7 @@ def test_processes_that_differ_are_refused_once_and_leave_nothing(tmp_path, monk
     def joined(*_):
         raise ConfigError("processes 0 and 1 differ")
 
-    monkeypatch.setattr("pipetrain.launch.worker.run_under_torchrun", joined)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_under_torchrun", joined)
     monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
     monkeypatch.setattr("pipetrain.commands.run.one_run._PRECEDENCE_SECONDS", 0.0)
     monkeypatch.setenv("RANK", rank)
@@ -366,7 +366,7 @@ def test_worker_restarts_under_outer_launcher_are_refused(tmp_path, monkeypatch,
 
 def test_run_of_an_outer_launcher_that_diverged_is_told_as_such(tmp_path, monkeypatch, capsys):
     left = {**COMPLETED, "status": "diverged", "reason": "diverged: the loss of step 6 is nan"}
-    monkeypatch.setattr("pipetrain.launch.worker.run_under_torchrun", lambda *_: left)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_under_torchrun", lambda *_: left)
     monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -418,7 +418,9 @@ def test_interrupted_and_resumed_run_tells_of_its_drain(tmp_path, monkeypatch, c
         if record["kind"] == "interval" and record["step"] == 8:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("pipetrain.tracking.progress.ProgressBar.update", lambda _self, record: interrupt(record))
+    monkeypatch.setattr(
+        "pipetrain.runner.tracking.progress.ProgressBar.update", lambda _self, record: interrupt(record)
+    )
     with pytest.raises(KeyboardInterrupt):
         carried_out(tmp_path / "run", "train.epochs=2")
     step = summary.read(RunDirectory(tmp_path / "run"))["steps"]

@@ -8,7 +8,7 @@ from support.cli import TINY, pipetrain, refused, run_here, summary
 from support.equal_bits import bits
 
 from pipetrain import cli
-from pipetrain.config.composition import overrides_of
+from pipetrain.runner.config.composition import overrides_of
 
 
 def shown(capsys, *words, code=0):
@@ -40,7 +40,7 @@ def test_help_shows_what_a_preset_changes(capsys, monkeypatch):
 def test_flags_may_stand_anywhere_among_the_settings(capsys, words):
     text = shown(capsys, *words.split())
     assert "\nseed: 3\n" in text
-    assert "_target_: pipetrain.methods.synchronous.Synchronous" in text
+    assert "_target_: pipetrain.engine.methods.synchronous.Synchronous" in text
 
 
 @pytest.mark.parametrize("flag", [["--resolve"], ["--package", "train"]])

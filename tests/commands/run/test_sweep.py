@@ -12,9 +12,9 @@ from support.waiting import eventually
 from pipetrain import cli
 from pipetrain.commands.run import one_run, sweep
 from pipetrain.commands.run.sweep import constant, number_of_runs
-from pipetrain.config.composition import folder_name
-from pipetrain.errors import ExitCode
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.engine.errors import ExitCode
+from pipetrain.runner.config.composition import folder_name
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 WORDS = ["run", "--multirun", "hydra.sweep.dir=sweep", "train.epochs=0,-1"]

@@ -4,7 +4,7 @@ import pytest
 
 from papers.publications.paci import bound
 from papers.staleness import rules_of
-from pipetrain.schedules.operation import Kind
+from pipetrain.engine.schedules.operation import Kind
 
 
 def updates_between(depth, accumulated, stage):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from papers.publications.zhang_formulas import NoisyQuadratic, accelerators, count, hybrid_speedup
-from pipetrain.models.conversion import chain_of
+from pipetrain.graph.conversion import chain_of
 
 
 def test_half_of_the_epochs_at_twice_the_speed_give_a_third_more():

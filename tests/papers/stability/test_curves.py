@@ -9,7 +9,7 @@ from support.libsvm import regression_samples, write_libsvm
 
 from papers.stability.curves import Regression, delayed_sgd, fig5b, fig6b, fig16, load
 from papers.stability.lemmas import delay_limit
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
 
 
 def test_libsvm_file_is_standardized(tmp_path):

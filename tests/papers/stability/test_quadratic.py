@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from papers.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma, rule_matched_gamma
-from pipetrain.errors import ConfigError
+from pipetrain.engine.errors import ConfigError
 
 
 def test_gamma_follows_its_definition():

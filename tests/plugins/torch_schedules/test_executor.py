@@ -18,7 +18,7 @@ from support.worker_pool import distributed, job, plan_of, simulated
 
 from pipetrain import cli
 from pipetrain.plugins.torch_schedules.schedules import Interleaved1F1B
-from pipetrain.training.checkpoint import contents, store
+from pipetrain.runner.training.checkpoint import contents, store
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 RAGGED = {"train": 20, "eval": 10}

@@ -6,12 +6,12 @@ import pytest
 import torch
 from support.worker_pool import settings
 
-from pipetrain.errors import ConfigError
-from pipetrain.executors.pipeline_rules import common_placement
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.pipeline_rules import common_placement
+from pipetrain.engine.schedules import Placement
+from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.one_f_one_b import OneFOneBFlush
 from pipetrain.plugins.torch_schedules.schedules import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
-from pipetrain.schedules import Placement
-from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.one_f_one_b import OneFOneBFlush
 
 
 def check(sizes=(8, 8, 4), train=None, *, varying=False, **changes):

@@ -4,11 +4,11 @@ import pytest
 from torch import nn
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from pipetrain.errors import ConfigError
-from pipetrain.executors.pipeline_rules import PipelineRules
-from pipetrain.methods.synchronous import Synchronous
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.schedules import ListSchedule
 from pipetrain.plugins.torch_schedules.schedules import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
-from pipetrain.schedules import ListSchedule
 
 LOOPS = [cls(stages) for cls in (Interleaved1F1B, InterleavedZeroBubble) for stages in (2, 3)]
 SCHEDULES = [*LOOPS, ZBVZeroBubble(), DualPipeV()]

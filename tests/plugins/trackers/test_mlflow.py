@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support import cli
 
-from pipetrain.tracking.callbacks import RunInfo
-from pipetrain.tracking.records import MetricsFile
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.callbacks import RunInfo
+from pipetrain.runner.tracking.records import MetricsFile
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 pytestmark = pytest.mark.skipif(find_spec("mlflow") is None, reason="MLflow is not installed")
 
@@ -115,7 +115,7 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
 
 @pytest.mark.slow
 def test_resumed_run_sends_no_record_again(store, tmp_path, monkeypatch):
-    from pipetrain.tracking.trackers import mlflow
+    from pipetrain.runner.tracking.trackers import mlflow
 
     monkeypatch.setattr(mlflow, "_SECONDS", -1.0)  # each record by itself
     file = MetricsFile(RunDirectory(tmp_path), 0)
@@ -169,7 +169,7 @@ class BusyClient:
 @pytest.fixture
 def busy(tmp_path, monkeypatch):
     """A tracker that sends each record by itself, and its client; a pause makes its store available."""
-    from pipetrain.tracking.trackers import mlflow
+    from pipetrain.runner.tracking.trackers import mlflow
 
     made = BusyClient()
     monkeypatch.setattr(mlflow, "MlflowClient", lambda: made)
@@ -193,7 +193,7 @@ def test_records_wait_for_a_store_that_is_busy(busy):
 
 
 def test_run_whose_records_are_never_taken_is_failed_there(busy, monkeypatch):
-    from pipetrain.tracking.trackers import mlflow
+    from pipetrain.runner.tracking.trackers import mlflow
 
     tracker, client = busy
     client.busy = True

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from support import cli
 
-from pipetrain.tracking.callbacks import RunInfo
-from pipetrain.tracking.records import MetricsFile
-from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.trackers import identity
+from pipetrain.runner.tracking.callbacks import RunInfo
+from pipetrain.runner.tracking.records import MetricsFile
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.trackers import identity
 
 pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="Weights & Biases is not installed")
 
@@ -57,7 +57,7 @@ def run(tmp_path, name, *words, code=0, **environment):
 
 
 def test_process_of_its_own_that_is_lost_is_given_up(monkeypatch):
-    from pipetrain.tracking.trackers import wandb
+    from pipetrain.runner.tracking.trackers import wandb
 
     def lost(_points):
         raise ConnectionResetError("Connection lost")

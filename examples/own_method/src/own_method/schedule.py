@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pipetrain import Family, ListSchedule, Operation
-from pipetrain.schedules.operation import backward, forward, update
+from pipetrain.engine.schedules.operation import backward, forward, update
 from typing_extensions import override
 
 

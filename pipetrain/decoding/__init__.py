@@ -1,6 +1,0 @@
-"""Texts that a whole model generates at an evaluation, and the metrics that compare them with references."""
-
-from pipetrain.decoding.beam import Generator, SpecialTokens, WholeModel
-from pipetrain.decoding.generation import Generation
-
-__all__ = ["Generation", "Generator", "SpecialTokens", "WholeModel"]

@@ -1,0 +1,227 @@
+"""Reading the samples of one minibatch, each with its own random numbers, and collating them."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from pipetrain.engine.arithmetic import torch_threads
+from pipetrain.engine.data.ranges import LabelRange, TokenRange
+from pipetrain.engine.data.samples import has_method, naming_errors, sample_of, target_of
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.seeding import key, python_draws, python_generators_kept, seed_python
+from pipetrain.engine.tensors import Tensors
+
+Minibatch = tuple[Tensors, Tensors]
+"""Inputs and targets, each without tensors if it was not asked for."""
+
+_NUMBER_DTYPES = {bool: "bool", int: "int64", float: "float64"}
+"""dtypes of the tensors that `default_collate` makes of Python's numbers."""
+
+_USABLE = (Tensor, np.ndarray, np.generic, bool, int, float, tuple, list, Mapping)
+_LONG = 8
+"""Length of a list from which equal elements are described once."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Reads minibatches of `dataset`: their inputs, their targets, or both. Can be pickled if the data set can.
+
+    Attributes:
+        drawn: has True if a sample has drawn from Python's or numpy's generator; empty before the first read.
+    """
+
+    dataset: Any
+    seed: int
+    inputs: bool
+    targets: bool
+    labels: LabelRange | None = None
+    tokens: TokenRange | None = None
+    drawn: list[bool] = field(default_factory=list)
+
+    @property
+    def decodes(self) -> bool:
+        """True if samples must be read; a data set's own `target(i)` gives the targets without."""
+        return self.inputs or not has_method(self.dataset, "target") or has_method(self.dataset, "collate")
+
+    def __call__(self, epoch: int, indices: Sequence[int]) -> Minibatch:
+        """The samples `indices` as they are in `epoch`, collated.
+
+        Raises:
+            ConfigError: they do not fit together, or a label or token id is out of range.
+            DataError: the data set's code raised an exception.
+        """
+        with torch_threads(1):  # as in a DataLoader's workers: sums would have other bits
+            inputs, targets = self._read(epoch, indices)
+        if any(each.requires_grad for each in (*inputs, *targets)):
+            raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
+        if inputs and self.tokens is not None:
+            self.tokens.check(inputs, indices)
+        if targets and self.labels is not None:
+            self.labels.check(targets[0], indices)
+        return inputs, targets
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
+        pairs = self._pairs(0, [0])
+        if not has_method(self.dataset, "collate"):
+            inputs = pairs[0][0]
+        else:
+            with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"), generator_kept():
+                inputs = self.dataset.collate(pairs)[0]
+        return tuple(inputs) if isinstance(inputs, Mapping) else ()
+
+    def pair(self, epoch: int, index: int) -> Sequence[Any]:
+        """A sample as the data set returns it in `epoch`, input and target."""
+        return self._pairs(epoch, [index])[0]
+
+    def _read(self, epoch: int, indices: Sequence[int]) -> Minibatch:
+        if not self.decodes:
+            return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
+        pairs = self._pairs(epoch, indices)
+        if has_method(self.dataset, "collate"):
+            seed = key(self.seed, epoch, *indices)
+            with generator_kept() as generator, python_generators_kept():
+                seed_python(seed)
+                generator.manual_seed(seed)
+                inputs, targets = _by_data_set(self.dataset, pairs, indices)
+            return inputs if self.inputs else (), targets if self.targets else ()
+        return (
+            _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else (),
+            _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else (),
+        )
+
+    def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
+        """The samples, each with its own random numbers from torch, Python and numpy.
+
+        Seeding Python and numpy takes longer than reading a small sample, so the samples are first read without, and
+        once more if one has drawn.
+        """
+        with generator_kept() as generator:
+            if True not in self.drawn:
+                # the first read may draw once for all others
+                first = not self.drawn
+                with python_draws(self.seed) if first else python_generators_kept() as drawn:
+                    pairs = [self._pair(generator, epoch, index) for index in indices]
+                if first or any(drawn):
+                    self.drawn.append(any(drawn))
+                if not any(drawn):
+                    return pairs
+            pairs = []
+            with python_generators_kept():
+                for index in indices:
+                    seed_python(key(self.seed, epoch, index))
+                    pairs.append(self._pair(generator, epoch, index))
+        return pairs
+
+    def _pair(self, generator: torch.Generator, epoch: int, index: int) -> Sequence[Any]:
+        # torch.manual_seed would seed every device, in 300 µs instead of 2
+        generator.manual_seed(key(self.seed, epoch, index))
+        return sample_of(self.dataset, index)
+
+
+@contextmanager
+def generator_kept() -> Iterator[torch.Generator]:
+    """torch's default generator; afterwards it is where it was, as layers of this process draw from it, too."""
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        yield generator
+    finally:
+        generator.set_state(state)
+
+
+def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
+    with naming_errors(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
+        collated = dataset.collate(pairs)
+    if not isinstance(collated, tuple | list) or len(collated) != 2:
+        raise ConfigError(
+            f"dataset: {type(dataset).__name__}.collate must return (inputs, targets), not {form_of(collated)}"
+        )
+    inputs, targets = (tuple(_flattened(side)) for side in collated)
+    rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
+    if not inputs or not targets or set(rows) != {len(pairs)}:
+        raise ConfigError(
+            f"dataset: {type(dataset).__name__}.collate made {form_of(collated)} of {len(pairs)} samples; inputs and "
+            "targets must be tensors, or tuples of them, with a row for each sample"
+        )
+    return inputs, targets
+
+
+def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
+    try:
+        collated = default_collate(values)
+    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        if isinstance(error, RuntimeError) and len(set(map(form_of, values))) == 1:
+            raise  # nothing is wrong with the samples: memory that cannot be had, for instance
+        raise ConfigError(f"dataset: {_difference(values, side, indices)}") from error
+    tensors = tuple(_flattened(collated))
+    named = isinstance(values[0], Mapping) and len({tuple(value) for value in values}) > 1  # passed on in their order
+    mixed = len({_dtypes(value) for value in values}) > 1  # torch would promote those of some minibatches
+    if named or mixed or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise ConfigError(f"dataset: {_difference(values, side, indices)}")
+    return tensors
+
+
+def _flattened(collated: Any) -> Iterator[Any]:
+    """The tensors of nested tuples and dicts, in their order."""
+    if isinstance(collated, tuple | list | Mapping):
+        for part in collated.values() if isinstance(collated, Mapping) else collated:
+            yield from _flattened(part)
+    else:
+        yield collated
+
+
+def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
+    for index, value in zip(indices, values, strict=True):
+        if form_of(value) != form_of(values[0]):
+            place, one, other = _where_unlike(values[0], value)
+            forms = f"{form_of(one)} and {form_of(other)}{f' at {place}' if place else ''}"
+            return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms}"
+    wrong = f"the {side} must be tensors, arrays or numbers, or tuples or dicts of them, not {form_of(values[0])}"
+    if side != "inputs" or not isinstance(values[0], Mapping):
+        return wrong
+    usable = [str(key) for key, value in values[0].items() if isinstance(value, _USABLE)]
+    return f"{wrong}; dataset.input_key=[{','.join(usable)}] takes these alone" if usable else wrong
+
+
+def _where_unlike(one: Any, other: Any) -> tuple[str, Any, Any]:
+    """The place of the first element that differs in its form, such as `['mask'][0]`, and what both have there."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and list(one) == list(other):
+        keys: Sequence[Any] = list(one)
+    elif isinstance(one, tuple | list) and isinstance(other, tuple | list) and len(one) == len(other):
+        keys = range(len(one))
+    else:
+        return "", one, other
+    key = next((key for key in keys if form_of(one[key]) != form_of(other[key])), None)
+    if key is None:  # a tuple and a list
+        return "", one, other
+    place, *both = _where_unlike(one[key], other[key])
+    return f"[{key!r}]{place}", both[0], both[1]
+
+
+def _dtypes(value: Any) -> Hashable:
+    """dtypes of the tensors that `default_collate` makes of it."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return str(value.dtype).removeprefix("torch.")
+    if isinstance(value, tuple | list | Mapping):
+        return tuple(map(_dtypes, value.values() if isinstance(value, Mapping) else value))
+    return _NUMBER_DTYPES.get(type(value))
+
+
+def form_of(value: Any) -> str:
+    """A value in words, for an error: its type, and where it has them its shape or the forms of its elements."""
+    if isinstance(value, Tensor | np.ndarray):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"{type(value).__name__}[{', '.join(f'{key}: {form_of(each)}' for key, each in value.items())}]"
+    if isinstance(value, tuple | list):
+        forms = [*map(form_of, value)]
+        alike = len(forms) >= _LONG and len(set(forms)) == 1
+        return f"{type(value).__name__}[{f'{len(forms)} x {forms[0]}' if alike else ', '.join(forms)}]"
+    return type(value).__name__

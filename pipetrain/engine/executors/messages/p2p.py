@@ -1,0 +1,208 @@
+"""Messages between neighboring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipetrain.engine.data.loader import Loader, microbatch_sizes
+from pipetrain.engine.errors import RunError
+from pipetrain.engine.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.stage.module import BackwardId
+from pipetrain.engine.tensors import Tensors, dense
+
+Key = Hashable
+"""Key that determines a message's shapes: of the messages with one key, only the first announces its shapes.
+
+If nothing determines them, the key is None, and each message announces its own shapes.
+"""
+
+_HEADER_WORDS = 8192
+_DTYPES = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+)  # fmt: skip
+
+
+def encode(specs: Sequence[Spec]) -> Tensor:
+    """The specs of a message as a fixed number of int64 words.
+
+    Raises:
+        ValueError: more tensors or dimensions than a header holds.
+    """
+    words = [len(specs)]
+    for spec in specs:
+        words += [_DTYPES.index(spec.dtype), len(spec.shape), *spec.shape, *spec.stride]
+    if len(words) > _HEADER_WORDS:
+        raise ValueError(
+            f"a cut with {len(specs)} tensors: the shapes of one message take at most {_HEADER_WORDS} words"
+        )
+    return torch.tensor(words + [0] * (_HEADER_WORDS - len(words)))
+
+
+def decode(header: Tensor) -> tuple[Spec, ...]:
+    """The inverse of `encode`."""
+    words = iter(header.tolist())
+    specs = []
+    for _ in range(next(words)):
+        dtype, dimensions = _DTYPES[next(words)], next(words)
+        shape = tuple(next(words) for _ in range(dimensions))
+        specs.append(Spec(shape, tuple(next(words) for _ in range(dimensions)), dtype))
+    return tuple(specs)
+
+
+class Outgoing:
+    """Messages to a neighbor. `send` never waits for the peer; `settle` drops what has surely arrived."""
+
+    def __init__(self, link: Link, what: str) -> None:
+        self._link = link
+        self._what = what
+        self._specs: dict[Key, tuple[Spec, ...]] = {}
+        self._coming: deque[Key] = deque()
+        self._pending: deque[list[tuple[Tensor, Transfer]]] = deque()
+
+    def begin(self, keys: Iterable[Key]) -> None:
+        """Sets the messages that the peer expects, in order."""
+        self._coming = deque(keys)
+
+    def send(self, key: Key, tensors: Tensors) -> None:
+        """Sends one message of `key`.
+
+        Raises:
+            RunError: its shapes are not those of the key's first message; the peer would misread it.
+        """
+        if self._coming:
+            self._coming.popleft()
+        tensors = tuple(dense(tensor.detach()) for tensor in tensors)
+        specs = tuple(Spec.of(tensor) for tensor in tensors)
+        message = []
+        if key is None or key not in self._specs:
+            self._specs[key] = specs
+            header = encode(specs)
+            message.append((header, self._link.start_sending(header, self._link.groups.headers)))
+        elif specs != self._specs[key]:
+            raise RunError(
+                f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; samples that differ "
+                "in shape need minibatches of the split's own (`batches`), and a layer's output shape may depend on "
+                "its input's shape alone"
+            )
+        self._pending.append(message + self._payload(tensors))
+
+    def _payload(self, tensors: Tensors) -> list[tuple[Tensor, Transfer]]:
+        return [self._link.send(bytes_of(tensor)) for tensor in tensors if tensor.numel()]
+
+    def fill(self) -> None:
+        """Ends the receives that the peer has posted for messages that will not be sent, with zeros."""
+        for _ in range(min(self._link.ahead, len(self._coming))):
+            key = self._coming.popleft()
+            if key is None or key not in self._specs:
+                header = encode(())
+                self._pending.append([(header, self._link.start_sending(header, self._link.groups.headers))])
+                break
+            if self._link.posts_ahead:
+                zeros = tuple(spec.empty(torch.device("cpu")).zero_() for spec in self._specs[key])
+                self._pending.append(self._payload(zeros))
+        self._coming.clear()
+
+    def settle(self, keep: int) -> None:
+        """Frees the buffers of the oldest messages that have arrived; waits for all but the newest `keep`."""
+        while len(self._pending) > keep:
+            self._link.wait((transfer for _, transfer in self._pending.popleft()), f"{self._what} to be taken")
+        while self._pending and all(self._link.has_ended(transfer) for _, transfer in self._pending[0]):
+            self._pending.popleft()
+
+
+@dataclass
+class _Expected:
+    """A message that this process has prepared for: its header is on its way, or its shapes are known."""
+
+    key: Key
+    header: tuple[Tensor, Transfer] | None = None
+    receipt: Receipt | None = None
+
+
+class Incoming:
+    """Messages from a neighbor, in the order of `expect`; receives are posted ahead of their use."""
+
+    def __init__(self, link: Link, what: str) -> None:
+        self._link = link
+        self._what = what
+        self._specs: dict[Key, tuple[Spec, ...]] = {}
+        self._coming: deque[Key] = deque()
+        self._expected: deque[_Expected] = deque()
+
+    def expect(self, keys: Iterable[Key]) -> None:
+        """Adds the messages that come next."""
+        self._coming.extend(keys)
+        self._prepare()
+
+    def begin(self, keys: Iterable[Key]) -> None:
+        """Sets the messages that come next, in order."""
+        assert not self._expected, "messages of the last interval are still expected"
+        self._coming = deque(keys)
+        self._prepare()
+
+    def discard(self) -> None:
+        """Waits for what the peer has sent in place of messages that are prepared for (`Outgoing.fill`)."""
+        for message in self._expected:
+            if message.header is not None:
+                self._link.wait([message.header[1]], self._what)
+            elif message.receipt is not None and self._link.posts_ahead:
+                message.receipt(self._what)
+        self._expected.clear()
+        self._coming.clear()
+
+    def take(self) -> Tensors:
+        """The next message; waits for it.
+
+        Raises:
+            LostStageError: the peer is gone.
+        """
+        self._prepare()
+        message = self._expected.popleft()
+        receipt = message.receipt
+        if receipt is None:
+            assert message.header is not None
+            header, transfer = message.header
+            self._link.wait([transfer], self._what)
+            self._specs[message.key] = decode(header)
+            receipt = self._link.expect(self._specs[message.key])
+        self._prepare()
+        return receipt(self._what)
+
+    def _prepare(self) -> None:
+        while self._coming and len(self._expected) < self._link.ahead:
+            if any(message.header is not None for message in self._expected):
+                return  # both ends count their transfers in order, and that message's own have yet to begin
+            message = _Expected(self._coming.popleft())
+            if message.key is not None and message.key in self._specs:
+                message.receipt = self._link.expect(self._specs[message.key])
+            else:
+                header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
+                message.header = header, self._link.start_receiving(header, self._link.groups.headers)
+            self._expected.append(message)
+
+
+def evaluation_keys(loader: Loader) -> list[Key]:
+    """The keys of the messages of an evaluation, one for each part."""
+    return [None if _may_vary(loader, size) else ("evaluation", size) for size in loader.sizes(0)]
+
+
+def training_keys(loader: Loader, interval: DrainInterval, num_microbatches: int) -> dict[BackwardId, Key]:
+    """The key of each microbatch's messages, and of the gradients of a whole minibatch."""
+    keys: dict[BackwardId, Key] = {}
+    sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
+    for t, size in enumerate(sizes, start=interval.start):
+        varying = _may_vary(loader, size)
+        keys[t, None] = None if varying else ("minibatch", size)
+        for j, samples in enumerate(microbatch_sizes(size, num_microbatches)):
+            keys[t, j] = None if varying else samples
+    return keys
+
+
+def _may_vary(loader: Loader, size: int) -> bool:
+    """True if minibatches of so many samples may differ in shape; a single sample need not match any other."""
+    return loader.varying or size == 1

@@ -1,0 +1,128 @@
+"""From a layer chain to stages, and from stages to the executor that trains them."""
+
+import copy
+from collections.abc import Sequence
+from importlib import import_module
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.base import Executor
+from pipetrain.engine.executors.distributed import DistributedExecutor
+from pipetrain.engine.executors.finegrained import FinegrainedExecutor, ParameterStage, WholeModel
+from pipetrain.engine.executors.hooks import RunHooks
+from pipetrain.engine.executors.messages.transport import Transport
+from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.executors.simulated import SimulatedExecutor
+from pipetrain.engine.losses import on_device
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.models.ties import ties_between
+from pipetrain.engine.models.weight_units import names_of, weight_units
+from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.module import StageModule
+from pipetrain.engine.stage.stage import Stage
+
+Bounds = Sequence[tuple[int, int]]
+"""(first layer, last layer exclusive) of each stage."""
+_NO_HOOKS = RunHooks()
+
+
+def build_pipeline(
+    chain: LayerChain,
+    bounds: Bounds,
+    rules: PipelineRules | Sequence[Phase],
+    training: Training,
+    hooks: RunHooks = _NO_HOOKS,
+) -> SimulatedExecutor:
+    """A pipeline with all stages in this process, ready to train and evaluate.
+
+    Replicas of a stage stand one after the other in its `stages`. `rules` are those of the whole run, or its phases.
+
+    Raises:
+        ConfigError: stages share a weight, and a schedule is asynchronous, or stages have replicas.
+    """
+    phases = _phases(rules)
+    replicas = phases[0].rules.replicas
+    # a stage keeps the layers of its chain, so every further replica needs a copy
+    chains = [chain, *(copy.deepcopy(chain) for _ in range(1, max(replicas.counts)))]
+    stages = []
+    for replica, each in enumerate(chains):
+        indices = [r for r, count in enumerate(replicas.counts) if replica < count]
+        stages += build_stages(each, bounds, training, indices, replica)
+    stages.sort(key=lambda stage: (stage.index, stage.replica))
+    _check_ties(stages, phases)
+    return SimulatedExecutor(stages, phases, hooks, training.clip_norm)
+
+
+def build_stages(
+    chain: LayerChain, bounds: Bounds, training: Training, indices: Sequence[int] | None = None, replica: int = 0
+) -> list[Stage]:
+    """All stages of a pipeline, or those at `indices`, as the replica with this index."""
+    ties = ties_between(chain, bounds)
+    return [
+        Stage(r, chain, bounds[r], training, replica, ties)
+        for r in (range(len(bounds)) if indices is None else indices)
+    ]
+
+
+def connect_stages(
+    stages: Sequence[Stage],
+    rules: PipelineRules | Sequence[Phase],
+    hooks: RunHooks,
+    clip_norm: float | None,
+    transport: Transport | None = None,
+) -> Executor:
+    """Executor of the stages of this process, from `build_stages`, connected to the other processes.
+
+    torch.distributed is initialized. Without a transport, from `agreed_transport`, messages go through host memory.
+
+    Raises:
+        ConfigError: stages share a weight, and a schedule is asynchronous.
+    """
+    phases = _phases(rules)
+    _check_ties(stages, phases)
+    path = phases[0].rules.schedule.executor
+    if path is None:
+        return DistributedExecutor(stages[0], phases, hooks, clip_norm, transport)
+    module, _, name = path.rpartition(".")
+    executor: Executor = getattr(import_module(module), name)(stages, phases, hooks, clip_norm, transport)
+    return executor
+
+
+def build_finegrained_pipeline(
+    chain: LayerChain,
+    bounds: Bounds,
+    rules: PipelineRules | Sequence[Phase],
+    training: Training,
+    hooks: RunHooks = _NO_HOOKS,
+    recompute_boundaries: Sequence[int] | None = None,
+) -> FinegrainedExecutor:
+    """A pipeline whose stages are of single weights.
+
+    `bounds` are (first weight unit, last weight unit exclusive) of each stage, see `weight_units`, and
+    `recompute_boundaries` first layers of segments that recompute; None for no recomputation.
+    """
+    units = weight_units(chain)
+    module = StageModule(chain.layers, 0, training.seed, training.arithmetic, training.device, ends=True)
+    stages = [
+        ParameterStage(r, names_of(units[first:last]), module, training) for r, (first, last) in enumerate(bounds)
+    ]
+    segments = None if recompute_boundaries is None else tuple(recompute_boundaries)
+    model = WholeModel(module, on_device(training.loss, training.device), segments)
+    return FinegrainedExecutor(stages, model, _phases(rules), hooks, training.clip_norm)
+
+
+def _check_ties(stages: Sequence[Stage], phases: Sequence[Phase]) -> None:
+    if stages[0].ties and phases[0].rules.replicas.several:
+        raise ConfigError(
+            f"{stages[0].ties[0]}, and replicas do not add up such gradients; leave its layers in one stage, or give "
+            "each a weight of its own: model.untie=true"
+        )
+    schedule = next((phase.rules.schedule for phase in phases if not phase.rules.schedule.synchronous), None)
+    if stages[0].ties and schedule is not None:
+        raise ConfigError(
+            f"{stages[0].ties[0]}, and the asynchronous schedule {schedule.name} cannot keep them equal; leave its "
+            "layers in one stage, or give each a weight of its own"
+        )
+
+
+def _phases(rules: PipelineRules | Sequence[Phase]) -> Sequence[Phase]:
+    return [Phase(rules)] if isinstance(rules, PipelineRules) else rules

@@ -1,0 +1,88 @@
+"""Position of a stage in its operation list: next operation, the version it reads, versions to release."""
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.program.planned_operations import PlannedOperation
+from pipetrain.engine.program.times import TimeSpan, Wait
+from pipetrain.engine.program.trace import TracedList
+from pipetrain.engine.program.weight_reads import WeightRead
+from pipetrain.engine.stage.base import BaseStage
+
+AnyStage = TypeVar("AnyStage", bound=BaseStage)
+
+
+class ReadCursor(Generic[AnyStage]):
+    """Position in a stage's operation list, from one drain to the next.
+
+    Attributes:
+        worker: index of the stage's worker in the pipeline.
+        planned: the list.
+        start: minibatches of the run before the list.
+        base: version of the run that the list counts as 0.
+    """
+
+    def __init__(self, stage: AnyStage, rules: PipelineRules, interval: DrainInterval) -> None:
+        self.stage = stage
+        self.rules = rules
+        self.worker = rules.replicas.workers_of(stage.index)[stage.replica]
+        self.start = interval.start
+        self.base = stage.updates
+        self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
+        self._done = 0
+        self._entered = -1
+
+    @property
+    def next(self) -> PlannedOperation | None:
+        """The operation to carry out next; None at the end of the list."""
+        return self.planned[self._done] if self._done < len(self.planned) else None
+
+    @property
+    def opens(self) -> int:
+        """Number of minibatches that the next operation starts: 0 or 1, for a replica also those of others before it.
+
+        The update of a round that a later minibatch ends opens that one, which goes to another replica.
+        """
+        return max(0, self.next.operation.minibatch - self._entered) if self.next is not None else 0
+
+    def end_before(self, minibatch: int) -> None:
+        """Ends the list as if the pipeline drained before this minibatch, none of whose operations was carried out."""
+        rules, stage = self.rules, self.stage
+        # the list of an interval that ends there begins with what was carried out of the longer one
+        self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
+        self._entered = minibatch - 1  # the caller admits what the list still has, also a round cut short
+        left = [each.read.held(each.operation.kind) for each in self.planned[self._done :]]
+        awaited = {self.base + held.version for held in left if held.transform is None}
+        for version in set(stage.weights.held()) - {stage.updates} - awaited:
+            stage.weights.release(version)
+
+    def traced(self, spans: Sequence[TimeSpan], waits: Sequence[Wait] = ()) -> TracedList:
+        """The list for the trace, carried out in these times."""
+        replicas = self.rules.replicas.counts[self.stage.index]
+        return TracedList(self.worker, self.planned, self.start, self.base, spans, waits, replicas)
+
+    def read(self, planned: PlannedOperation) -> WeightRead:
+        """Weights that the next operation, `planned`, reads; the version counts from the start of the run.
+
+        Raises:
+            InvariantError: by the closed forms of schedule and method it reads something else.
+        """
+        stage, operation = self.stage, planned.operation
+        self.rules.check(stage.index, planned, stage.updates - self.base, self.start)
+        read = planned.read.moved(self.base)
+        if stage.staleness is not None:
+            microbatch = self.start + operation.minibatch, operation.microbatch
+            stage.staleness.observe(operation.kind, microbatch, read, stage.weights)
+        return read
+
+    def advance(self, planned: PlannedOperation) -> None:
+        """Moves past `planned`, and releases the weights that it read if no later operation reads them."""
+        if planned.releases:
+            held = planned.read.held(planned.operation.kind).moved(self.base)
+            self.stage.weights.release(held.version, held.transform)
+        self._entered = max(self._entered, planned.operation.minibatch)
+        self._done += 1
+        if self.next is None:
+            self.stage.weights.pool.free()

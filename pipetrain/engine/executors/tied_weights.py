@@ -1,0 +1,166 @@
+"""Gradients of a weight that several stages hold: each stage gets the sum of all, added in the order of the stages."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.engine.device_queue import numbers
+from pipetrain.engine.executors.messages.links import LinkGroups, Links
+from pipetrain.engine.executors.messages.p2p import Incoming, Outgoing
+from pipetrain.engine.models.ties import Tie
+from pipetrain.engine.stage.stage import Stage
+from pipetrain.engine.tensors import Tensors
+
+
+class Part(NamedTuple):
+    """A stage's part of the gradient of a weight.
+
+    Attributes:
+        gradient: zeros if there is none.
+        there: flag of its presence, which a device may have yet to receive; None if it is present.
+    """
+
+    gradient: Tensor
+    there: Tensor | None = None
+
+
+@dataclass
+class TiedGradients:
+    """Parts that stages have offered for an update, until every stage that shares the weight has taken the sum.
+
+    `takers` are the stages that take the sums here.
+    """
+
+    ties: Sequence[Tie]
+    takers: Collection[int]
+    _offered: dict[str, dict[int, Part | None]] = field(default_factory=dict)
+    _taken: Counter[str] = field(default_factory=Counter)
+
+    def of(self, stage: int) -> list[Tie]:
+        """Ties that a stage takes part in."""
+        return [tie for tie in self.ties if stage in tie.stages]
+
+    def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:
+        """Takes a stage's part: weight name -> gradient; a weight that its minibatch did not touch has none."""
+        parts = {name: Part(gradient) for name, gradient in gradients.items()}
+        self.offer_some(stage, parts, [tie.name for tie in self.of(stage)])
+
+    def offer_some(self, stage: int, parts: Mapping[str, Part], names: Sequence[str]) -> None:
+        """Takes a stage's part of these weights alone."""
+        for name in names:
+            self._offered.setdefault(name, {})[stage] = parts.get(name)
+
+    def take(self, stage: int) -> dict[str, Tensor] | None:
+        """Weight name -> sum in new memory; weights without a gradient in any stage are absent.
+
+        None while another stage has yet to offer a part that this stage waits for.
+        """
+        if any(len(self._offered.get(tie.name, ())) < len(tie.stages) for tie in self.of(stage)):
+            return None
+        self._look_at_flags([tie.name for tie in self.of(stage)])
+        totals = {}
+        for tie in self.of(stage):
+            gradients = [part.gradient for r in tie.stages if (part := self._offered[tie.name][r]) is not None]
+            if gradients:
+                totals[tie.name] = gradients[0].clone()
+                for gradient in gradients[1:]:
+                    totals[tie.name].add_(gradient)
+            self._taken[tie.name] += 1
+            if self._taken[tie.name] == sum(r in self.takers for r in tie.stages):
+                del self._offered[tie.name], self._taken[tie.name]
+        return totals
+
+    def _look_at_flags(self, names: Sequence[str]) -> None:
+        """Drops the parts without a gradient; the host waits once for the flags of all."""
+        unknown = [
+            (name, stage, part.there)
+            for name in names
+            for stage, part in self._offered[name].items()
+            if part is not None and part.there is not None
+        ]
+        flags = numbers([there for *_, there in unknown])
+        for (name, stage, _), there in zip(unknown, flags, strict=True):
+            part = self._offered[name][stage]
+            self._offered[name][stage] = part._replace(there=None) if part is not None and there else None
+
+
+def encode_parts(stage: Stage, names: Sequence[str], gradients: Mapping[str, Tensor]) -> Tensors:
+    """The gradients of weights as one message: flags of their presence, then one tensor for each weight."""
+    there = torch.ones(len(names), dtype=torch.bool, device=stage.device)
+    for flag, name in zip(there, names, strict=True):
+        if name not in gradients:
+            flag.zero_()  # the copy of a list to the device would wait
+    weights = {stage.full_names[local]: weight for local, weight in stage.weights.newest.tensors.items()}
+    return there, *(gradients[name] if name in gradients else torch.zeros_like(weights[name]) for name in names)
+
+
+def decode_parts(names: Sequence[str], received: Tensors) -> dict[str, Part]:
+    """The parts in such a message, by weight name."""
+    there, *gradients = received
+    return {name: Part(each, flag) for name, each, flag in zip(names, gradients, there, strict=True)}
+
+
+_TIED_KEY = "tied"
+
+
+class TiedMessages(TiedGradients):
+    """Sums over the stages of this process and of those elsewhere that share weights with them."""
+
+    def __init__(self, stages: Sequence[Stage], process_of: Callable[[int], int], links: Links) -> None:
+        ties = stages[0].ties
+        self._links = links
+        self._stages = {stage.index: stage for stage in stages}
+        super().__init__(ties, list(self._stages))
+        rank, transport = dist.get_rank(), links.transport
+        self._names: dict[tuple[int, int], list[str]] = {}
+        self._outgoing: dict[tuple[int, int], Outgoing] = {}
+        self._incoming: dict[tuple[int, int], Incoming] = {}
+        # every process makes all groups, in one order, as torch requires; one for each direction, as NCCL does
+        for a, b in sorted({(a, b) for tie in ties for a in tie.stages for b in tie.stages if a != b}):
+            source, target = process_of(a), process_of(b)
+            if source == target:
+                continue
+            payload = transport.new_group(sorted((source, target)))
+            transport.connect(source, target, payload)
+            groups = LinkGroups(payload, transport.control_group())  # each link counts its headers by itself
+            self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
+            if rank == source:
+                link = links.to(target, b, groups)
+                self._outgoing[a, b] = Outgoing(link, f"gradients of shared weights to stage {b}")
+            elif rank == target:
+                link = links.to(source, a, groups)
+                self._incoming[a, b] = Incoming(link, f"gradients of shared weights from stage {a}")
+
+    @override
+    def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:
+        """Takes a stage's part, and sends it to those elsewhere; does not wait."""
+        super().offer(stage, gradients)
+        for (a, b), outbox in self._outgoing.items():
+            if a == stage:
+                outbox.send(_TIED_KEY, encode_parts(self._stages[stage], self._names[a, b], gradients))
+        for (_, b), inbox in self._incoming.items():
+            if b == stage:
+                inbox.expect([_TIED_KEY])
+
+    @override
+    def take(self, stage: int) -> dict[str, Tensor]:
+        """As in one process, once the stages of this process have offered their parts; waits for those elsewhere.
+
+        The last stage of this process also waits until they have its parts: before, another process may need one.
+        """
+        for (a, b), inbox in self._incoming.items():
+            if b == stage:
+                self.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
+                self._links.catch_up(f"gradients of shared weights from stage {a}")  # whose flags are read below
+        if stage == next(reversed(self._stages)):
+            for outbox in self._outgoing.values():
+                outbox.settle(0)
+        totals = super().take(stage)
+        assert totals is not None, "the stages of this process offer first"
+        return totals

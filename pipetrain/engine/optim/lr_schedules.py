@@ -1,0 +1,198 @@
+"""Learning-rate schedules: pure functions of the step, so that any stage knows the rate of any of its updates.
+
+torch's own schedulers advance a hidden counter; a prediction needs the rate of the *next* update, and a resumed run
+that of an arbitrary one. The tests compare each schedule with torch's.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from pipetrain.engine.errors import ConfigError, check_whole, is_whole
+from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE, SHARE
+
+UNITS = ("epoch", "step")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRateSchedule(ABC):
+    """The factor on `optimizer.lr` at each update.
+
+    Attributes:
+        unit: what positions and `warmup` count, `epoch` (whole epochs, as in torch's schedulers) or `step`.
+        warmup: length of the linear warm-up; its k-th update of W uses (k + 1) / W of the scheduled rate.
+    """
+
+    unit: str = "epoch"
+    warmup: float = 0
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ConfigError(f"lr_schedule.unit={self.unit}: one of {', '.join(UNITS)}")
+        NOT_NEGATIVE.check("lr_schedule.warmup", self.warmup, f"in {self.unit}s; 0 for none")
+
+    def check(self, steps_per_epoch: int, total_steps: int) -> None:
+        """Checks that depend on the length of the run.
+
+        Raises:
+            ConfigError: the warm-up is longer than the run.
+        """
+        if self.warmup * self._steps_per_unit(steps_per_epoch) > total_steps:
+            raise ConfigError(
+                f"lr_schedule.warmup={self.warmup}: longer than the run, which ends at step {total_steps}; "
+                f"lr_schedule.unit={self.unit}, and an epoch has {steps_per_epoch} steps"
+            )
+
+    def _steps_per_unit(self, steps_per_epoch: int) -> int:
+        return steps_per_epoch if self.unit == "epoch" else 1
+
+    def factor(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
+        """The factor of update `step` (from 0) of `total_steps`."""
+        per_unit = self._steps_per_unit(steps_per_epoch)
+        warm = self.warmup * per_unit
+        ramp = min(1.0, (step + 1) / warm) if warm else 1.0
+        return ramp * self.at(step // per_unit, math.ceil(total_steps / per_unit))
+
+    @abstractmethod
+    def at(self, position: int, total: int) -> float:
+        """The factor without warm-up at `position` units of a run of `total`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(LearningRateSchedule):
+    """The same rate throughout."""
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiStep(LearningRateSchedule):
+    """The rate times `gamma` at each of `milestones`."""
+
+    milestones: Sequence[int]
+    gamma: float = 0.1
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steps = self.milestones
+        if not isinstance(steps, list | tuple) or not all(map(is_whole, steps)) or list(steps) != sorted(set(steps)):
+            raise ConfigError(f"lr_schedule.milestones={steps}: a list of rising {self.unit}s, such as [30, 60]")
+        POSITIVE.check("lr_schedule.gamma", self.gamma)
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        return self.gamma ** sum(milestone <= position for milestone in self.milestones)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(LearningRateSchedule):
+    """The rate times `gamma` every `size` units."""
+
+    size: int
+    gamma: float = 0.1
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("lr_schedule.size", self.size, least=1)
+        POSITIVE.check("lr_schedule.gamma", self.gamma)
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        return self.gamma ** (position // self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polynomial(LearningRateSchedule):
+    """Decay to zero as (1 - position / total) ** power; 0 from `total` units on, by default the run's length."""
+
+    power: float = 1.0
+    total: int | None = None
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        NOT_NEGATIVE.check("lr_schedule.power", self.power)
+        _check_total(self.total, self.unit)
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        length = self.total or total
+        return float((1 - min(position, length) / length) ** self.power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(LearningRateSchedule):
+    """Half a cosine from 1 to `minimum` over `total` units, by default the run's length (Loshchilov & Hutter 2017)."""
+
+    minimum: float = 0.0
+    total: int | None = None
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        SHARE.check("lr_schedule.minimum", self.minimum)
+        _check_total(self.total, self.unit)
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        length = self.total or total
+        return self.minimum + (1 - self.minimum) * (1 + math.cos(math.pi * min(position, length) / length)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inv(LearningRateSchedule):
+    """Decay as (1 + gamma · position) ** -power, Caffe's `inv` policy: Zhang & Abdelrahman train LeNet-5 with it.
+
+    The defaults are those of Caffe's LeNet.
+    """
+
+    unit: str = "step"
+    gamma: float = 1e-4
+    power: float = 0.75
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        POSITIVE.check("lr_schedule.gamma", self.gamma)
+        NOT_NEGATIVE.check("lr_schedule.power", self.power)
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        return float((1 + self.gamma * position) ** -self.power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseSqrt(LearningRateSchedule):
+    """Linear warm-up, then decay as sqrt(warmup / position) (Vaswani et al. 2017, equation 3).
+
+    `optimizer.lr` is the rate at the end of the warm-up, the highest of the run, as fairseq has it.
+    """
+
+    unit: str = "step"
+    warmup: float = 4000
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        POSITIVE.check("lr_schedule.warmup", self.warmup, f"in {self.unit}s: the decay begins at its end")
+
+    @override
+    def check(self, steps_per_epoch: int, total_steps: int) -> None:
+        """Lets any run pass: the warm-up is that of a whole training, which a trial of a few steps does not reach."""
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        whole = math.ceil(self.warmup)  # units, within which the rate is the same
+        return math.sqrt(whole / max(whole, position + 1))
+
+
+def _check_total(total: int | None, unit: str) -> None:
+    if total is not None:
+        check_whole("lr_schedule.total", total, least=1, otherwise=f"in {unit}s, or null for the whole run")

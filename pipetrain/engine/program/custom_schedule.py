@@ -1,0 +1,122 @@
+"""Checks of a schedule from outside the package, before anything uses its lists."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipetrain.engine.errors import ConfigError, is_whole
+from pipetrain.engine.failure import described
+from pipetrain.engine.program.steady_state import peak_in_flight
+from pipetrain.engine.program.validation import ScheduleError, validate
+from pipetrain.engine.schedules.base import Family, ListSchedule, Schedule
+from pipetrain.engine.schedules.operation import Kind, Operation, update
+
+_PACKAGE = __name__.partition(".")[0]
+_MOST_IN_FLIGHT = 64
+"""Largest number of minibatches in flight for which a steady state is checked."""
+
+
+def check_attributes(schedule: Schedule) -> None:
+    """Checks that a schedule has a name and a family.
+
+    Raises:
+        ConfigError: it lacks one, or it is of another type.
+    """
+    if not isinstance(getattr(schedule, "name", None), str):
+        raise ConfigError('it has no name; define one in the class, such as name = "mine"')
+    family = getattr(schedule, "family", None)
+    if not isinstance(family, Family):
+        given = "it has no family" if family is None else f"family = {family!r} is no pipetrain.Family"
+        choices = ", ".join(f"Family.{each.name}" for each in Family)
+        raise ConfigError(f"{given}; define one of {choices} in the class")
+
+
+def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
+    """Checks the numbers that a user's schedule returns for D stages, and its lists, short ones and a steady state.
+
+    Raises:
+        ConfigError: names the stage and the operation that no pipeline can execute, or the wrong result.
+    """
+    if type(schedule).__module__.partition(".")[0] == _PACKAGE:
+        return
+    if not isinstance(schedule, ListSchedule):
+        raise ConfigError("a custom schedule must be a pipetrain.ListSchedule, which gives each stage its operations")
+    _called(schedule.check, D, N)
+    for r in range(D):
+        _check_number(1, schedule.in_flight, r, D, N)
+        _check_number(0, schedule.delay, r, D, N)
+    filled = max(max(schedule.delay(r, D, N), -(-schedule.in_flight(r, D, N) // N)) for r in range(D))
+    for M in sorted({1, 2, 2 * min(_MOST_IN_FLIGHT, filled) + 1}):
+        lists = [_checked_list(schedule, r, D, N, M) for r in range(D)]
+        try:
+            validate(lists, N, M)
+        except ScheduleError as error:
+            reason = str(error).partition("\n")[0]
+            raise ConfigError(f"its lists for D={D}, N={N}, M={M} cannot run: {reason}") from error
+        for r, operations in enumerate(lists):
+            _check_versions(schedule, operations, r, D, N)
+            if filled < M:
+                _check_in_flight(schedule, operations, r, D, N)
+
+
+def _called(function: Callable[..., Any], *args: int) -> Any:
+    try:
+        return function(*args)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{_call(function, args)} raised {described(error)}") from error
+
+
+def _call(function: Callable[..., Any], args: Sequence[int]) -> str:
+    return f"{function.__name__}({', '.join(map(str, args))})"
+
+
+def _check_number(least: int, function: Callable[..., Any], *args: int) -> None:
+    value = _called(function, *args)
+    if not is_whole(value) or value < least:
+        raise ConfigError(f"{_call(function, args)} returned {value!r}; a whole number of at least {least} is needed")
+
+
+def _checked_list(schedule: ListSchedule, *args: int) -> list[Operation]:
+    """The list of a stage, if it is one of operations."""
+    operations, call = _called(schedule.operations, *args), _call(schedule.operations, args)
+    if not isinstance(operations, list):
+        raise ConfigError(f"{call} returned {type(operations).__name__}; a list of pipetrain.Operation is needed")
+    for index, operation in enumerate(operations):
+        if not isinstance(operation, Operation):
+            raise ConfigError(f"{call} has {operation!r} at {index}; a list of pipetrain.Operation is needed")
+    return operations
+
+
+def _check_versions(schedule: ListSchedule, operations: Sequence[Operation], r: int, D: int, N: int) -> None:
+    """Checks the closed forms that a run compares its forwards and backwards with."""
+    updates = 0
+    for index, op in enumerate(operations):
+        if op.kind is Kind.UPDATE:
+            updates += 1
+        elif op.kind is Kind.BACKWARD and op.minibatch != updates:
+            raise ConfigError(
+                f"stage {r}, operation {index}: {op} starts after {updates} updates; {update(updates)} must come first"
+            )
+        elif op.kind is Kind.FORWARD:
+            if op.minibatch - updates > schedule.delay(r, D, N):
+                raise ConfigError(
+                    f"stage {r}, operation {index}: {op} starts {op.minibatch - updates} updates before its own, but "
+                    f"{_call(schedule.delay, (r, D, N))} returned {schedule.delay(r, D, N)}"
+                )
+            stated = _called(schedule.newest_at_forward, r, D, N, op.minibatch, op.microbatch or 0)
+            if stated != updates:
+                raise ConfigError(
+                    f"stage {r}, operation {index}: {op} starts after {updates} updates, but newest_at_forward says "
+                    f"{stated}, which follows from family and in_flight; make the list and these agree"
+                )
+
+
+def _check_in_flight(schedule: ListSchedule, operations: Sequence[Operation], r: int, D: int, N: int) -> None:
+    """Checks the number that memory and plans are computed from, against a list that reaches the steady state."""
+    stated, peak = schedule.in_flight(r, D, N), peak_in_flight(operations, N)
+    if stated != peak:
+        raise ConfigError(
+            f"{_call(schedule.in_flight, (r, D, N))} returned {stated}, but the list of stage {r} has up to {peak} "
+            "microbatches in flight; make them agree"
+        )

@@ -1,0 +1,243 @@
+"""The base of all stages: weights, optimizer, gradients and measurements."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from pipetrain.engine.arithmetic import ComputeOptions
+from pipetrain.engine.errors import InvariantError
+from pipetrain.engine.losses import Loss
+from pipetrain.engine.methods import Method
+from pipetrain.engine.models.ties import Tie
+from pipetrain.engine.optim.stage_optimizer import Rate, StageOptimizer
+from pipetrain.engine.program.weight_reads import StageContext
+from pipetrain.engine.stage.gradients import GradientSum, LossScaler, squared_norm
+from pipetrain.engine.stage.measurements import Clock, Measurements
+from pipetrain.engine.stage.recurrent_state import RecurrentState
+from pipetrain.engine.stage.staleness import StalenessMeter
+from pipetrain.engine.tensors import dense_copy, is_dense, new_leaves_sharing_memory
+from pipetrain.engine.weights.versions import Weights
+
+_PLAIN = ComputeOptions()
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training options that all stages of a pipeline share.
+
+    Attributes:
+        optimizer: a stage's parameters, or torch's parameter groups of them -> its optimizer, one of torch's.
+        rate: learning rate of each update, counted from the start of the run.
+        groups: a stage's parameters by name in the whole model -> what `optimizer` is called with.
+        options_of_stage: index of a stage -> options of its optimizer, which `optimizer` takes by name.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+        seed: key of all random draws.
+        arithmetic: precision and memory format.
+        error_feedback: strength of the correction of updates; None for none.
+        average_decay: of the average of weights that evaluations read; None for no average.
+        staleness_every: minibatches between two measurements of weight distances; None for none.
+        staleness_gradients: True to compare the gradients of these minibatches as well.
+    """
+
+    optimizer: Callable[..., Optimizer]
+    rate: Rate
+    loss: Loss
+    clip_norm: float | None = None
+    seed: int = 0
+    device: torch.device = _CPU
+    arithmetic: ComputeOptions = _PLAIN
+    error_feedback: float | None = None
+    average_decay: float | None = None
+    groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values())
+    options_of_stage: Callable[[int], Mapping[str, Any]] = lambda _stage: {}
+    staleness_every: int | None = None
+    staleness_gradients: bool = False
+
+
+class BaseStage(ABC):
+    """The part of a stage that its updates change; names of parameters are local to its module."""
+
+    full_names: dict[str, str]
+    """Local name -> the tensor's name in the whole model."""
+    carried: RecurrentState
+    """State of recurrent layers that lasts from minibatch to minibatch."""
+    ties: Sequence[Tie] = ()
+    """All weights that stages of the pipeline share."""
+    scaler: LossScaler | None = None
+    """Factor of the loss; None if it is not scaled."""
+    layers: str = ""
+    """Indices of its layers in the chain, such as `3-5`."""
+    replica: int = 0
+    """Index among the stage's replicas."""
+
+    def __init__(self, index: int, parameters: Mapping[str, nn.Parameter], training: Training) -> None:
+        self.index = index
+        self.device = training.device
+        separate_storages(parameters)
+        self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
+        trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+        named = {self.full_names[name]: parameter for name, parameter in trainable.items()}
+        build = partial(training.optimizer, **training.options_of_stage(index))
+        self.optimizer = StageOptimizer(
+            build, trainable, training.rate, training.groups(named), training.error_feedback
+        )
+        self.weights = Weights(parameters, self.optimizer, training.average_decay)
+        self.gradients = GradientSum()
+        self.clock = Clock(self.device)
+        self.measurements = Measurements()
+        self.staleness: StalenessMeter | None = None
+        if training.staleness_every is not None:
+            self.staleness = StalenessMeter(training.staleness_every, with_gradients=training.staleness_gradients)
+        self.versions_allowed: float = 1
+        self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
+
+    @property
+    def statistics(self) -> Mapping[str, Mapping[str, Tensor]]:
+        """Name of a statistic -> weight name -> its state: the method's, or until one is entered, those restored."""
+        current = self.weights.statistic
+        return self._restored_statistics if current is None else {current.name: current.state()}
+
+    @property
+    def updates(self) -> int:
+        """Number of updates that made the newest weights."""
+        return self.weights.newest.number
+
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
+        """Enters a phase: its method's statistic lasts from here through all drains up to the next phase.
+
+        Args:
+            method: of the phase.
+            context: of the stage under the phase's schedule.
+            start: updates before the phase.
+            fresh: True if the phase begins here, False if it resumes from a checkpoint.
+            predicts: True if this phase or a later one predicts with the optimizer's state.
+        """
+        self.optimizer.scale = lambda update: (
+            method.learning_rate_scale(context, update - start) * context.rate_factor(update - start)
+        )
+        self.optimizer.stride = context.replicas
+        self.optimizer.keep_last_gradients(enabled=predicts)
+        statistic = self.weights.statistic = method.statistic(context, self.weights.trainable)
+        if statistic is not None and not fresh and statistic.name in self._restored_statistics:
+            statistic.load_state(self._restored_statistics[statistic.name])
+        self._restored_statistics = {}
+        self.versions_allowed = method.weight_versions(context)
+        self.weights.meter.mark(self.versions_allowed)
+
+    def begin_list(self, minibatches: int) -> None:
+        """Sets the number of versions and steps to the minibatches of the run so far: replicas make fewer updates."""
+        self.weights.newest.number = self.optimizer.updates = minibatches
+
+    def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """New autograd leaves over the memory of `tensors`, requiring a gradient like the parameters."""
+        return new_leaves_sharing_memory(tensors, self.requires_grad)
+
+    def attach_gradients(self, leaves: Mapping[str, Tensor]) -> None:
+        """Lets the next backward add to the minibatch's gradient at these leaves, by weight name."""
+        if self.gradients.empty:
+            # the gradients need the memory of a set of weights, so the pool must not hold a free set as well
+            self.weights.pool.trim()
+        self.gradients.attach(leaves)
+
+    def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
+        """U: one optimizer step; `keep` if a later operation still reads the present version.
+
+        Raises:
+            InvariantError: more weight versions were alive than the method may hold.
+        """
+        self.measurements.settle(minibatch, self.updates, steady=steady)
+        with self.staleness.updating(minibatch, gradients, self.weights) if self.staleness else nullcontext():
+            self.weights.update(gradients, keep=keep)
+        alive = self.weights.meter.versions_since
+        if alive > self.versions_allowed:
+            raise InvariantError(
+                f"stage {self.index} held {alive} weight versions before update {self.updates}; its method may hold "
+                f"{self.versions_allowed}"
+            )
+
+    @cached_property
+    def tied(self) -> dict[str, str]:
+        """Local name -> full name of the weights shared with other stages."""
+        names = {tie.name for tie in self.ties if self.index in tie.stages}
+        return {local: self.full_names[local] for local in self.optimizer.parameters if self.full_names[local] in names}
+
+    @cached_property
+    def copied(self) -> frozenset[str]:
+        """Full names of the weights that an earlier stage holds, too, and counts and saves."""
+        return frozenset(tie.name for tie in self.ties if self.index in tie.stages[1:])
+
+    @property
+    def tied_gradients(self) -> dict[str, Tensor]:
+        """Gradients of shared weights in this stage, by full name."""
+        sums = self.gradients.tensors
+        return {full: sums[local] for local, full in self.tied.items() if local in sums}
+
+    def take_over(self, totals: Mapping[str, Tensor]) -> None:
+        """Replaces the gradients of shared weights by their sums over all stages."""
+        sums = self.gradients.tensors
+        sums.update({local: totals[full] for local, full in self.tied.items() if full in totals})
+
+    def counted(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Gradients, by local name, that this stage adds to a norm over all stages; a shared weight counts once."""
+        return {local: each for local, each in gradients.items() if self.full_names[local] not in self.copied}
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Newest weights and buffers by full name; the tensors themselves."""
+
+    def not_finite(self) -> str | None:
+        """Full name of a trainable weight that holds NaN or infinity; None if all are finite. Waits for the device."""
+        weights = self.weights.trainable
+        if math.isfinite(squared_norm(weights).item()):  # which costs a tenth of a look at each value
+            return None
+        return next((self.full_names[name] for name, weight in weights.items() if not weight.isfinite().all()), None)
+
+    @property
+    def averages(self) -> dict[str, Tensor]:
+        """Full name -> the average of a weight; empty if there are none. The tensors themselves."""
+        average = self.weights.average
+        return {} if average is None else {self.full_names[local]: each for local, each in average.tensors.items()}
+
+    def resume_at(self, updates: int, statistics: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Continues from a checkpoint after `updates`, whose weights and optimizer state have been restored.
+
+        `statistics` are the states of running statistics by name, for the phase that the stage enters next.
+        """
+        self.weights.newest.number = updates
+        self.optimizer.updates = updates
+        self._restored_statistics = dict(statistics)
+
+    def report(self) -> dict[str, Any]:
+        """Measured weight versions, bytes of weights and activations, and staleness, for `summary.json`.
+
+        May be called in another thread than the stage's.
+        """
+        return {
+            "weight_versions_max": self.weights.meter.versions_max,
+            "weight_bytes_peak": self.weights.meter.bytes_peak,
+            "activation_bytes_peak": self.measurements.activation_bytes_peak,
+            "forward_staleness": sorted(self.measurements.forward_staleness),
+            "backward_staleness": sorted(self.measurements.backward_staleness),
+            **(self.scaler.report() if self.scaler is not None else {}),
+            **({"average_bytes": self.weights.average.bytes} if self.weights.average is not None else {}),
+        }
+
+
+def separate_storages(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Gives every parameter its own storage, by which saved tensors are recognized."""
+    seen: set[int] = set()
+    for parameter in parameters.values():
+        storage = parameter.untyped_storage()
+        whole = storage.nbytes() == parameter.nbytes and is_dense(parameter)
+        if storage.data_ptr() in seen or not whole or parameter.is_conj():
+            parameter.data = dense_copy(parameter.data)
+        seen.add(parameter.untyped_storage().data_ptr())

@@ -1,0 +1,229 @@
+"""The graph of a forward, which keeps weights and casts by name, so that its backward may read other versions."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
+
+from pipetrain.engine.stage import cudnn_rnn
+from pipetrain.engine.stage.measurements import ActivationBytes
+from pipetrain.engine.tensors import Tensors, storage_pointers
+from pipetrain.engine.weights.versions import WeightVersion
+
+
+class Geometry(NamedTuple):
+    """What makes a tensor a view of some memory. Real parts of complex numbers are a view of another type."""
+
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Geometry":
+        """That of a tensor."""
+        return cls(tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """The view of a tensor's memory."""
+        if tensor.dtype == self.dtype:
+            return tensor.as_strided(self.size, self.stride, self.offset)
+        empty = torch.empty(0, dtype=self.dtype, device=tensor.device)
+        return empty.set_(tensor.untyped_storage(), self.offset, self.size, self.stride)
+
+
+class Cast(NamedTuple):
+    """A cast of a weight, or of a part of one, to `dtype`."""
+
+    name: str
+    part: Geometry
+    dtype: torch.dtype
+
+    def of(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The cast of other weights."""
+        return self.part.view(weights[self.name]).to(self.dtype)
+
+
+class WeightCasts(TorchDispatchMode):
+    """Records each cast of a weight, by name, in the operations that run under it, those of autocast included."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._names = {weight.untyped_storage().data_ptr(): name for name, weight in weights.items()}
+        self._casts: dict[int, tuple[StorageWeakRef, Cast]] = {}
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returned = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and returned.dtype != args[0].dtype:
+            source = args[0]
+            name = self._names.get(source.untyped_storage().data_ptr())
+            if name is not None:
+                storage = returned.untyped_storage()
+                self._casts[storage.data_ptr()] = (
+                    StorageWeakRef(storage),
+                    Cast(name, Geometry.of(source), returned.dtype),
+                )
+        return returned
+
+    def of(self, tensor: Tensor) -> Cast | None:
+        """The cast that a tensor is, or is a view of; None if it is neither."""
+        found = self._casts.get(tensor.untyped_storage().data_ptr())
+        # memory of a cast that is gone may be another's by now
+        return found[1] if found is not None and not found[0].expired() else None
+
+
+_Saved = Callable[[], Tensor]
+"""Returns a saved tensor to the backward; refers to none that belongs to a weight."""
+
+
+def _kept(tensor: Tensor) -> _Saved:
+    # a node that keeps its own output would keep itself alive where no backward comes
+    kept, version = tensor.detach(), tensor._version
+
+    def unchanged() -> Tensor:
+        if kept._version != version:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation "
+                "after the forward saved it; use the operation's out-of-place form"
+            )
+        return kept
+
+    return unchanged
+
+
+class SavedTensors:
+    """The hooks around one forward, and the weights that its backward is to find.
+
+    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. If the backward reads other
+    weights, so is a cast of a weight, and the copy that cuDNN packs of a recurrent layer's weights is packed again. Any
+    other tensor is kept as it is, with its version counter: hooks switch off autograd's own check for operations in
+    place.
+
+    Args:
+        forward_weights: name -> tensor, of the forward.
+        casts: records casts in the forward; None to keep them as they are.
+
+    Attributes:
+        backward_weights: name -> tensor, to be set before the backward runs.
+    """
+
+    def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | None = None) -> None:
+        self._names = {tensor.untyped_storage().data_ptr(): name for name, tensor in forward_weights.items()}
+        self._casts = casts
+        self._sizes: dict[int, int] = {}
+        self.backward_weights: Mapping[str, Tensor] = {}
+
+    def activation_bytes(self, inputs: Sequence[Tensor]) -> ActivationBytes:
+        """Bytes that the forward keeps for its backward, without weights.
+
+        Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
+        """
+        input_sizes = {tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in inputs}
+        made = sum(size for pointer, size in self._sizes.items() if pointer not in input_sizes)
+        return ActivationBytes(made, sum(size for pointer, size in input_sizes.items() if pointer in self._sizes))
+
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        """The context in which the forward runs."""
+        packing = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved())
+        with packing, self._casts or nullcontext():
+            yield
+
+    def _pack(self, tensor: Tensor) -> _Saved:
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # a sparse tensor has no storage, and is no weight of ours
+            return _kept(tensor)
+        name = self._names.get(storage.data_ptr()) if tensor.numel() else None
+        cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
+        if cast is not None:
+            part_of_cast = Geometry.of(tensor)
+            return lambda: part_of_cast.view(cast.of(self.backward_weights))
+        layer = cudnn_rnn.running_layer()
+        if name is None and layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
+            weights, size = [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size()
+            return lambda: cudnn_rnn.packed_copy(layer, [weight() for weight in weights], size)
+        if name is None:
+            self._sizes[storage.data_ptr()] = storage.nbytes()
+            return _kept(tensor)
+        part, conjugate, negative = Geometry.of(tensor), tensor.is_conj(), tensor.is_neg()
+
+        def view() -> Tensor:
+            found = part.view(self.backward_weights[name])
+            found = found.conj() if conjugate else found
+            return torch._neg_view(found) if negative else found
+
+        return view
+
+
+@dataclass(eq=False)
+class ForwardGraph:
+    """The graph of a forward or recomputation, from the stage's inputs and weights to its outputs.
+
+    Attributes:
+        inputs: the differentiable ones.
+        input_gradients: of these inputs, after the backward; None for an input without one.
+        outputs: with their graph.
+        leaves: weights of the forward, as leaves, by name.
+        version: of these weights; None if the backward reads others, so that these are freed.
+        number: updates of the version when it was read.
+        saved: saved weights by name, if the backward reads others.
+    """
+
+    inputs: Sequence[Tensor]
+    input_gradients: list[Tensor | None]
+    outputs: Tensors
+    leaves: dict[str, Tensor]
+    version: WeightVersion | None
+    number: int
+    saved: SavedTensors | None
+    bytes: ActivationBytes
+
+    @cached_property
+    def floating_outputs(self) -> list[Tensor]:
+        """The outputs that gradients come back for."""
+        return [output for output in self.outputs if output.is_floating_point()]
+
+    def unbind(self) -> None:
+        """Releases the weights: the graph holds the leaves, and a prediction would live until its backward."""
+        for leaf in self.leaves.values():
+            leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+
+    def bind(self, weights: Mapping[str, Tensor]) -> None:
+        """Sets the weights that the backward reads, by name."""
+        assert self.saved is not None
+        self.saved.backward_weights = weights
+        for name, leaf in self.leaves.items():
+            leaf.data = weights[name]
+
+    @property
+    def overwritten(self) -> bool:
+        """True if an update has changed the weights that the backward reads."""
+        return self.version is None or self.version.number != self.number
+
+    def backward(self, gradients: Sequence[Tensor]) -> set[int]:
+        """Adds to the leaves' gradients. Returns the storages of the other gradients.
+
+        Args:
+            gradients: of the floating-point outputs.
+        """
+        pairs = zip(self.floating_outputs, gradients, strict=True)
+        differentiable = [(output, gradient) for output, gradient in pairs if output.requires_grad]
+        if not differentiable:
+            return set()
+        outputs, output_gradients = zip(*differentiable, strict=True)
+        torch.autograd.backward(outputs, output_gradients)
+        return storage_pointers([*output_gradients, *self.input_gradients])
+
+    def gradients_of_inputs(self) -> list[Tensor]:
+        """Gradients for the previous stage; zeros for inputs without one."""
+        pairs = zip(self.inputs, self.input_gradients, strict=True)
+        return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in pairs]

@@ -1,0 +1,326 @@
+"""Carries out F, R, B and U on one stage: its layers, computing with the weights that the method names."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.engine.device_queue import queues
+from pipetrain.engine.losses import microbatch_loss, on_device
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.models.ties import Tie, layers_of_stage
+from pipetrain.engine.program.planned_operations import Activations
+from pipetrain.engine.program.weight_reads import WeightRead
+from pipetrain.engine.stage.base import BaseStage, Training
+from pipetrain.engine.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
+from pipetrain.engine.stage.measurements import ActivationBytes
+from pipetrain.engine.stage.module import MicrobatchId, StageModule, non_leaf_inputs
+from pipetrain.engine.stage.recurrent_state import State
+from pipetrain.engine.stage.saved_tensors import ForwardGraph, SavedTensors, WeightCasts
+from pipetrain.engine.tensors import Tensors, storage_pointers
+from pipetrain.engine.weights.versions import WeightVersion
+
+_UNMEASURED = ActivationBytes()
+
+
+@dataclass(frozen=True)
+class WeightedTargets:
+    """The targets of a microbatch, and what its loss counts in that of the minibatch.
+
+    Attributes:
+        loss_weight: n_j / n.
+    """
+
+    tensors: Tensors
+    loss_weight: float
+
+
+@dataclass(eq=False)
+class _InFlight:
+    """State of a microbatch between its forward and its backward.
+
+    Attributes:
+        inputs: stored for a recomputation, if the stage recomputes from its own input.
+        targets: on the last stage.
+        carried: state of recurrent layers before the forward, for a recomputation.
+        graph: None between a forward and its recomputation.
+    """
+
+    inputs: Tensors = ()
+    targets: WeightedTargets | None = None
+    carried: State = ()
+    graph: ForwardGraph | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the activations."""
+        if self.graph is not None:
+            return self.graph.bytes.total(self.inputs)
+        return _UNMEASURED.total([*self.inputs, *itertools.chain.from_iterable(self.carried)])
+
+
+class Stage(BaseStage):
+    """One stage of the pipeline: the layers of the chain in `bounds`, the last one exclusive."""
+
+    def __init__(
+        self,
+        index: int,
+        chain: LayerChain,
+        bounds: tuple[int, int],
+        training: Training,
+        replica: int = 0,
+        ties: tuple[Tie, ...] = (),
+    ) -> None:
+        first, last = bounds
+        ends = last == len(chain)
+        self.loss = on_device(training.loss, training.device) if ends else None
+        self.ties = ties
+        self.replica = replica
+        self.index = index
+        layers = layers_of_stage(chain, bounds, self.copied)
+        self.layers = f"{first}-{last - 1}"
+        self.full_names = {
+            f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()
+        }  # by identity, so before a device replaces buffers
+        self.module = StageModule(layers, first, training.seed, training.arithmetic, training.device, ends=ends)
+        self.carried = self.module.carried
+        self.scaler = LossScaler() if training.arithmetic.scales_loss else None
+        super().__init__(index, dict(self.module.named_parameters()), training)
+        self._in_flight: dict[MicrobatchId, _InFlight] = {}
+        self._bytes_in_flight = 0
+        self._newest_leaves: dict[str, Tensor] | None = None
+        self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
+        self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
+        self._changes_inputs: bool | None = None  # unknown before the first forward
+        self._ready_hooks = GradientReadyHooks(self.full_names)
+        self.on_gradient_ready: OnGradient | None = None
+
+    # -- forward and recomputation -------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        microbatch: MicrobatchId,
+        inputs: Tensors,
+        read: WeightRead,
+        activations: Activations,
+        targets: WeightedTargets | None = None,
+        *,
+        store: bool,
+    ) -> Tensors:
+        """F: the stage's outputs for `inputs`, detached; on the last stage the microbatch's mean loss.
+
+        With `store`, keeps the inputs for a recomputation.
+        """
+        record = _InFlight(targets=targets)
+        if store:
+            record.inputs = inputs if self._changes_inputs is False else tuple(tensor.clone() for tensor in inputs)
+        if activations is Activations.DROPPED:
+            record.carried = self.carried.of(microbatch[1])
+        graph = self._compute(microbatch, inputs, targets, read, activations)
+        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
+        record.graph = None if activations is Activations.DROPPED else graph
+        self._in_flight[microbatch] = record
+        self.measurements.forward[microbatch[0]].append(read.version)
+        self._hold(record.bytes)
+        return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
+
+    def recompute(
+        self, microbatch: MicrobatchId, inputs: Tensors | None, read: WeightRead, activations: Activations
+    ) -> Tensors:
+        """R: the outputs again, detached; draws at random what F drew, and leaves the buffers as they are.
+
+        `inputs` are those that the previous stage recomputed; None if this stage stored its own.
+        """
+        record = self._in_flight[microbatch]
+        with self.module.scratch_buffers(), self.carried.aside({microbatch[1]: record.carried}):
+            graph = self._compute(
+                microbatch, record.inputs if inputs is None else inputs, record.targets, read, activations
+            )
+        stored = record.bytes
+        record.graph = graph
+        self._hold(record.bytes - stored)
+        return tuple(output.detach() for output in graph.outputs)
+
+    def _compute(
+        self,
+        microbatch: MicrobatchId,
+        inputs: Tensors,
+        targets: WeightedTargets | None,
+        read: WeightRead,
+        activations: Activations,
+    ) -> ForwardGraph:
+        rebound = activations is Activations.REBOUND
+        weights = self.weights.read(read.version, read.transform)
+        # no update changes weights that a transform has made
+        changed = read.transform is not None
+        version = WeightVersion(read.version, weights) if changed else self.weights.version(read.version)
+        leaves = self._leaves(weights, read, activations)
+        shapes = tuple(tensor.shape for tensor in inputs)
+        unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED
+        casts = WeightCasts(weights) if rebound and self.module.arithmetic.mixed else None
+        saved = SavedTensors(weights, casts) if rebound or unmeasured else None
+        if saved is not None:  # a layer may differentiate something of its own
+            saved.backward_weights = weights
+        differentiable = self._differentiable(inputs)
+        arrived, input_gradients = non_leaf_inputs(inputs, differentiable)
+        with saved.hooks() if saved else nullcontext():
+            versions = [tensor._version for tensor in arrived]
+            with self.module.using_weights(leaves, rebound=rebound):
+                outputs: Tensors = self.module(*arrived, microbatch=microbatch)
+            if self._changes_inputs is None:
+                self._changes_inputs = versions != [tensor._version for tensor in arrived]
+            if shapes not in self._aliased_outputs:
+                self._aliased_outputs[shapes] = self._aliases(outputs, weights)
+            if targets is not None:
+                assert self.loss is not None
+                outputs = (microbatch_loss(self.loss, outputs, targets.tensors, targets.loss_weight),)
+        if saved:
+            self._activation_bytes[shapes] = saved.activation_bytes(inputs)
+            saved.backward_weights = {} if rebound else weights
+        graph = ForwardGraph(
+            inputs=differentiable,
+            input_gradients=input_gradients,
+            outputs=outputs,
+            leaves=leaves,
+            version=None if rebound else version,
+            number=version.number,
+            saved=saved,
+            bytes=self._activation_bytes.get(shapes, _UNMEASURED),
+        )
+        if rebound:
+            graph.unbind()
+        return graph
+
+    def _aliases(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
+        """Indices of outputs that share memory with a weight or a buffer.
+
+        An update may write there before they are sent. That depends on the layers, so the first outputs of each shape
+        show it.
+        """
+        held = storage_pointers([*weights.values(), *self.buffers.values()])
+        return frozenset(r for r, each in enumerate(outputs) if each.numel() and storage_pointers([each]) <= held)
+
+    def _leaves(self, weights: Mapping[str, Tensor], read: WeightRead, activations: Activations) -> dict[str, Tensor]:
+        """Leaves over the weights read; one set for all that keep activations of the newest ones.
+
+        An update in place leaves their memory where it is.
+        """
+        newest = read.version == self.updates and read.transform is None
+        if not newest or activations is not Activations.KEPT:
+            return self.leaves(weights)
+        if self._newest_leaves is None:
+            self._newest_leaves = self.leaves(weights)
+            self.module.set_default_weights(self._newest_leaves)
+        return self._newest_leaves
+
+    @override
+    def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
+        if keep and self._newest_leaves is not None:
+            # of memory that is an older version's from here on, and goes with its readers
+            self._newest_leaves = None
+            self.module.set_default_weights(None)
+        super().update(minibatch, gradients, keep=keep, steady=steady)
+
+    def _differentiable(self, inputs: Tensors) -> list[Tensor]:
+        return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
+
+    def _hold(self, more: int) -> None:
+        """Counts so many bytes more of activations in flight."""
+        self._bytes_in_flight += more
+        peak = self.measurements.activation_bytes_peak
+        self.measurements.activation_bytes_peak = max(peak, self._bytes_in_flight)
+
+    # -- backward ------------------------------------------------------------------------------------------------
+
+    def backward(
+        self,
+        microbatches: Sequence[MicrobatchId],
+        gradients: Tensors | None,
+        read: WeightRead,
+        activations: Activations,
+    ) -> Tensors:
+        """B: adds to the minibatch's gradient; the gradients of the stage's floating-point inputs, zeros for None.
+
+        `gradients` are those of the floating-point outputs of each microbatch in order; None on the last stage. If the
+        loss is scaled, the factor comes last, here and in the result.
+        """
+        rebound = activations is Activations.REBOUND
+        weights = self.weights.read(read.version, read.transform) if rebound else None
+        arriving = iter(self._rescaled(gradients or ()))
+        input_gradients: list[Tensor] = []
+        for microbatch in microbatches:
+            record = self._in_flight.pop(microbatch)
+            self._bytes_in_flight -= record.bytes
+            graph = record.graph
+            assert graph is not None
+            outputs = graph.floating_outputs
+            if record.targets is not None:
+                scale = self.scaler.scale if self.scaler is not None else 1.0
+                output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight * scale)]
+            else:
+                output_gradients = list(itertools.islice(arriving, len(outputs)))
+            notify = self.on_gradient_ready if microbatch == microbatches[-1] else None
+            with nullcontext() if notify is None else self._ready_hooks.notifying(notify, graph.leaves):
+                input_gradients += self._backward(graph, output_gradients, weights)
+            self.measurements.backward[microbatch[0]].append(read.version)
+        if self.scaler is not None:
+            input_gradients.append(torch.full((), self.scaler.scale, device=self.device))
+        return tuple(input_gradients)
+
+    def _rescaled(self, gradients: Tensors) -> Tensors:
+        """The arriving gradients, scaled by this stage's factor instead of the sender's."""
+        if self.scaler is None or not gradients:
+            return gradients
+        *tensors, sent_with = gradients
+        if queues(self.device):
+            # the host would wait for the factor; both are powers of two, which float16 may not hold
+            on_device = self.scaler.scale / sent_with
+            return tuple((tensor.float() * on_device).to(tensor.dtype) for tensor in tensors)
+        factor = self.scaler.scale / sent_with.item()
+        return tuple(tensors if factor == 1.0 else torch._foreach_mul(tensors, factor))
+
+    def complete_gradients(self) -> None:
+        """Takes the factor of a scaled loss out of the sum, once the last microbatch of a minibatch went back."""
+        if self.scaler is not None and not self.gradients.empty:
+            torch._foreach_mul_(list(self.gradients.tensors.values()), 1 / self.scaler.scale)
+
+    def _backward(
+        self, graph: ForwardGraph, gradients: Sequence[Tensor], weights: Mapping[str, Tensor] | None
+    ) -> list[Tensor]:
+        """Backward through one graph; `weights` if it reads different weights than its forward."""
+        if weights is not None:
+            graph.bind(weights)
+        elif graph.overwritten:
+            raise RuntimeError(f"stage {self.index}: version {graph.number} was overwritten before B read it")
+        self.attach_gradients(graph.leaves)
+        # a layer that checkpoints itself reads the module's parameters again here
+        with self.module.using_weights(graph.leaves):
+            foreign_storages = graph.backward(gradients)
+        self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
+        return graph.gradients_of_inputs()
+
+    # -- evaluation and state --------------------------------------------------------------------------------------
+
+    def evaluate(self, inputs: Tensors) -> Tensors:
+        """The outputs in evaluation mode, of averaged or newest weights and the newest buffers; no state changes."""
+        with nullcontext() if self.weights.average is None else self.module.using_weights(self.weights.evaluated):
+            return self.module.evaluate(*inputs)
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """Local name -> buffer, such as a running mean; the tensors themselves."""
+        return dict(self.module.named_buffers())
+
+    @torch.no_grad()
+    def take_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+        """Copies what another replica's buffers hold."""
+        for name, buffer in self.buffers.items():
+            buffer.copy_(buffers[name])
+
+    @override
+    def state(self) -> dict[str, Tensor]:
+        return {self.full_names[local]: tensor for local, tensor in self.module.state_dict().items()}

@@ -1,0 +1,120 @@
+"""Counts the sets of weights in memory by weak references to their storages, independent of any bookkeeping."""
+
+import gc
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from pipetrain.engine.device_queue import queues
+
+_LOOKS, _MOMENT = 5, 0.002
+_PATIENCE_SECONDS = 10.0
+"""Seconds that the thread of a device may take to let go of a graph: it may have lost its core."""
+
+
+class _Seen(NamedTuple):
+    """A storage that was alive at the last reading: reference, bytes, and number of the set that it holds."""
+
+    ref: StorageWeakRef
+    size: int
+    number: int
+
+
+@dataclass
+class StorageMeter:
+    """The sets of weights in memory, whatever refers to them.
+
+    Memory that is kept for another set counts for the last one that it held.
+
+    Attributes:
+        release: frees memory that is kept for further sets.
+        versions_max: most sets of weights in memory at a reading.
+        versions_since: the same since the last `mark`.
+        bytes_peak: most bytes in memory at a reading.
+    """
+
+    release: Callable[[], object] = lambda: None
+    versions_max: int = 0
+    versions_since: int = 0
+    bytes_peak: int = 0
+    _allowed: float = math.inf
+    _watched: int = 0
+    _seen: dict[int, _Seen] = field(default_factory=dict)
+    _sets: Counter[int] = field(default_factory=Counter)
+    _bytes: int = 0
+    _queued: bool = False
+
+    def watch(self, tensors: Mapping[str, Tensor]) -> None:
+        """Adds the storages of one version or prediction, and takes a reading."""
+        self._watched += 1
+        for tensor in tensors.values():
+            storage = tensor.untyped_storage()
+            ref = StorageWeakRef(storage)
+            self._forget(ref.cdata)
+            self._seen[ref.cdata] = _Seen(ref, storage.nbytes(), self._watched)
+            self._sets[self._watched] += 1
+            self._bytes += storage.nbytes()
+            self._queued = queues(tensor.device)
+        self.read()
+
+    def _forget(self, address: int) -> None:
+        seen = self._seen.pop(address, None)
+        if seen is None:
+            return
+        self._bytes -= seen.size
+        self._sets[seen.number] -= 1
+        if not self._sets[seen.number]:
+            del self._sets[seen.number]
+
+    def mark(self, allowed: float = math.inf) -> None:
+        """Resets `versions_since`; more than `allowed` sets are from now on only counted if they stay in memory."""
+        self.versions_since = 0
+        self._allowed = allowed
+        self.read()
+
+    def read(self) -> None:
+        """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
+
+        Freed storages are searched only until it is certain that no maximum is exceeded, in the oldest sets first: of
+        hundreds of sets nearly all are alive. On a device that queues, a maximum counts only after a moment, as
+        autograd's thread of the device lets go of a graph just after the backward has returned. What exceeds the
+        allowed number may be a graph in a reference cycle of the user's, or that thread may be late.
+        """
+        self._forget_gone()
+        for _ in range(_LOOKS if self._queued else 0):
+            if not self._may_exceed:
+                break
+            time.sleep(_MOMENT)
+            self._forget_gone()
+        if self.versions_since <= self._allowed < len(self._sets):
+            self._await_release()
+        self.versions_max = max(self.versions_max, len(self._sets))
+        self.versions_since = max(self.versions_since, len(self._sets))
+        self.bytes_peak = max(self.bytes_peak, self._bytes)
+
+    def _await_release(self) -> None:
+        gc.collect()
+        deadline = time.monotonic() + (_PATIENCE_SECONDS if self._queued else 0.0)
+        while True:
+            self.release()
+            self._forget_gone()
+            if len(self._sets) <= self._allowed or time.monotonic() >= deadline:
+                return
+            time.sleep(_MOMENT)
+
+    def _forget_gone(self) -> None:
+        while self._may_exceed:
+            gone = next((address for address, seen in self._seen.items() if seen.ref.expired()), None)
+            if gone is None:
+                break
+            self._forget(gone)
+
+    @property
+    def _may_exceed(self) -> bool:
+        return len(self._sets) > self.versions_since or self._bytes > self.bytes_peak

@@ -1,0 +1,98 @@
+"""How a user's module becomes a chain of layers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from typing_extensions import override
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.models.chain import LayerChain
+
+Inputs = Mapping[str, Tensor] | Sequence[Tensor]
+"""Inputs of a few samples: by the names of the forward's parameters, or in their order."""
+
+
+def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | None = None) -> LayerChain:
+    """The layer chain of a model: its own, the children of an `nn.Sequential`, or the parts of its graph.
+
+    Args:
+        model: a module, or a chain already.
+        inputs: what a module that is cut along its graph is tried with; others need none.
+        output: which entry of the tuple or dict that such a module returns goes to the loss; None: its `logits`, or the
+            first of a dict, or all of a tuple.
+
+    Raises:
+        ConfigError: the model is something else, or its forward does what no graph can repeat.
+    """
+    if isinstance(model, nn.Module | LayerChain):
+        _check_module(model)
+    if is_cut_along_graph(model):
+        if not isinstance(model, nn.Module) or not inputs:
+            raise ConfigError(
+                f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are "
+                "the layers, or a pipetrain.LayerChain(module, layers); another nn.Module needs inputs to be tried with"
+            )
+        # recording imports modules of torch that nothing else needs
+        from pipetrain.graph.cutting import cut_along_graph
+        from pipetrain.graph.example import Example
+
+        return cut_along_graph(model, Example.of(inputs), output)
+    if output is not None:
+        raise ConfigError(
+            f"model.output={output}: a {type(model).__name__} is a chain of layers, and all that the last one returns "
+            "goes to the loss"
+        )
+    if isinstance(model, LayerChain):
+        return model
+    assert isinstance(model, nn.Sequential)
+    # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.
+    children = [(name, child) for name, child in model._modules.items() if child is not None]
+    layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
+    labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
+    return LayerChain(model, layers, labels)
+
+
+def _check_module(model: nn.Module | LayerChain) -> None:
+    """Checks that a model has all its weights, and a forward in Python.
+
+    Raises:
+        ConfigError: it is compiled or scripted as a whole, or a lazy layer of it was never called.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ConfigError(
+            "model: a module of torch.jit has no forward that can be cut; return the module that it was made of"
+        )
+    if "_orig_mod" in getattr(model, "_modules", ()):
+        raise ConfigError(
+            "model: torch.compile was called on the whole model, which cannot be cut then; return the module itself, "
+            "and train.compile=true compiles its layers"
+        )
+    module = model.module if isinstance(model, LayerChain) else model
+    lazy = next((name for name, weight in module.named_parameters() if is_lazy(weight)), None)
+    if lazy is not None:
+        raise ConfigError(
+            f"model: {lazy} of {type(module).__name__} has no shape yet, as its lazy layer was never called; call the "
+            "model on an input before you return it"
+        )
+
+
+def is_cut_along_graph(model: object) -> bool:
+    """True if a model is neither a chain nor an `nn.Sequential` of layers, without hooks of its own."""
+    if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
+        return bool(model._forward_hooks or model._forward_pre_hooks)
+    return not isinstance(model, LayerChain)
+
+
+class _Child(nn.Module):
+    """A later child of an nn.Sequential, which gets what its predecessor returned as one argument, tuple or not."""
+
+    def __init__(self, child: nn.Module) -> None:
+        super().__init__()
+        self.child = child
+
+    @override
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.child(tensors if len(tensors) > 1 else tensors[0])

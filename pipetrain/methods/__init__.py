@@ -1,5 +1,0 @@
-"""Methods against weight staleness, one file each: they decide which weights a stage reads."""
-
-from pipetrain.methods.base import Method
-
-__all__ = ["Method"]

@@ -1,0 +1,192 @@
+"""A profile cut into stages, and the stages laid out on devices."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.program.steady_state import SharedCores
+from pipetrain.planning.costs.memory import StageSizes
+from pipetrain.planning.costs.topology import DeviceRow, Topology
+from pipetrain.planning.profile.profile import Profile, ProfiledLayer
+
+
+@dataclass(frozen=True)
+class CutProfile:
+    """A partition of the profiled layers into stages, with the number of devices of each stage.
+
+    Attributes:
+        stages: their indices, by stage.
+        replicas: the devices of each stage, which take minibatches in turn; stages lie on the devices in order.
+    """
+
+    profile: Profile
+    stages: tuple[tuple[int, ...], ...]
+    replicas: tuple[int, ...]
+    topology: Topology
+
+    @property
+    def forward_s(self) -> list[float]:
+        """Seconds of a minibatch's forward on a device of each stage."""
+        return self._computed(lambda layer: layer.forward_s)
+
+    @property
+    def backward_s(self) -> list[float]:
+        """Seconds of its backward."""
+        return self._computed(lambda layer: layer.backward_s)
+
+    @property
+    def reading_s(self) -> list[float]:
+        """Seconds in which a device of each stage reads the data of a minibatch."""
+        seconds = [0.0] * len(self.stages)
+        seconds[0] += self.profile.reading.inputs_s
+        seconds[-1] += self.profile.reading.targets_s
+        return [each / speed for each, speed in zip(seconds, self.speeds, strict=True)]
+
+    @property
+    def speeds(self) -> list[float]:
+        """Speed of the slowest device of each stage."""
+        return [min(device.speed for device in devices) for devices in self.row.devices]
+
+    @property
+    def weight_bytes(self) -> list[int]:
+        """Bytes of the weights of each stage, those that its layers share once."""
+        return [self.profile.weight_bytes_of(layers) for layers in self.stages]
+
+    @property
+    def trainable_bytes(self) -> list[int]:
+        """Bytes of the weights among them that are trained."""
+        return [self.profile.trainable.weight_bytes_of(layers) for layers in self.stages]
+
+    @property
+    def activation_bytes(self) -> list[int]:
+        """Bytes that a minibatch's forward keeps in each stage, inputs from earlier stages included."""
+        own = self._sums(lambda layer: layer.activation_bytes)
+        return [round(kept + entering) for kept, entering in zip(own, self.entering_bytes, strict=True)]
+
+    @property
+    def entering_bytes(self) -> list[int]:
+        """Bytes among them that an earlier stage counts, too: inputs that it keeps."""
+        entering = [0] * len(self.stages)
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        for layer in {target for source, target in self.profile.edges if stage_of[source] < stage_of[target]}:
+            entering[stage_of[layer]] += self.profile.layers[layer].shared_bytes
+        return entering
+
+    @property
+    def sent_bytes(self) -> list[int]:
+        """Bytes that each stage but the last sends forward per minibatch: what later stages need, each tensor once."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        last_use = dict.fromkeys(stage_of, 0)
+        for source, target in self.profile.edges:
+            last_use[source] = max(last_use[source], stage_of[target])
+        sent = [0] * len(self.stages)
+        for layer, r in stage_of.items():
+            for link in range(r, last_use[layer]):
+                sent[link] += self.profile.layers[layer].output_bytes
+        return sent[:-1]
+
+    @property
+    def stage_sizes(self) -> list[StageSizes[float]]:
+        """Bytes of each stage; the inputs of the first one are those of the model."""
+        states = map(self.profile.state_bytes_of, self.stages)
+        inputs = [self.profile.input_bytes, *self.sent_bytes]
+        weights = self.weight_bytes, self.trainable_bytes, states
+        sizes = zip(*weights, self.activation_bytes, self.entering_bytes, inputs, strict=True)
+        return [StageSizes(*map(float, each)) for each in sizes]
+
+    @property
+    def averaging_s(self) -> list[float]:
+        """Seconds in which the replicas of each stage average their gradients, by a ring on each level."""
+        seconds = []
+        for size, bounds in zip(self.trainable_bytes, self.row.bounds, strict=True):
+            exchanged, members = 0.0, list(range(*bounds))
+            for width, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
+                groups = Counter(member // width for member in members)
+                largest = max(groups.values())
+                exchanged += (largest - 1) / largest / speed
+                members = list(groups)
+            seconds.append(2 * exchanged * size)
+        return seconds
+
+    @property
+    def ties(self) -> list[tuple[list[int], float]]:
+        """The stages that share trainable weights, and the seconds in which each sends their gradient to the others."""
+
+        def seconds(stages: Sequence[int], size: int) -> float:
+            ends = self.row.bounds[stages[0]][0], self.row.bounds[stages[-1]][0]
+            return (len(stages) - 1) * size / self.topology.bandwidth_between(*ends)
+
+        return [(stages, seconds(stages, size)) for stages, size in self._tied_bytes]
+
+    @property
+    def _tied_bytes(self) -> list[tuple[list[int], int]]:
+        """The stages that share trainable weights, ascending, and the bytes of these."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        shared = self.profile.trainable.shared_weights
+        tied = [(sorted({stage_of[layer] for layer in each.layers}), each.weight_bytes) for each in shared]
+        return [(stages, size) for stages, size in tied if len(stages) > 1 and size]
+
+    @property
+    def total_sent_bytes(self) -> float:
+        """Bytes that all devices send per minibatch: activations, their gradients, and the gradients of weights.
+
+        m replicas of a stage exchange 2(m - 1)/m of its gradients' bytes for each minibatch, each of them once for m.
+        Of k stages with the same weight, each sends its gradient to the k - 1 others.
+        """
+        exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
+        averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
+        return 2 * sum(self.sent_bytes) + averaged + sum(len(k) * (len(k) - 1) * size for k, size in self._tied_bytes)
+
+    @property
+    def shared_cores(self) -> SharedCores | None:
+        """The cores that its devices share; None if they share none. Each computes with the profile's threads.
+
+        Raises:
+            ConfigError: the profile is one of GPUs.
+        """
+        cores, device = self.topology.cores, self.profile.provenance.get("device")
+        if cores is None:
+            return None
+        if device == "cuda":
+            raise ConfigError(
+                f"topology.cores={cores}: the profile was measured on cuda, where workers share no cores; "
+                "topology.cores=null works"
+            )
+        members = self.topology.workers[0]
+        return SharedCores(cores / self.profile.threads, [worker // members for worker in range(sum(self.replicas))])
+
+    def message_work_s(self, num_microbatches: int) -> list[float]:
+        """Seconds in which the core of a stage receives and sends the messages of a microbatch in one direction.
+
+        0 if the topology has no shared cores: other cores then do this.
+        """
+        if self.topology.cores is None:
+            return [0.0] * len(self.stages)
+        ends = [self.profile.message_work.of(size / num_microbatches) for size in self.sent_bytes]
+        return [before + behind for before, behind in zip([0.0, *ends], [*ends, 0.0], strict=True)]
+
+    @property
+    def cores_s(self) -> float:
+        """Seconds for which a minibatch occupies the cores of the busiest machine, without its messages.
+
+        0 if devices share no cores.
+
+        Raises:
+            ConfigError: the profile is one of GPUs.
+        """
+        if (cores := self.shared_cores) is None:
+            return 0.0
+        stages = zip(self.forward_s, self.backward_s, self.reading_s, self.replicas, strict=True)
+        return max(cores.busy(sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas)))
+
+    @property
+    def row(self) -> DeviceRow:
+        """The devices of each stage, and the links between them."""
+        return DeviceRow(self.topology, self.replicas)
+
+    def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
+        return [total / speed for total, speed in zip(self._sums(time), self.speeds, strict=True)]
+
+    def _sums(self, of: Callable[[ProfiledLayer], float]) -> list[float]:
+        return [sum(of(self.profile.layers[i]) for i in layers) for layers in self.stages]

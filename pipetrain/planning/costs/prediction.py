@@ -1,0 +1,151 @@
+"""Prediction of a pipeline's time, idle shares and traffic from its operation lists and a profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetrain.engine.program.pipeline_graph import SteadyPipeline
+from pipetrain.engine.program.steady_state import steady_state
+from pipetrain.engine.program.times import StageTimes
+from pipetrain.engine.schedules.operation import Kind
+from pipetrain.planning.costs.cut_profile import CutProfile
+
+_BOUND = 0.999
+"""Busy share of the time from which a stage, a link or the cores count as the bottleneck."""
+
+
+@dataclass(frozen=True)
+class PredictedStage:
+    """One stage, and the time of each of its devices per minibatch.
+
+    Attributes:
+        labels: of its first and last layer.
+        reading_s: seconds in which it reads data.
+        idle: share of the time in which a device computes nothing.
+        waiting: share of the time in which it neither computes nor reads data.
+        memory_bytes: peak of one device; None if unknown.
+    """
+
+    labels: tuple[str, str]
+    num_layers: int
+    replicas: int
+    forward_s: float
+    recompute_s: float
+    backward_s: float
+    update_s: float
+    reading_s: float
+    idle: float
+    waiting: float
+    memory_bytes: int | None
+
+    @property
+    def work_s(self) -> dict[str, float]:
+        """Seconds of each kind of work."""
+        times = (self.forward_s, self.recompute_s, self.backward_s, self.update_s, self.reading_s)
+        return dict(zip(("forward", "recomputation", "backward", "update", "data"), times, strict=True))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A pipeline in its steady state.
+
+    Attributes:
+        time_per_minibatch_s: seconds from one minibatch to the next.
+        batch_size: samples of a minibatch; None if it is not known.
+        link_busy: share of the time in which each link carries activations; the same for gradients.
+        sent_bytes: bytes that all devices send for a minibatch.
+        cores_busy: share of the time in which the cores of each host compute; () if devices share none.
+    """
+
+    stages: tuple[PredictedStage, ...]
+    time_per_minibatch_s: float
+    batch_size: int | None
+    link_busy: tuple[float, ...]
+    sent_bytes: float
+    cores_busy: tuple[float, ...] = ()
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Predicted throughput, in samples per second."""
+        return None if self.batch_size is None else self.batch_size / self.time_per_minibatch_s
+
+    @property
+    def idle(self) -> float:
+        """The idle share of all devices together."""
+        devices = sum(stage.replicas for stage in self.stages)
+        return sum(stage.idle * stage.replicas for stage in self.stages) / devices
+
+    @property
+    def bound(self) -> str:
+        """Name of the bottleneck: the resource that is busy all the time."""
+        if max(self.cores_busy, default=0.0) >= _BOUND:
+            return "the cores"
+        busiest = min(range(len(self.stages)), key=lambda r: self.stages[r].waiting)
+        if 1 - self.stages[busiest].waiting >= _BOUND:
+            return f"stage {busiest}"
+        link = max(range(len(self.link_busy)), key=self.link_busy.__getitem__, default=None)
+        if link is not None and self.link_busy[link] >= _BOUND:
+            return f"link {link}-{link + 1}"
+        return "the round trip"
+
+
+def predict(cut: CutProfile, pipeline: SteadyPipeline, memory: Sequence[int | None]) -> Prediction:
+    """The steady state of a pipeline, exactly as its operation lists define it (`steady_state`).
+
+    Args:
+        cut: the stages.
+        pipeline: what they do, with their `stage_times`.
+        memory: the peak of a device of each stage, in bytes; None if it is not known.
+
+    Raises:
+        ConfigError: its devices share cores, and have none.
+    """
+    steady, times = steady_state(pipeline, cut.shared_cores), pipeline.times
+    recompute_s = [
+        sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
+        for r, cycle in enumerate(pipeline.cycles)
+    ]
+    took = zip(cut.forward_s, recompute_s, cut.backward_s, times.update, cut.reading_s, strict=True)
+    seen = zip(steady.idle, steady.waiting, memory, strict=True)
+    labels = [layer.label for layer in cut.profile.layers]
+    stages = [
+        PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *seconds, *shares)
+        for layers, replicas, seconds, shares in zip(cut.stages, cut.replicas, took, seen, strict=True)
+    ]
+    sent = zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)
+    # between m and k replicas messages pass on so many links at a time
+    wide = [min(pair) for pair in zip(cut.replicas, cut.replicas[1:], strict=False)]
+    return Prediction(
+        stages=tuple(stages),
+        time_per_minibatch_s=steady.period,
+        batch_size=cut.profile.batch_size,
+        link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(sent, wide, strict=True)),
+        sent_bytes=cut.total_sent_bytes,
+        cores_busy=steady.cores_busy,
+    )
+
+
+def stage_times(
+    cut: CutProfile, num_microbatches: int, update_s: Sequence[float], latency_s: float = 0.0
+) -> StageTimes:
+    """Times of the operations and messages of stages.
+
+    Args:
+        cut: the stages.
+        num_microbatches: N.
+        update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
+        latency_s: seconds of every message in addition to its transmission.
+    """
+    n, reading = num_microbatches, cut.profile.reading
+    forward = [seconds / n for seconds in cut.forward_s]
+    messages = cut.message_work_s(n)
+    return StageTimes(
+        forward=[own + work for own, work in zip(forward, messages, strict=True)],
+        recomputation=forward,
+        backward=[seconds / n + work for seconds, work in zip(cut.backward_s, messages, strict=True)],
+        update=update_s,
+        num_microbatches=n,
+        latency=[latency_s] * len(cut.sent_bytes),
+        transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)],
+        inputs=reading.inputs_s / cut.speeds[0],
+        targets=reading.targets_s / cut.speeds[-1],
+    )

@@ -1,0 +1,85 @@
+"""A planned pipeline: its stages, the replicas of each, and what they take; the content of plan.json."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from pipetrain.engine.errors import ConfigError, check_whole
+from pipetrain.engine.files.json_reader import from_json
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One stage.
+
+    Attributes:
+        layers: indices into the profile.
+        replicas: number of devices that take minibatches in turn.
+        time_s: seconds per minibatch, including the synchronization of replicas.
+        memory_bytes: peak of one replica.
+    """
+
+    layers: tuple[int, ...]
+    replicas: int
+    time_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """Stages in the order of the pipeline; the devices of each follow those of the previous stage.
+
+    Attributes:
+        time_per_minibatch_s: of the slowest stage or link, in seconds.
+        single_device_time_s: of all layers on one device.
+        data_parallel_time_s: of all layers on every device.
+        labels: of the profile's layers; they identify a plan made for another model.
+    """
+
+    stages: tuple[PlannedStage, ...]
+    time_per_minibatch_s: float
+    single_device_time_s: float
+    data_parallel_time_s: float
+    labels: tuple[str, ...] = ()
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices of all stages."""
+        return sum(stage.replicas for stage in self.stages)
+
+    @property
+    def replicas(self) -> str:
+        """The replicas of each stage as PipeDream prints them, such as 2-1-1."""
+        return "-".join(str(stage.replicas) for stage in self.stages)
+
+    @property
+    def in_flight(self) -> int:
+        """NOAM, the number of minibatches that keep every device busy (PipeDream § 3.2)."""
+        return -(-self.num_devices // self.stages[0].replicas)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of plan.json."""
+        return {
+            "time_per_minibatch_s": self.time_per_minibatch_s,
+            "single_device_time_s": self.single_device_time_s,
+            "data_parallel_time_s": self.data_parallel_time_s,
+            "replicas": self.replicas,
+            "minibatches_in_flight": self.in_flight,
+            "stages": [asdict(stage) for stage in self.stages],
+            "labels": self.labels,
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The plan of which a file holds `to_json`.
+
+        Raises:
+            ConfigError: something is missing, or of another type.
+        """
+        if not isinstance(content, dict) or not content.get("stages"):
+            raise ConfigError("no plan of `pipetrain plan`: it has no stages")
+        plan: Self = from_json(cls, content)
+        for r, stage in enumerate(plan.stages):
+            check_whole(f"stages.{r}.replicas", stage.replicas, least=1)
+            if not stage.layers:
+                raise ConfigError(f"stages.{r}.layers=[]: indices of layers are needed")
+        return plan

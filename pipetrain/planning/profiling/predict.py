@@ -1,0 +1,199 @@
+"""The predicted pipelines of a run's settings, one for each phase."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.program.pipeline_graph import SteadyPipeline
+from pipetrain.engine.program.recomputation import RecomputeSegments
+from pipetrain.planning.costs.cut_profile import CutProfile
+from pipetrain.planning.costs.memory import MemoryModel, with_states
+from pipetrain.planning.costs.prediction import Prediction, predict, stage_times
+from pipetrain.planning.costs.topology import Topology, core_notes, topology_of
+from pipetrain.planning.partition.automatic import stages_of_profile
+from pipetrain.planning.partition.from_file import PartitionFromPlan
+from pipetrain.planning.profile.profile import Profile
+from pipetrain.planning.profile.profile_file import read_profile
+from pipetrain.planning.profiling.auto_partition import AutoPartition, plan_by, update_seconds_per_byte
+from pipetrain.planning.profiling.profile import profile_of_chain
+from pipetrain.runner.config.phases import PhaseSettings, naming_phase
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.partition.finegrained import FineGrained
+from pipetrain.runner.training import components
+from pipetrain.runner.training.builders.pipeline import (
+    build_partition_rule,
+    build_pipeline_rules,
+    build_recompute_segments,
+)
+from pipetrain.runner.training.builders.weight_traffic import passes_of_run
+from pipetrain.runner.training.checks.pipeline import unfilled
+
+
+class UnpredictableError(ConfigError):
+    """No prediction is possible for a pipeline of this kind, whatever its other settings."""
+
+
+_NO_LAYERS = (
+    "partition=finegrained cuts layers apart, and a profile is of whole layers: nothing can be predicted; "
+    "partition=even works"
+)
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """Settings of a run with the profile of its model cut into stages."""
+
+    settings: Settings
+    cut: CutProfile
+    segments: RecomputeSegments | None
+
+    @classmethod
+    def of(cls, settings: Settings, *, profile: Profile | None = None, of_model: bool = False) -> "ProfiledRun":
+        """The stages that such a run would have; if the profile comes from a file, stages of its layers.
+
+        Args:
+            settings: of the run.
+            profile: of the file, if it has been read already; None: measure, or read the file.
+            of_model: True to build the model in any case: the file must be of it, and the stages are those of the run.
+
+        Raises:
+            ConfigError: the settings cannot run, or the profile cannot be cut so, or is of another model or batch size.
+        """
+        if profile is None and settings.profile is not None and not of_model:
+            profile = read_profile(Path(settings.profile))
+        if profile is None:
+            built = components.build(settings)
+            if built.plan.finegrained:
+                raise UnpredictableError(_NO_LAYERS)
+            profile = profile_of_chain(settings, built.data, built.chain)
+            if settings.profile is not None and profile.batch_size != (size := len(built.data.example[0])):
+                raise ConfigError(
+                    f"profile={settings.profile}: of minibatches of {profile.batch_size} samples, and the first one "
+                    f"has {size}; `pipetrain profile` measures this one"
+                )
+            stages = tuple(tuple(range(*bounds)) for bounds in built.plan.bounds)
+            replicas = built.plan.replicas or (1,) * len(stages)
+        else:
+            stages, replicas = _laid_out(settings, build_partition_rule(settings), profile)
+        topology = _checked_topology(settings, profile, sum(replicas))
+        cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology)
+        first_layers = {layers[0]: r for r, layers in enumerate(stages)}
+        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
+
+    def predictions(self) -> Iterator[tuple[PhaseSettings, Prediction]]:
+        """Prediction of each phase.
+
+        Raises:
+            UnpredictableError: a schedule or method has no operation lists.
+            ConfigError: a schedule or method cannot run on these stages.
+        """
+        for index, phase in enumerate(self.settings.phases):
+            with naming_phase(phase.number):
+                yield phase, predict(self.cut, self._pipeline(self._rules(phase)), self.memory(index))
+
+    def notes(self) -> list[str]:
+        """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
+        stages, phases = len(self.cut.stages), self.settings.phases
+        schedules = [self._rules(phase).schedule for phase in phases]
+        return [
+            *self.cut.profile.notes,
+            *core_notes(self.settings, self.cut.profile, sum(self.cut.replicas)),
+            *unfilled(schedules, stages, self.settings.train),
+        ]
+
+    def memory(self, phase: int) -> list[int]:
+        """The peak of a device of each stage in bytes, in the phase of this index."""
+        rules = MemoryModel.of(self.settings, self.segments).phases[phase]
+        return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, self.cut.stage_sizes)
+
+    def _rules(self, phase: PhaseSettings) -> PipelineRules:
+        replicas, n = replace(self.settings.replicas, counts=self.cut.replicas), self.settings.train.microbatches
+        rules = build_pipeline_rules(phase, len(self.cut.stages), n, self.segments, replicas)
+        try:
+            rules.list_schedule  # noqa: B018
+        except ConfigError as error:
+            raise UnpredictableError(str(error)) from error
+        if rules.replicas.counts != self.cut.replicas:
+            raise UnpredictableError(
+                f"method={phase.choices['method']}: its replicas do not wait for each other, and no operation list "
+                "says when they work; method=data_parallel can be predicted"
+            )
+        return rules
+
+    def _pipeline(self, rules: PipelineRules) -> SteadyPipeline:
+        moved = zip(passes_of_run(self.settings, rules), self.cut.trainable_bytes, self.cut.speeds, strict=True)
+        pass_s = update_seconds_per_byte(self.settings, self.cut.profile)
+        update_s = [passes * size * pass_s / speed for passes, size, speed in moved]
+        times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)
+        cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
+        ties = [*self.cut.ties, *self._awaited(rules)]
+        return SteadyPipeline(cycles, times, self.cut.replicas, self.cut.averaging_s, ties, overlap, self.segments)
+
+    def _awaited(self, rules: PipelineRules) -> list[tuple[Sequence[int], float]]:
+        """All stages, if clipping or loss scaling has each update wait for the gradients of all."""
+        depends = self.settings.optimizer.clip_norm is not None or self.settings.train.precision == "fp16"
+        return [(range(rules.num_stages), 0.0)] if depends and rules.decides_updates_together else []
+
+
+class PhaseCosts(NamedTuple):
+    """Predicted costs of the phases of a run.
+
+    Attributes:
+        step_s: seconds of a step in each phase; () if the pipeline cannot be predicted.
+        memory_bytes: of a device of each stage in each phase; None where unknown.
+        fits: True if every stage fits into the memory that the settings give its devices.
+        notes: on the prediction; of a pipeline that cannot be predicted, why.
+    """
+
+    step_s: tuple[float, ...] = ()
+    memory_bytes: tuple[int | None, ...] = ()
+    fits: bool = True
+    notes: tuple[str, ...] = ()
+
+
+def phase_costs(settings: Settings) -> PhaseCosts:
+    """The predicted costs of a run.
+
+    Raises:
+        ConfigError: the topology is wrong, or the profile is of another model or batch size.
+    """
+    try:
+        run = ProfiledRun.of(settings, of_model=True)
+        predictions = [prediction for _, prediction in run.predictions()]
+    except UnpredictableError as error:
+        return PhaseCosts(notes=(f"not predicted: {error}",))
+    sizes = tuple(stage.memory_bytes for each in predictions for stage in each.stages)
+    limits = run.cut.row.memory_bytes * len(predictions)
+    return PhaseCosts(
+        step_s=tuple(each.time_per_minibatch_s for each in predictions),
+        memory_bytes=sizes,
+        fits=all(size is None or size <= limit for size, limit in zip(sizes, limits, strict=True)),
+        notes=tuple(run.notes()),
+    )
+
+
+def _laid_out(settings: Settings, rule: Any, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """The layers of each stage, and its replicas, by partition.replicas or a plan."""
+    if isinstance(rule, FineGrained):
+        raise UnpredictableError(_NO_LAYERS)
+    if isinstance(rule, PartitionFromPlan) and list(rule.plan.labels) != [layer.label for layer in profile.layers]:
+        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
+    if isinstance(rule, AutoPartition | PartitionFromPlan):
+        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
+        stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
+        return stages, settings.replicas.counts or planned
+    stages = stages_of_profile(rule, profile, shares_weights=not MemoryModel.of(settings).flows)
+    return stages, settings.replicas.counts or (1,) * len(stages)
+
+
+def _checked_topology(settings: Settings, profile: Profile, needed: int) -> Topology:
+    given, topology = settings.topology, topology_of(settings, profile, needed)
+    if topology.num_devices < needed:
+        setting = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
+        raise ConfigError(
+            f"{setting}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
+        )
+    return topology

@@ -1,0 +1,99 @@
+"""The picture of predicted pipelines: a bar for each case, or for each stage of a single one."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipetrain.planning.costs.prediction import Prediction
+from pipetrain.planning.tables.prediction_tables import Case, distinguishing_names
+from pipetrain.runner.terminal.style import BLUE, GRAY, GREEN, INK, ORANGE, RED, figure
+from pipetrain.runner.terminal.text_table import shortened, unit_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_LONGEST = 44
+_MOST = 60
+"""Largest number of distinguishable bars in a panel."""
+
+
+def draw(path: Path, cases: Sequence[Case]) -> str | None:
+    """Draws rates, idle shares and memory of several cases, or the stages of one.
+
+    Returns a line that says how many these are if there are more than it shows.
+    """
+    if len(cases) == 1:
+        _draw_stages(path, cases[0].prediction)
+        count, what = len(cases[0].prediction.stages), "stages"
+    else:
+        _draw_cases(path, cases[:_MOST])
+        count, what = len(cases), "pipelines"
+    return f"{path.name} shows the first {_MOST} of {count} {what}" if count > _MOST else None
+
+
+def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
+    names = distinguishing_names(cases)
+    labels = []
+    for case in cases:
+        chosen = {name: case.chosen[name] for name in names if name in case.chosen}
+        words = [value if name in ("method", "schedule") else f"{name} = {value}" for name, value in chosen.items()]
+        labels.append(shortened(", ".join(words), _LONGEST))
+    each = [case.prediction for case in cases]
+    rates = all(prediction.batch_size for prediction in each)
+    with figure(path, (4.6, 2.4, 2.4, 2.4), height=max(2.4, 0.24 * len(cases) + 1.0)) as (speed, idle, sent, memory):
+        speeds = [(p.samples_per_s or 0.0) if rates else p.time_per_minibatch_s * 1000 for p in each]
+        _bars(speed, labels, speeds, f"{'samples/s' if rates else 'ms per minibatch'}, predicted", BLUE)
+        _bars(idle, None, [100 * p.idle for p in each], "% of the time idle", GRAY)
+        per = "sample" if rates else "minibatch"
+        amounts = [p.sent_bytes / ((p.batch_size or 1) if rates else 1) for p in each]
+        _sizes(sent, amounts, f"sent per {per}", ORANGE)
+        peaks = [max(stage.memory_bytes or 0 for stage in p.stages) for p in each]
+        _sizes(memory, peaks, "on the largest device", GREEN)
+
+
+def _sizes(panel: "Axes", counts: Sequence[float], what: str, color: str) -> None:
+    """Bars of bytes, in the unit that suits the longest."""
+    unit, size = unit_of(max(counts))
+    _bars(panel, None, [count / size for count in counts], f"{unit} {what}", color)
+
+
+def _bars(panel: "Axes", labels: Sequence[str] | None, values: Sequence[float], what: str, color: str) -> None:
+    places = range(len(values))
+    panel.barh(places, values, height=0.66, color=color)
+    panel.set_yticks(places, labels or [""] * len(values))
+    panel.set_ylim(len(values) - 0.4, -0.6)
+    panel.set_xlabel(what)
+    panel.grid(visible=False, axis="y")
+
+
+def _draw_stages(path: Path, prediction: Prediction) -> None:
+    """The time of a minibatch on a device of each stage, and its memory."""
+    stages = prediction.stages[:_MOST]
+    places = range(len(stages))
+    with figure(path, (6.0, 3.0), height=max(2.6, 0.3 * len(stages) + 1.3)) as (times, memory):
+        begun = [0.0] * len(stages)
+        for name, color, shown in (parts := list(parts_of(prediction, len(stages)))):
+            times.barh(places, shown, left=begun, height=0.66, color=color, label=name)
+            begun = [a + b for a, b in zip(begun, shown, strict=True)]
+        period = 1000 * prediction.time_per_minibatch_s
+        times.axvline(period, color=INK, linewidth=1.2, label="time per minibatch")
+        replicas = ["" if stage.replicas == 1 else f", {stage.replicas} replicas" for stage in stages]
+        times.set_yticks(places, [f"stage {r}{text}" for r, text in enumerate(replicas)])
+        times.set_ylim(len(stages) - 0.4, -0.6)
+        times.set_xlabel("ms for each minibatch, replicas counted")
+        times.grid(visible=False, axis="y")
+        columns = 5 if len(parts) < 5 else 4  # the line has an entry, too
+        times.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2)
+        _sizes(memory, [stage.memory_bytes or 0 for stage in stages], "on a device", GRAY)
+
+
+_COLORS = {"forward": BLUE, "recomputation": RED, "backward": ORANGE, "update": GREEN, "data": GRAY}
+
+
+def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, list[float]]]:
+    """(what, color, ms) of the work of the first stages for a minibatch, divided by their replicas."""
+    for kind, color in _COLORS.items():
+        shown = [1000 * stage.work_s[kind] / stage.replicas for stage in prediction.stages[:count]]
+        if any(shown):
+            yield kind, color, shown

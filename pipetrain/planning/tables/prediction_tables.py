@@ -1,0 +1,164 @@
+"""Tables of predicted pipelines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.planning.costs.prediction import Prediction
+from pipetrain.planning.profile.profile import Profile
+from pipetrain.planning.profiling.predict import ProfiledRun
+from pipetrain.runner.config.composition import combinations, composed
+from pipetrain.runner.terminal.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
+from pipetrain.runner.tracking.progress import announce
+
+_MOST = 500
+
+
+class Case(NamedTuple):
+    """A predicted pipeline, and its settings that may differ: method, schedule, D, N, and those of the sweep."""
+
+    chosen: Mapping[str, str]
+    prediction: Prediction
+    notes: Sequence[str] = ()
+
+
+def profiled_runs(words: Sequence[str]) -> Iterator[ProfiledRun]:
+    """The members of a sweep such as `method=gpipe,pipedream`, each with its model's profile.
+
+    Raises:
+        ConfigError: there are too many, or one cannot run.
+    """
+    every = list(combinations(words))
+    if len(every) > _MOST:
+        raise ConfigError(f"{' '.join(words)}: {len(every)} pipelines, and at most {_MOST} are compared")
+    swept = {word for chosen in every for word in chosen if any(word not in other for other in every)}
+    profiles: dict[str, Profile] = {}
+    for number, chosen in enumerate(every, 1):
+        settings = composed(chosen)
+        # all but the first of a profile in a file take no time
+        shown = settings.profile is None and len(every) > 1
+        what = " ".join(word for word in chosen if word in swept)
+        with announce(f"pipeline {number} of {len(every)}: {what}", hidden=not shown):
+            run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
+            if settings.profile is not None:
+                profiles[settings.profile] = run.cut.profile
+            yield run
+
+
+def cases(words: Sequence[str]) -> Iterator[Case]:
+    """A case for each member of a sweep and each phase of it.
+
+    Raises:
+        ConfigError: one cannot be predicted.
+    """
+    for swept, run in zip(_swept(words), profiled_runs(words), strict=True):
+        for phase, prediction in run.predictions():
+            numbered = {"phase": str(phase.number)} if phase.number is not None else {}
+            chosen_here = {**numbered, **_settings_of_case(phase.choices, run), **swept}
+            yield Case(chosen_here, prediction, run.notes())
+
+
+def _swept(words: Sequence[str]) -> list[dict[str, str]]:
+    """Each member's swept settings, except those that `_settings_of_case` returns."""
+    members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in combinations(words)]
+    always = ("method", "schedule", "partition.stages", "train.microbatches")
+    swept = [name for name in members[0] if name not in always and len({member[name] for member in members}) > 1]
+    return [{name: member[name] for name in swept} for member in members]
+
+
+def _settings_of_case(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
+    """The settings that every case shows."""
+    return {
+        "method": choices["method"],
+        "schedule": choices["schedule"],
+        "D": str(len(run.cut.stages)),
+        "N": str(run.settings.train.microbatches),
+    }
+
+
+def distinguishing_names(every: Sequence[Case]) -> list[str]:
+    """Names of the settings that distinguish the cases; the first of all names if the cases are equal."""
+    names = list(dict.fromkeys(name for case in every for name in case.chosen))
+    return [name for name in names if len({case.chosen.get(name) for case in every}) > 1] or names[:1]
+
+
+def to_json(every: Sequence[Case]) -> list[dict[str, Any]]:
+    """The content of prediction.json."""
+    return [
+        {
+            **case.chosen,
+            **asdict(case.prediction),
+            "samples_per_s": case.prediction.samples_per_s,
+            "idle": case.prediction.idle,
+            "bound_by": case.prediction.bound,
+        }
+        for case in every
+    ]
+
+
+_LONGEST = 30
+"""Characters of a layer's name."""
+
+
+def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
+    """A row for each case, the fastest marked, and below them the notes of all.
+
+    Settings that are the same in all cases are in a line above.
+    """
+    names = distinguishing_names(cases)
+    common = [f"{name} = {value}" for name, value in cases[0].chosen.items() if name not in names]
+    if common:
+        yield ", ".join(common)
+    fastest = min(case.prediction.time_per_minibatch_s for case in cases)
+    per_sample = all(case.prediction.batch_size for case in cases)
+    rows = []
+    for case in cases:
+        mark = "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else ""
+        cells = _cells(case.prediction, per_sample=per_sample)
+        rows.append([*(case.chosen.get(name, "-") for name in names), *cells, mark])
+    sent = f"sent per {'sample' if per_sample else 'minibatch'}"
+    heads = [*names, "ms per minibatch", "samples/s", "idle", sent, "memory", "bound by", ""]
+    yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
+    yield from dict.fromkeys(note for case in cases for note in case.notes)
+
+
+def _cells(prediction: Prediction, *, per_sample: bool) -> list[str]:
+    rate, samples = prediction.samples_per_s, (prediction.batch_size or 1) if per_sample else 1
+    known = [stage.memory_bytes for stage in prediction.stages if stage.memory_bytes is not None]
+    return [
+        milliseconds(prediction.time_per_minibatch_s),
+        "-" if rate is None else rate_of(rate),
+        f"{prediction.idle:.1%}",
+        size_of(prediction.sent_bytes / samples),
+        size_of(max(known)) if known else "-",
+        prediction.bound,
+    ]
+
+
+def stage_table(prediction: Prediction) -> Iterator[str]:
+    """A row for each stage; of many the first and last."""
+    stages = prediction.stages
+    recomputes = any(stage.recompute_s for stage in stages)
+    times = {kind: kind for kind in stages[0].work_s if recomputes or kind != "recomputation"}
+    times |= {"recomputation": "recompute"} if recomputes else {}
+    rows: list[Row] = []
+    for r, (stage, link) in enumerate(zip(stages, (*prediction.link_busy, None), strict=True)):
+        first, last = (shortened(label, _LONGEST) for label in stage.labels)
+        labels = first if stage.num_layers == 1 else f"{first} to {last}"
+        took = (stage.work_s[kind] for kind in times)
+        cells = (f"{milliseconds(seconds)} ms" if seconds else "-" for seconds in took)
+        memory = "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
+        busy = "" if link is None else f"{link:.1%} busy"
+        counts = (str(r), str(stage.num_layers), labels, str(stage.replicas))
+        rows.append((*counts, *cells, f"{stage.idle:.1%}", memory, busy))
+    heads = ("stage", "layers", "", "replicas", *times.values(), "idle", "memory", "link behind it")
+    yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
+    if hosts := prediction.cores_busy:
+        yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
+
+
+def milliseconds(seconds: float) -> str:
+    """A time as a number of milliseconds, to a thousandth at most."""
+    value = round(seconds * 1000, 3)
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"

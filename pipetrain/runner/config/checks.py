@@ -1,0 +1,162 @@
+"""Checks of settings that need neither model nor data."""
+
+from math import inf, isqrt
+from operator import attrgetter
+from typing import Any
+
+from omegaconf import MISSING
+
+from pipetrain.engine.errors import ConfigError, as_configured, check_whole
+from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
+from pipetrain.runner.config.choices import choice_of, choices_of, choices_of_run, names_of, section
+from pipetrain.runner.config.schema import TARGET
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.suggestions import did_you_mean
+
+_LEAST = {
+    "train.epochs": 1,
+    "train.batch_size": 1,
+    "train.microbatches": 1,
+    "train.max_steps": 1,
+    "train.patience": 1,
+    "eval.every_epochs": 0,
+    "checkpoint.every_epochs": 0,
+    "eval.batch_size": 1,
+    "eval.decode_every_epochs": 1,
+    "eval.beam_width": 1,
+    "checkpoint.every_steps": 1,
+    "checkpoint.keep_last": 1,
+    "checkpoint.keep_best": 1,
+    "log.every_steps": 1,
+    "log.staleness_every_steps": 1,
+    "launch.max_restarts": 0,
+    "topology.devices": 1,
+    "topology.cores": 1,
+    "planner.repeats": 1,
+}
+_RANGES = {
+    "train.ema": (NumberRange(0, 1, least_too=False), "such as 0.99, or null for none"),
+    "train.min_improvement": (NOT_NEGATIVE, "0 for any"),
+    "checkpoint.every_minutes": (POSITIVE, "or null for none"),
+    "launch.hang_timeout": (POSITIVE, "in seconds"),
+    "launch.start_timeout": (POSITIVE, "in seconds"),
+    "launch.stop_timeout": (NOT_NEGATIVE, "in seconds; 0 for none"),
+    "eval.length_penalty": (NOT_NEGATIVE, "0 for none"),
+    "log.progress_seconds": (NOT_NEGATIVE, "0 for only a line per epoch"),
+    "topology.latency_s": (NOT_NEGATIVE, "in seconds; 0 for none"),
+    "topology.update_gigabytes_per_s": (POSITIVE, "in 10^9 bytes/s"),
+}
+_ANY_NUMBER = NumberRange(least=-inf)
+_SEEDS = 2**63
+CHOICES = {
+    "executor.name": ("distributed", "simulated"),
+    "device": ("auto", "cpu", "cuda"),
+    "train.precision": ("fp32", "bf16", "fp16"),
+    "eval.length_penalty_form": ("fairseq", "gnmt"),
+    "planner.cost_model": ("ring_allreduce", "pipedream_paper"),
+    "planner.objective": ("time", "memory"),
+    "log.callback_errors": ("warn", "stop"),
+}
+"""Settings that are one of a few words."""
+TRACKERS = {
+    "tensorboard": "pipetrain.runner.tracking.trackers.tensorboard.TensorBoard",
+    "csv": "pipetrain.runner.tracking.trackers.csv_file.CsvFile",
+    "mlflow": "pipetrain.plugins.trackers.mlflow.MLflow",
+    "wandb": "pipetrain.plugins.trackers.wandb.WandB",
+}
+"""Name of a tracker in `log.to` -> its class."""
+
+
+def check(settings: Settings) -> None:
+    """Raises a ConfigError for the first setting that cannot work, as far as neither model nor data are needed."""
+    for setting, least in _LEAST.items():
+        value = attrgetter(setting)(settings)
+        if value is not None and value < least:
+            raise ConfigError(f"{setting}={value}: at least {least}")
+    for setting, choices in CHOICES.items():
+        if (value := attrgetter(setting)(settings)) not in choices:
+            raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
+    for setting, (accepted, hint) in _RANGES.items():
+        if (value := attrgetter(setting)(settings)) is not None:
+            accepted.check(setting, value, hint)
+    if settings.threads is not None and settings.threads < 1:
+        raise ConfigError(f"threads={settings.threads}: at least 1, or null for the cores divided by the stages")
+    if not 0 <= settings.seed < _SEEDS:
+        raise ConfigError(f"seed={settings.seed}: at least 0 and below 2 ** 63")
+    if (stages := settings.partition.options.get("stages")) not in (None, MISSING):
+        check_whole("partition.stages", stages, least=1)
+    _check_trackers(settings.log.to)
+    _check_tasks(settings)
+    _check_microbatches(settings.train.batch_size, settings.train.microbatches)
+    _check_comparisons(settings)
+
+
+def _check_trackers(names: Any) -> None:
+    if not isinstance(names, list):
+        raise ConfigError(f"log.to={as_configured(names)}: a list of {', '.join(TRACKERS)}, such as [tensorboard,csv]")
+    for name in map(str, names):
+        if name not in TRACKERS or names.count(name) > 1:
+            why = "is there twice" if name in TRACKERS else f"is none of {', '.join(TRACKERS)}"
+            raise ConfigError(f"log.to=[{','.join(map(str, names))}]: {name} {why}{did_you_mean(name, TRACKERS)}")
+
+
+def _check_microbatches(batch: int, microbatches: int) -> None:
+    if batch % microbatches:
+        divisors = {each for low in range(1, isqrt(batch) + 1) if batch % low == 0 for each in (low, batch // low)}
+        nearest = ", ".join(map(str, sorted(sorted(divisors, key=lambda n: (abs(n - microbatches), n))[:3])))
+        raise ConfigError(
+            f"train.batch_size={batch} is not a multiple of train.microbatches={microbatches}; "
+            f"the nearest that divide it are {nearest}"
+        )
+
+
+def _check_comparisons(settings: Settings) -> None:
+    """Checks the settings that compare metrics, which need evaluations."""
+    target, keep_best, train = settings.train.target, settings.checkpoint.keep_best, settings.train
+    if target is not None and (
+        not isinstance(target, dict) or not target or any(value not in _ANY_NUMBER for value in target.values())
+    ):
+        raise ConfigError(f"train.target={target}: metrics and the values to reach, such as {{top1: 66}}")
+    if train.min_improvement and train.patience is None:
+        raise ConfigError(
+            f"train.min_improvement={train.min_improvement}: goes with train.patience, such as train.patience=3"
+        )
+    if settings.eval.every_epochs:
+        return
+    if train.patience is not None:
+        raise ConfigError(
+            f"train.patience={train.patience}: eval.every_epochs=0 evaluates nothing; set it to 1 or more"
+        )
+    if target is not None:
+        raise ConfigError(f"train.target={target}: eval.every_epochs=0 evaluates nothing that could reach it")
+    if keep_best is not None:
+        raise ConfigError(
+            f"checkpoint.keep_best={keep_best}: eval.every_epochs=0 leaves nothing to compare by; set it to 1 or more"
+        )
+
+
+def task_of(group: str, name: str) -> str | None:
+    """The task of a data set, or of the model's own data set, such as "translation"; None if its file names none."""
+    dataset = name if group == "dataset" else choices_of_run({"model": name})["dataset"]
+    return choice_of("dataset", dataset).remarks.get("task")
+
+
+def _check_tasks(settings: Settings) -> None:
+    """Checks that the chosen model can learn from the chosen data set; custom ones are not checked."""
+    if not (_is_bundled(settings, "model") and _is_bundled(settings, "dataset")):
+        return
+    model, dataset = settings.choices["model"], settings.choices["dataset"]
+    task, other = task_of("model", model), task_of("dataset", dataset)
+    if task and other and task != other:
+        fitting = [each.name for each in choices_of("dataset") if each.remarks.get("task") == task]
+        raise ConfigError(
+            f"model={model} dataset={dataset}: the model is for {task}, and the data set for {other}; data sets for "
+            f"{task} are {', '.join(fitting)}"
+        )
+
+
+def _is_bundled(settings: Settings, group: str) -> bool:
+    """True if the model or data set is the choice's, and not another one under its name."""
+    name = settings.choices.get(group, "")
+    path = (settings.model if group == "model" else settings.dataset).target.path
+    return name in names_of(group) and section(group, name).get(TARGET) == path

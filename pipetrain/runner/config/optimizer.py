@@ -1,0 +1,178 @@
+"""The settings of the optimizer, and of the groups of parameters that it updates with other options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Self
+
+from pipetrain.engine.errors import ConfigError, as_configured, check_flag, check_whole
+from pipetrain.engine.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE, NumberRange
+from pipetrain.runner.config.instantiate import Target
+
+_RANGES = {
+    "momentum": BELOW_ONE,
+    "dampening": SHARE,
+    "alpha": BELOW_ONE,
+    "weight_decay": NOT_NEGATIVE,
+    "eps": NOT_NEGATIVE,
+    "lr_decay": NOT_NEGATIVE,
+    "momentum_decay": NOT_NEGATIVE,
+    "initial_accumulator_value": NOT_NEGATIVE,
+}
+_FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
+_NOT_THE_TARGETS = ("lr", "clip_norm", "error_feedback", "lr_by_delay", "momentum_by_stage", "groups")
+_MOMENTUM = NumberRange(0, 1, least_too=False)
+_BETAS = ("betas", "adamw_betas")
+CONDITIONS = ("match", "max_dims")
+"""The keys of a group that say which parameters it has; all others are options."""
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that are updated with options of their own.
+
+    Attributes:
+        setting: name on the command line, such as `optimizer.groups[0]`.
+        patterns: of names in the model's state dict, of which one must match; empty: any name.
+        max_dims: largest number of dimensions; None: any number.
+        options: of torch's parameter group, and `lr_scale`.
+    """
+
+    setting: str
+    patterns: tuple[str, ...]
+    max_dims: int | None
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, setting: str, content: Any) -> Self:
+        """The group of an entry of `optimizer.groups`.
+
+        Raises:
+            ConfigError: it has no condition, or one of another type.
+        """
+        if not isinstance(content, Mapping) or all(content.get(condition) is None for condition in CONDITIONS):
+            raise ConfigError(
+                f"{setting}={as_configured(content)}: a mapping with the condition match or max_dims, and options, "
+                "such as {max_dims: 1, weight_decay: 0}"
+            )
+        match, max_dims = (content.get(condition) for condition in CONDITIONS)
+        patterns: list[Any] = match if isinstance(match, list) else [] if match is None else [match]
+        if match == [] or not all(isinstance(pattern, str) for pattern in patterns):
+            raise ConfigError(
+                f"{setting}.match={as_configured(match)}: a pattern of parameter names, or a list of them, is needed, "
+                "such as embedding.*"
+            )
+        if max_dims is not None:
+            check_whole(f"{setting}.max_dims", max_dims, least=0, otherwise="or null for any number")
+        if "lr_scale" in content:
+            NOT_NEGATIVE.check(f"{setting}.lr_scale", content["lr_scale"])
+        options = {str(name): value for name, value in content.items() if name not in CONDITIONS}
+        return cls(setting, tuple(patterns), max_dims, options)
+
+    def takes(self, name: str, dims: int) -> bool:
+        """True if the conditions hold for a parameter of this name and number of dimensions."""
+        named = not self.patterns or any(fnmatchcase(name, pattern) for pattern in self.patterns)
+        return named and (self.max_dims is None or dims <= self.max_dims)
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """An optimizer: its target is a class of torch.optim, which the parameters of a stage are given to.
+
+    Attributes:
+        lr: the rate that the learning-rate schedule scales; None if unset.
+        clip_norm: the norm that gradients are clipped to; None for no clipping.
+        groups: parameters with other options.
+        error_feedback: strength c of the correction of updates; None for no correction.
+        lr_by_delay: steps over which rates that are divided by delays return to full; None if none are divided.
+        momentum_by_stage: the momentum of the last stage, and what earlier ones approach; None if all have the same.
+    """
+
+    target: Target
+    lr: float | None
+    clip_norm: float | None
+    groups: tuple[ParameterGroup, ...] = ()
+    error_feedback: float | None = None
+    lr_by_delay: int | None = None
+    momentum_by_stage: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `optimizer`.
+
+        Raises:
+            ConfigError: there is no target, or a value is out of its range or of another type.
+        """
+        options = {key: value for key, value in section.items() if key not in _NOT_THE_TARGETS}
+        lr, clip_norm, entries = section["lr"], section["clip_norm"], section.get("groups")
+        error_feedback = section.get("error_feedback")
+        if error_feedback is not None:
+            POSITIVE.check("optimizer.error_feedback", error_feedback, "or null for none")
+        lr_by_delay, momenta = section.get("lr_by_delay"), section.get("momentum_by_stage")
+        if lr_by_delay is not None:
+            check_whole("optimizer.lr_by_delay", lr_by_delay, least=1, otherwise="or null for full rates")
+        if momenta is not None and (
+            not isinstance(momenta, list) or len(momenta) != 2 or any(each not in _MOMENTUM for each in momenta)
+        ):
+            raise ConfigError(
+                f"optimizer.momentum_by_stage={as_configured(momenta)}: two numbers above 0 and below 1, such as "
+                "[0.9,0.99], or null"
+            )
+        if clip_norm is not None:
+            POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
+        if lr is not None:
+            POSITIVE.check("optimizer.lr", lr)
+        if entries is not None and not isinstance(entries, list):
+            raise ConfigError(f"optimizer.groups={entries}: a list such as [{{max_dims: 1, weight_decay: 0}}], or null")
+        target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
+        groups = tuple(ParameterGroup.of(f"optimizer.groups[{i}]", entry) for i, entry in enumerate(entries or ()))
+        if target.path.startswith(("torch.optim.", "pipetrain.engine.optim.")):  # others may mean something else
+            _check_options("optimizer", options)
+            for group in groups:
+                _check_options(group.setting, group.options)
+        by_stage = None if momenta is None else (momenta[0], momenta[1])
+        return cls(target, lr, clip_norm, groups, error_feedback, lr_by_delay, by_stage)
+
+    def options_of_stage(self, stage: int, num_stages: int) -> dict[str, Any]:
+        """Options of the target that `momentum_by_stage` sets; none without it.
+
+        The momentum of stage r is low + (high - low)·(D - 1 - r)/D, as in the code of Ajanthan et al. 2025.
+
+        Raises:
+            ConfigError: the optimizer has no momentum.
+        """
+        if self.momentum_by_stage is None:
+            return {}
+        low, high = self.momentum_by_stage
+        momentum = low + (high - low) * (num_stages - 1 - stage) / num_stages
+        taken = {**{name: each.default for name, each in self.target.parameters().items()}, **self.target.options}
+        betas = {name: taken[name] for name in _BETAS if isinstance(taken.get(name), list | tuple)}
+        options: dict[str, Any] = {name: [momentum, *each[1:]] for name, each in betas.items()}
+        if taken.get("momentum"):
+            options["momentum"] = momentum
+        if not options:
+            kind = self.target.path + (" with momentum=0" if "momentum" in taken else "")
+            raise ConfigError(
+                f"optimizer.momentum_by_stage={list(self.momentum_by_stage)}: {kind} has no momentum; optimizer=sgdm, "
+                "adam, adamw and nadam have one"
+            )
+        return options
+
+    def group_of(self, name: str, dims: int) -> int:
+        """Number of the first group that takes a parameter, from 1; 0 if none does."""
+        return next((number for number, group in enumerate(self.groups, 1) if group.takes(name, dims)), 0)
+
+
+def _check_options(section: str, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        setting = f"{section}.{name}"
+        if name in _FLAGS:
+            check_flag(setting, value)
+        elif name in _RANGES and not (name == "eps" and isinstance(value, list)):  # Adafactor has two
+            _RANGES[name].check(setting, value)
+        elif name in _BETAS and (
+            not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)
+        ):
+            raise ConfigError(
+                f"{setting}={as_configured(value)}: two numbers of at least 0 and below 1, such as [0.9,0.999]"
+            )

@@ -1,0 +1,160 @@
+"""The phases of a run as the configuration gives them: names turned into sections, and when each ends."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from pipetrain.engine.errors import ConfigError, as_configured, check_whole
+from pipetrain.runner.config.choices import choices_of, names_of, section
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.schema import TARGET
+from pipetrain.runner.config.suggestions import did_you_mean, unknown_choice
+
+_PARTS = ("schedule", "method")
+_ENDS = ("steps", "epochs")
+
+
+@dataclass(frozen=True)
+class PhaseSettings:
+    """A phase of a run.
+
+    Attributes:
+        choices: {"schedule": ..., "method": ...}, as they are called on the command line.
+        steps, epochs: how long it lasts, one of them; both None: to the end of the run.
+        number: its place in `phases`; None: the configuration has none, and this is the whole run.
+    """
+
+    schedule: Target
+    method: Target
+    choices: Mapping[str, str]
+    steps: int | None = None
+    epochs: int | None = None
+    number: int | None = None
+
+    def length(self, steps_per_epoch: int) -> int | None:
+        """Steps that it lasts; None: to the end of the run."""
+        return self.steps if self.epochs is None else self.epochs * steps_per_epoch
+
+
+@contextmanager
+def naming_phase(number: int | None) -> Iterator[None]:
+    """Puts the number of a phase before errors, if the configuration has phases."""
+    try:
+        yield
+    except ConfigError as error:
+        if number is None:
+            raise
+        raise ConfigError(f"phases[{number}]: {error}") from error
+
+
+def phases_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> tuple[PhaseSettings, ...]:
+    """The phases of a configuration in which `phases` is written out; one if it has none."""
+    if config["phases"] is None:
+        names = {part: _name(config, choices, part) for part in _PARTS}
+        schedule, method = (Target.of(part, config[part]) for part in _PARTS)
+        return (PhaseSettings(schedule, method, names),)
+    phases = []
+    for number, entry in enumerate(config["phases"]):
+        with naming_phase(number):
+            schedule, method = (Target.of(part, entry[part]) for part in _PARTS)
+        phases.append(PhaseSettings(schedule, method, entry["names"], entry["steps"], entry["epochs"], number))
+    return tuple(phases)
+
+
+def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> str:
+    """Name of the run's schedule or method; its path if it was not chosen by name."""
+    return str(choices.get(part) or config[part].get(TARGET))
+
+
+def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
+    """Raises a ConfigError for a setting of a schedule or method that no phase, as a user writes them, reads."""
+    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    entries = plain["phases"]
+    if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):
+        return  # there are none, or they are written out, and refer to nothing
+    read = set(re.findall(r"\$\{([\w.]+)\}", str(entries)))
+    for part in _PARTS:
+        if TARGET in plain[part] and all(isinstance(entry, dict) and entry.get(part) is not None for entry in entries):
+            _check_unchanged(part, plain[part], choices.get(part), read)
+        names = [] if TARGET in plain[part] else [f"{part}.{key}" for key in plain[part]]
+        for name in names:
+            if name not in read:
+                meant = did_you_mean(name, [each for each in names if each in read])
+                raise ConfigError(f"{name}={plain[part][name.partition('.')[2]]}: no phase reads it{meant}")
+
+
+def _check_unchanged(part: str, given: Mapping[str, Any], name: str | None, read: Collection[str]) -> None:
+    """Checks that a schedule or method that no phase has, or refers to in what it `read`, is as its choice has it."""
+    if name is None or name not in names_of(part) or part in read:
+        return
+    default = section(part, name)
+    for key, value in given.items():
+        if key in default and value != default[key] and f"{part}.{key}" not in read:
+            raise ConfigError(
+                f"{part}.{key}={as_configured(value)}: every phase has a {part} of its own, and none reads this; give "
+                f"it there, such as {{{part}: {{name: {name}, {key}: {as_configured(value)}}}}}"
+            )
+
+
+def expand_phases(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    """`phases` with every schedule and method written out, independent of the files that they come from.
+
+    An entry is {schedule, method, steps or epochs}. A schedule or method is a name of its group, a mapping of a `name`
+    and settings to change, or a section with a `_target_` of the user's own; left out, it is the run's.
+
+    Raises:
+        ConfigError: an entry is of another form, or never ends although another follows.
+    """
+    entries = config["phases"]
+    if entries is None:
+        return None
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"phases={entries}: a list such as [{{schedule: gpipe, method: gpipe, epochs: 2}}, {{}}]")
+    phases = [_entry(config, choices, f"phases[{number}]", entry) for number, entry in enumerate(entries)]
+    for number, phase in enumerate(phases[:-1]):
+        if all(phase[end] is None for end in _ENDS):
+            raise ConfigError(f"phases[{number}] never ends, and phases[{number + 1}] follows; give it steps or epochs")
+    return phases
+
+
+def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict) or (unknown := entry.keys() - {*_PARTS, *_ENDS, "names"}):
+        wrong = str(min(unknown)) if isinstance(entry, dict) else "this"
+        meant = did_you_mean(wrong, (*_PARTS, *_ENDS))
+        raise ConfigError(f"{where}={entry}: takes schedule, method, and steps or epochs; not {wrong}{meant}")
+    ends = {end: entry.get(end) for end in _ENDS}
+    for end, value in ends.items():
+        if value is not None:
+            check_whole(f"{where}.{end}", value, least=1)
+    if all(value is not None for value in ends.values()):
+        raise ConfigError(f"{where} has both steps={ends['steps']} and epochs={ends['epochs']}; give one")
+    sections, names = {}, {}
+    for part in _PARTS:
+        names[part], sections[part] = _section(config, choices, f"{where}.{part}", entry.get(part))
+    return {**sections, **ends, "names": entry.get("names") or names}
+
+
+def _section(
+    config: Mapping[str, Any], choices: Mapping[str, str], where: str, choice: Any
+) -> tuple[str, dict[str, Any]]:
+    """Name and section of a schedule or method."""
+    part = where.rsplit(".", 1)[1]
+    if choice is None:
+        return _name(config, choices, part), dict(config[part])
+    if isinstance(choice, str):
+        choice = {"name": choice}
+    if isinstance(choice, dict) and TARGET in choice:
+        return str(choice[TARGET]).rpartition(".")[2], choice
+    if not isinstance(choice, dict) or "name" not in choice:
+        raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
+    names = [each.name for each in choices_of(part) if TARGET in each.content]
+    if choice["name"] not in names:
+        raise ConfigError(f"{where}={choice['name']}: {unknown_choice(part, str(choice['name']), names)}")
+    changes = {key: value for key, value in choice.items() if key != "name"}
+    # a section may refer to settings of the run, such as ${seed}
+    whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})
+    return str(choice["name"]), OmegaConf.to_container(whole._section, resolve=True)  # type: ignore[return-value]

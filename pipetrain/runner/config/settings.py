@@ -1,0 +1,261 @@
+"""The settings of a run as typed values, a class for each open section."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from omegaconf import MISSING
+
+from pipetrain.engine.errors import ConfigError, as_configured, check_flag, check_whole, is_whole
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.optimizer import OptimizerSettings
+from pipetrain.runner.config.phases import PhaseSettings, naming_phase
+from pipetrain.runner.config.schema import (
+    TARGET,
+    CheckpointConfig,
+    EvalConfig,
+    ExecutorConfig,
+    LaunchConfig,
+    LoaderConfig,
+    LogConfig,
+    ModelConfig,
+    PlannerConfig,
+    SweepConfig,
+    TopologyConfig,
+    TrainConfig,
+)
+
+_METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_OTHERS = ("loss", "perplexity", "s")
+"""Names that records give to other numbers of an evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings(LoaderConfig):
+    """A data set, and how its samples are loaded; the target returns an object with map-style `train` and `eval`."""
+
+    target: Target
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `dataset`.
+
+        Raises:
+            ConfigError: there is no target, or the loader cannot work with a value.
+        """
+        loader = LoaderConfig(**{each.name: section[each.name] for each in fields(LoaderConfig)})
+        _check_keys(loader.input_key, loader.target_key)
+        check_flag("dataset.shuffle", loader.shuffle)
+        check_flag("dataset.pin_memory", loader.pin_memory)
+        check_whole("dataset.workers", loader.workers, least=0)
+        if loader.prefetch is not None:
+            check_whole("dataset.prefetch", loader.prefetch, least=1, otherwise="or null for 2")
+            if not loader.workers:
+                raise ConfigError(
+                    f"dataset.prefetch={loader.prefetch}: workers read ahead, and dataset.workers=0; raise it"
+                )
+        if loader.limit is not None:
+            check_whole("dataset.limit", loader.limit, least=1, otherwise="or null for all samples")
+        options = {name: value for name, value in section.items() if name not in vars(loader)}
+        return cls(target=Target.of("dataset", options), **vars(loader))
+
+
+def _check_keys(input_key: Any, target_key: Any) -> None:
+    for setting, key in (("dataset.input_key", input_key), ("dataset.target_key", target_key)):
+        names = key if isinstance(key, list) else [] if key is None else [key]
+        if not all(isinstance(name, str) for name in names) or key == []:
+            raise ConfigError(f"{setting}={as_configured(key)}: must be a name, a list of names or null")
+    if input_key is not None and target_key is None:
+        raise ConfigError(
+            f"dataset.input_key={as_configured(input_key)}: set dataset.target_key, too, to the name of the target"
+        )
+
+
+_OF_ALL_MODELS = ("weights", "strict", "untie", "output")
+"""Options of a model that are none of its target."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A model: its target returns a module or a chain of layers.
+
+    Attributes:
+        weights: file, run directory or checkpoint to start from; None: the initial weights are drawn.
+        strict: True if all names and shapes in it must be those of the model.
+        untie: True if weights that layers share become separate ones.
+        output: the entry of what its forward returns that goes to the loss; None if unset.
+    """
+
+    target: Target
+    weights: str | None
+    strict: bool
+    untie: bool
+    output: str | None
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `model`.
+
+        What a model must know of the data is an option of its target only where the user says it.
+
+        Raises:
+            ConfigError: there is no target, or a value is of another type.
+        """
+        left = {*_OF_ALL_MODELS, *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
+        options = {key: value for key, value in section.items() if key not in left}
+        weights, strict, untie, output = (section[name] for name in _OF_ALL_MODELS)
+        check_flag("model.strict", strict)
+        check_flag("model.untie", untie)
+        if not strict and weights is None:
+            raise ConfigError("model.strict=false: goes with model.weights, which is not set")
+        if weights is not None and not isinstance(weights, str):
+            raise ConfigError(f"model.weights={as_configured(weights)}: a path is needed, or null")
+        return cls(Target.of("model", options), weights, strict, untie, None if output is None else str(output))
+
+    @property
+    def constructor_takes_weights(self) -> bool:
+        """True if `weights` is the name of weights that the target itself knows, as torchvision's models do.
+
+        Raises:
+            ConfigError: the target does not exist.
+        """
+        is_name = self.weights is not None and self.weights.isidentifier()
+        return is_name and "weights" in self.target.parameters()
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """Replicas of each stage.
+
+    Attributes:
+        counts: of each stage; None: not said.
+        scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of the first stage.
+    """
+
+    counts: tuple[int, ...] | None = None
+    scale_lr: bool = True
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `partition` that are no options of its target.
+
+        Raises:
+            ConfigError: they are no whole numbers above 0.
+        """
+        counts, scale_lr = section["replicas"], section["scale_lr"]
+        check_flag("partition.scale_lr", scale_lr)
+        if counts is None:
+            return cls(None, scale_lr)
+        if not isinstance(counts, list) or not counts or any(not is_whole(each) or each < 1 for each in counts):
+            raise ConfigError(
+                f"partition.replicas={as_configured(counts)}: a list with a number for each stage, 1 or more, such as "
+                "[2,1]"
+            )
+        return cls(tuple(counts), scale_lr)
+
+
+@dataclass(frozen=True)
+class MetricSettings:
+    """A metric of evaluations: its target returns an object with `update` and `compute`.
+
+    Attributes:
+        higher_is_better: True if more is better; None: as the object says.
+    """
+
+    target: Target
+    higher_is_better: bool | None
+
+    @classmethod
+    def of(cls, section: str, content: Any) -> Self:
+        """The settings of the section of a metric, such as `metrics.f1`.
+
+        Raises:
+            ConfigError: its name cannot be that of a metric, there is no target, or a value is of another type.
+        """
+        name = section.partition(".")[2]
+        if not _METRIC_NAME.fullmatch(name) or name in _OTHERS:
+            raise ConfigError(
+                f"{section}: {name} cannot name a metric; use letters, digits and _, but not {', '.join(_OTHERS)}"
+            )
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{section}={as_configured(content)}: names no class; set {section}.{TARGET}")
+        options = dict(content)
+        higher = options.pop("higher_is_better", None)
+        if higher is not None:
+            check_flag(f"{section}.higher_is_better", higher)
+        return cls(Target.of(section, options), higher)
+
+    def rises(self, metric: object) -> bool | None:
+        """True if higher values of the metric are better; None if unknown."""
+        higher = getattr(metric, "higher_is_better", None) if self.higher_is_better is None else self.higher_is_better
+        return higher if isinstance(higher, bool) else None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that was asked of a run, checked as far as neither model nor data are needed.
+
+    Attributes:
+        choices: what was chosen of each group, such as {"model": "resnet20"}.
+        partition: returns what cuts the model into stages.
+        replicas: of these stages.
+        metrics: of evaluations, by name, in addition to the loss's.
+        callbacks: in addition to the trackers of `log.to`.
+        phases: one after the other; a run without `phases` is one phase.
+        stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
+    """
+
+    choices: Mapping[str, str]
+    dataset: DatasetSettings
+    model: ModelSettings
+    partition: Target
+    replicas: ReplicaSettings
+    phases: tuple[PhaseSettings, ...]
+    optimizer: OptimizerSettings
+    lr_schedule: Target
+    loss: Target
+    metrics: Mapping[str, MetricSettings]
+    callbacks: tuple[Target, ...]
+    executor: ExecutorConfig
+    train: TrainConfig
+    eval: EvalConfig
+    checkpoint: CheckpointConfig
+    launch: LaunchConfig
+    log: LogConfig
+    sweep: SweepConfig
+    planner: PlannerConfig
+    topology: TopologyConfig
+    profile: str | None
+    seed: int
+    device: str
+    threads: int | None
+    deterministic: bool
+    resume: str | None
+    trace: bool
+    debug: bool
+    stored: Mapping[str, Any]
+
+    @property
+    def torch_scheduler(self) -> Target | None:
+        """The learning-rate schedule, if it is one of torch's, which take an optimizer and know no unit and warm-up.
+
+        Raises:
+            ConfigError: the target does not exist.
+        """
+        if self.lr_schedule.path == MISSING or "optimizer" not in self.lr_schedule.parameters():
+            return None
+        options = {name: value for name, value in self.lr_schedule.options.items() if name not in ("unit", "warmup")}
+        return replace(self.lr_schedule, options=options)
+
+    def check_targets(self) -> None:
+        """Raises a ConfigError for the first target that does not exist or take its options, unless it is unset."""
+        for phase in self.phases:
+            with naming_phase(phase.number):
+                phase.schedule.check()
+                phase.method.check()
+        schedule = self.torch_scheduler or self.lr_schedule
+        single = (self.partition, schedule, self.loss, *(metric.target for metric in self.metrics.values()))
+        for target in (self.dataset.target, self.model.target, self.optimizer.target, *single):
+            if target.path != MISSING:
+                target.check()

@@ -1,0 +1,90 @@
+"""What the processes of a run must have in common, compared when they meet."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch.distributed as dist
+
+from pipetrain.engine.data.fingerprint import difference
+from pipetrain.engine.errors import ConfigError, as_configured
+from pipetrain.engine.executors.messages import control
+from pipetrain.runner.partition.run_plan import Plan
+from pipetrain.runner.training.job import Job
+from pipetrain.runner.training.settings_diff import differences
+
+_OF_EACH_PROCESS = (
+    "device", "threads", "dataset.download", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
+)  # fmt: skip
+"""Settings that a process may have of its own, as its machine has: no value that is computed is another."""
+_VERSIONS = ("pipetrain_version", "torch_version", "python_version", "git_commit", "git_dirty")
+_SPLITS = {"train": "the training set", "eval": "the evaluation set"}
+
+
+def agree(job: Job, rank: int) -> list[str]:
+    """Compares settings, stages and data of this process with those of the first one; all processes call it together.
+
+    Returns:
+        Warnings on versions in which processes differ, in process 0.
+
+    Raises:
+        ConfigError: two processes differ; the same in all of them.
+    """
+    own = json.loads(json.dumps(_particulars(job)))
+    first = control.broadcast_json(own)
+    fault = next(_faults(first, own), None)
+    told = control.all_gather_json([fault, _other_versions(first, own)])
+    for process, (fault, _) in enumerate(told):
+        if fault is not None:
+            with control.lost_stage_on_error():
+                dist.barrier()  # who ends now breaks the connections of those that still read this
+            raise ConfigError(
+                f"processes 0 and {process} differ in {fault}; all processes of a run need the same settings, code "
+                "and data"
+            )
+    unlike = [(process, versions) for process, (_, versions) in enumerate(told) if versions]
+    if rank or not unlike:
+        return []
+    process, versions = unlike[0]
+    others = f", as do {len(unlike) - 1} more" if len(unlike) > 1 else ""
+    return [f"warning: processes 0 and {process} differ in {versions}{others}: their numbers may, too"]
+
+
+def _particulars(job: Job) -> dict[str, Any]:
+    return {
+        "settings": job.settings.stored,
+        "choices": job.settings.choices,
+        "stages": _stages(job.plan),
+        "data": job.data,
+        "versions": {name: job.provenance.get(name) for name in _VERSIONS},
+    }
+
+
+def _stages(plan: Plan) -> list[str]:
+    counts = plan.replicas or [1] * len(plan.stages)
+    return [
+        f"layers {stage.first} to {stage.last - 1}, {stage.parameters} weights, {count} replicas"
+        for stage, count in zip(plan.stages, counts, strict=True)
+    ]
+
+
+def _faults(first: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """What differs and may not, with the values of the first process and of this one."""
+    for each in differences(first["settings"], own["settings"], (first["choices"], own["choices"])):
+        if each.setting not in _OF_EACH_PROCESS and not each.is_place:
+            yield f"{each.setting}: {as_configured(each.old)} and {as_configured(each.new)}"
+    if len(first["stages"]) != len(own["stages"]):
+        yield f"the number of stages: {len(first['stages'])} and {len(own['stages'])}"
+    for stage, (one, other) in enumerate(zip(first["stages"], own["stages"], strict=False)):
+        if one != other:
+            yield f"stage {stage}: {one}, and {other}"
+    for name, fingerprint in first["data"].items():
+        if name in own["data"] and (found := difference(fingerprint, own["data"][name])):
+            what, one, other = found
+            yield f"{what} of {_SPLITS[name]}: {one} and {other}"
+
+
+def _other_versions(first: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    before, now = first["versions"], own["versions"]
+    unlike = [name for name in _VERSIONS if None not in (before[name], now[name]) and before[name] != now[name]]
+    return "; ".join(f"{name} {before[name]} and {now[name]}" for name in unlike)

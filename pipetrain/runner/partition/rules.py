@@ -1,0 +1,218 @@
+"""The rules that say where a layer chain is cut into stages."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from typing_extensions import override
+
+from pipetrain.engine.errors import ConfigError, check_whole, is_whole
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.models.ties import tied_weights
+from pipetrain.runner.partition.estimate import LayerCost, WeightPasses
+
+
+def balanced_cuts(
+    costs: Sequence[Sequence[float]], glued: Sequence[tuple[int, int]] = (), weighted: Sequence[bool] = ()
+) -> list[int]:
+    """The first layer of every stage but the first, in the split whose largest stage is smallest.
+
+    Of several such splits it is the lexicographically smallest one: earlier stages, which hold the most weight
+    versions and activations, get the fewest layers.
+
+    Args:
+        costs: [stage][layer].
+        glued: pairs of layers that no cut separates.
+        weighted: of each layer, True if it has weights: every stage gets such a layer, if there is such a split.
+
+    Raises:
+        ValueError: a cost is negative or not finite, or there are fewer units that may be cut apart than stages.
+    """
+    if not all(cost >= 0 and math.isfinite(cost) for row in costs for cost in row):
+        raise ValueError(f"costs must be finite and not negative: {[list(row) for row in costs]}")
+    layers = len(costs[0]) if costs else 0
+    starts = unit_starts(layers, glued)
+    if not 1 <= len(costs) <= len(starts):
+        raise ValueError(f"{len(costs)} stages of {len(starts)} units: between 1 and {len(starts)} are possible")
+    ends = [*starts, layers]
+    prefix = [[sums[end] for end in ends] for sums in ([0.0, *itertools.accumulate(row)] for row in costs)]
+    counts = [0, *itertools.accumulate(weighted or [True] * layers)]
+    cuts = _split(prefix, [counts[end] for end in ends])
+    if cuts is None:
+        cuts = _split(prefix, ends) or []
+    return [starts[unit] for unit in cuts]
+
+
+def unit_starts(layers: int, glued: Iterable[tuple[int, int]]) -> list[int]:
+    """The first layer of every unit: a longest run of layers that `glued` pairs keep together."""
+    forbidden = {cut for i, j in glued for cut in range(min(i, j) + 1, max(i, j) + 1)}
+    return [cut for cut in range(layers) if cut not in forbidden]
+
+
+def _split(prefix: Sequence[Sequence[float]], held: Sequence[int]) -> list[int] | None:
+    """The first unit of every stage but the first; None if some stage would go without what each must have.
+
+    Args:
+        prefix: [stage][end], the cost of the units before each end.
+        held: [end], the number of layers before it of which every stage must have one.
+    """
+    stages, count = len(prefix), len(prefix[0])
+
+    def parts(stage: int, unit: int) -> Iterator[tuple[int, float]]:
+        """(end, cost) of the parts that a stage may take from a unit on; the last stage takes all."""
+        for end in range(count - 1 if stage == stages - 1 else unit + 1, count - stages + stage + 1):
+            if held[end] > held[unit]:
+                yield end, prefix[stage][end] - prefix[stage][unit]
+
+    # [stage][unit], the smallest possible bottleneck of this and later stages on this and later units
+    best = [[math.inf] * count for _ in range(stages)]
+    for stage in reversed(range(stages)):
+        for unit in range(stage, count - stages + stage):
+            for end, cost in parts(stage, unit):
+                if cost >= best[stage][unit]:
+                    break  # a longer part costs more
+                rest = best[stage + 1][end] if stage < stages - 1 else 0.0
+                best[stage][unit] = min(best[stage][unit], max(cost, rest))
+    limit = best[0][0]
+    if math.isinf(limit):
+        return None
+    cuts = [0]
+    for stage in range(stages - 1):
+        cuts.append(next(end for end, cost in parts(stage, cuts[-1]) if cost <= limit >= best[stage + 1][end]))
+    return cuts[1:]
+
+
+Pairs = Sequence[tuple[int, int]]
+"""Pairs (i, j), i < j, of layers."""
+
+_WAYS_OUT = "model.untie=true makes separate weights of it, and a synchronous method, such as gpipe, keeps both equal"
+
+
+class PartitionRule(Protocol):
+    """A way to cut a chain into stages."""
+
+    name: ClassVar[str]
+    """Name of the rule in the plan."""
+
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
+        """The first layer of every stage but the first.
+
+        Args:
+            chain: the model.
+            costs: of its layers.
+            passes: over the weights of each stage.
+            glued: the pairs of layers that no cut may separate.
+
+        Raises:
+            ConfigError: the rule's settings do not fit this model, or a cut separates glued layers.
+        """
+
+
+@dataclass(frozen=True)
+class Even(PartitionRule):
+    """A number of stages whose slowest is as fast as possible by the estimated times; each has weights, if possible.
+
+    Attributes:
+        replicas: number of processes that share the minibatches of each stage, and so its time; (): one each.
+    """
+
+    stages: int
+    replicas: tuple[int, ...] = ()
+    name: ClassVar[str] = "even"
+
+    @override
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
+        check_whole("partition.stages", self.stages, least=1)
+        most = len(unit_starts(len(chain), glued))
+        if self.stages > most:
+            has, ways_out = _plural(len(chain), "layer"), ""
+            if most < len(chain):
+                names = sorted({name for i, j in glued for name in _shared_weights(chain, i, j)})
+                shared = f"tied weights stay in one stage ({', '.join(names)})" if names else "they share buffers"
+                has = f"{has} in {_plural(most, 'part')} that can be cut apart, as {shared}"
+                ways_out = f"; {_WAYS_OUT}" if names else ""
+            at_most = f"at most {_plural(most, 'stage')}{ways_out}"
+            raise ConfigError(f"partition.stages={self.stages}: the model has {has}; {at_most}")
+        if self.stages == most:
+            return unit_starts(len(chain), glued)[1:]
+        counts = self.replicas or (1,) * self.stages
+        by_stage = [[cost.at(each) / n for cost in costs] for each, n in zip(passes(self.stages), counts, strict=True)]
+        return balanced_cuts(by_stage, glued, [cost.parameters > 0 for cost in costs])
+
+
+@dataclass(frozen=True)
+class Ppv(PartitionRule):
+    """A cut after each of the given numbers of weight layers: Zhang & Abdelrahman's pipeline placement vector.
+
+    Layers without weights that follow the last weight layer before a cut, such as a pooling, begin the next stage.
+    """
+
+    ppv: Sequence[int]
+    stages: int | None = None
+    name: ClassVar[str] = "ppv"
+
+    @override
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
+        weighted = chain.weight_layers()
+        _check("ppv", self.ppv, self.stages, count=len(weighted), noun="weight layer")
+        cuts = [weighted[number - 1] + 1 for number in self.ppv]
+        check_glued("ppv", list(self.ppv), cuts, chain, glued)
+        return cuts
+
+
+@dataclass(frozen=True)
+class Explicit(PartitionRule):
+    """The index of the first layer of every later stage, as given."""
+
+    boundaries: Sequence[int]
+    stages: int | None = None
+    name: ClassVar[str] = "explicit"
+
+    @override
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
+        _check("boundaries", self.boundaries, self.stages, count=len(chain), noun="layer")
+        check_glued("boundaries", list(self.boundaries), list(self.boundaries), chain, glued)
+        return list(self.boundaries)
+
+
+def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
+    """Checks that a list of cuts rises within 1 and `count` - 1 and makes `stages` stages."""
+    if not isinstance(cuts, list | tuple) or not all(map(is_whole, cuts)):
+        raise ConfigError(f"partition.{setting}={cuts}: a list of whole numbers is needed, such as [1]")
+    assignment = f"partition.{setting}={list(cuts)}"
+    if any(a >= b for a, b in itertools.pairwise(cuts)):
+        raise ConfigError(f"{assignment}: each number must be larger than the one before, such as {sorted(set(cuts))}")
+    if cuts and not 1 <= cuts[0] <= cuts[-1] < count:
+        room = f"numbers between 1 and {count - 1} work" if count > 1 else "only [], a single stage, works"
+        raise ConfigError(f"{assignment}: the model has {_plural(count, noun)}; {room}")
+    if stages is not None and stages != len(cuts) + 1:
+        made = _plural(len(cuts) + 1, "stage")
+        raise ConfigError(f"partition.stages={stages}: {assignment} makes {made}; leave partition.stages out, or null")
+
+
+def check_glued(setting: str, value: object, cuts: list[int], chain: LayerChain, glued: Pairs) -> None:
+    """Checks that no cut of a setting's value separates layers that must be in one stage.
+
+    Raises:
+        ConfigError: one does.
+    """
+    for cut in cuts:
+        for i, j in glued:
+            if i < cut <= j:
+                weights = _shared_weights(chain, i, j)
+                ways_out = f"; {_WAYS_OUT}" if weights else ""
+                raise ConfigError(
+                    f"partition.{setting}={value}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
+                    f"share {', '.join(weights) or 'a buffer'} and must be in one stage; put no cut between them"
+                    f"{ways_out}"
+                )
+
+
+def _shared_weights(chain: LayerChain, i: int, j: int) -> list[str]:
+    return [name for name, layers in tied_weights(chain).items() if {i, j} <= set(layers)]
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,136 @@
+"""Files that exist whole or not at all, new folders, and archives of an earlier run's files."""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.files import strict_json
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a temporary file next to `path`, and renames it once it is on the disk; never through a link."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.unlink(missing_ok=True)
+        with naming(path), partial.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's content, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with naming(path):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Names the file in an error of the system that names none, as of a write."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def new_folder(wanted: Path) -> Path:
+    """Makes and returns a new folder: `wanted`, or if that exists `wanted-2`, `wanted-3`, ..."""
+    names = itertools.chain([wanted.name], (f"{wanted.name}-{number}" for number in itertools.count(2)))
+    for folder in map(wanted.with_name, names):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # FileNotFoundError: a refused run has taken back its empty outputs/DATE/ at this very moment
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            folder.mkdir()
+            return folder
+    raise AssertionError("names do not run out")
+
+
+_PREFIX = "earlier-"
+_PARTIAL = ".partial"
+_MOVES = "moving.json"
+_NAME = re.compile(rf"{_PREFIX}\d+({re.escape(_PARTIAL)})?")
+
+
+def is_archive(folder: Path) -> bool:
+    """True if a folder has the name of an archive of an earlier run."""
+    return _NAME.fullmatch(folder.name) is not None
+
+
+def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
+    """Moves those of the named files that exist into a new folder `earlier-N`; None if there are none.
+
+    Until all files are in it, the folder has another name and a list of them, so that `finish_archiving` can finish the
+    moves after a kill.
+
+    Raises:
+        ConfigError: one of them is where a disk is mounted.
+    """
+    present = [name for name in names if (folder / name).exists()]
+    if not present:
+        return None
+    numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
+    free = next(path for path in numbered if not (path.exists() or path.is_symlink()))
+    if mounted := next((folder / name for name in present if os.path.ismount(folder / name)), None):
+        raise ConfigError(
+            f"{mounted}: holds an earlier run's files and is a mount, which cannot be set aside; empty it, or take "
+            "another directory"
+        )
+    partial = free.with_name(free.name + _PARTIAL)
+    partial.mkdir()
+    write_whole(partial / _MOVES, json.dumps(present))
+    return _finish(partial)
+
+
+def finish_archiving(folder: Path) -> None:
+    """Finishes moving files of `folder` if a run was killed while it did."""
+    for partial in sorted(folder.glob(f"{_PREFIX}*{_PARTIAL}")):
+        (partial / (_MOVES + _PARTIAL)).unlink(missing_ok=True)
+        if any(partial.iterdir()):
+            _finish(partial)
+        else:  # killed before its list was there
+            partial.rmdir()
+
+
+def _finish(partial: Path) -> Path:
+    folder, moves = partial.parent, partial / _MOVES
+    # without the list all files are in it, and only its name is left to change
+    for name in _listed(moves) if moves.exists() else ():
+        if (folder / name).exists() and not (partial / name).exists():
+            (partial / name).parent.mkdir(exist_ok=True)
+            (folder / name).rename(partial / name)
+    moves.unlink(missing_ok=True)
+    aside = partial.with_suffix("")
+    partial.rename(aside)
+    sync(folder)
+    return aside
+
+
+def _listed(moves: Path) -> list[str]:
+    """Names of the files to move; the list may be untrusted.
+
+    Raises:
+        ConfigError: it names what is in no run directory.
+    """
+    try:
+        names = strict_json.read(moves)
+        if all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in names):
+            return [*names]
+    except (ValueError, TypeError):
+        pass
+    raise ConfigError(f"{moves}: damaged: it does not list files of this directory; remove {moves.parent}")

@@ -1,0 +1,46 @@
+"""What identifies a run in MLflow and Weights & Biases: its id there, kept in trackers.json, its name and its tags."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipetrain.engine.failure import relative_to_cwd
+from pipetrain.engine.files import strict_json
+from pipetrain.runner.tracking.files import write_whole
+from pipetrain.runner.tracking.run_directory import RunDirectory
+
+PROJECT = "pipetrain"
+"""The experiment or project, unless the library's environment variables name another."""
+
+MLFLOW_PARENT = ".mlflow-parent"
+"""File of a sweep with the id of its run in MLflow, the parent of the others."""
+
+
+def stored_ids(run: RunDirectory) -> dict[str, str]:
+    """Tracker -> id of the run there; empty if there is none, or the file is damaged."""
+    try:
+        ids: Any = strict_json.read(run.tracker_ids)
+        return {str(tracker): str(number) for tracker, number in ids.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def store_ids(run: RunDirectory, **ids: str) -> None:
+    """Adds ids to those of a run."""
+    write_whole(run.tracker_ids, json.dumps({**stored_ids(run), **ids}) + "\n")
+
+
+def name_of(folder: Path) -> str:
+    """Name of the run in this folder, or of the sweep: the folder as one would type it."""
+    return relative_to_cwd(folder)
+
+
+def tags_of(choices: Mapping[str, str]) -> dict[str, str]:
+    """The choices that runs are searched by."""
+    return {group: choices[group] for group in ("method", "model", "dataset") if group in choices}
+
+
+def artifacts(run: RunDirectory) -> list[Path]:
+    """The files of a run that are uploaded at its end, as far as they exist."""
+    return [path for path in (run.summary, run.config, run.page) if path.is_file()]

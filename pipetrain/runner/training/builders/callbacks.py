@@ -1,0 +1,57 @@
+"""The callbacks of a run: its trackers, then those of `callbacks`."""
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.libraries.imports import require
+from pipetrain.runner.config.checks import TRACKERS
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.suggestions import did_you_mean
+from pipetrain.runner.tracking.callbacks import METHODS, Callback
+
+_EXTRAS = ("mlflow", "wandb")
+"""Trackers that are the name of an optional package and of the extra that installs it."""
+
+
+def check_callbacks(settings: Settings) -> None:
+    """Checks that a run has what its trackers and callbacks need, without building any.
+
+    Raises:
+        ConfigError: a package is missing, or a target of `callbacks` is no callback or does not take its options.
+    """
+    for name in settings.log.to:
+        if name in _EXTRAS:
+            require(f"log.to=[{name}]", (name,), name)
+    for target in settings.callbacks:
+        _check(target)
+
+
+def _check(target: Target) -> None:
+    target.check()
+    found, named = target.located(), target.setting
+    kind = type(found) if isinstance(found, Callback) else found
+    if not (isinstance(kind, type) and issubclass(kind, Callback)):
+        raise ConfigError(f"{named}: must be a subclass of pipetrain.Callback")
+    if all(getattr(kind, name) is getattr(Callback, name) for name in METHODS):
+        wrong = next((name for name in vars(kind) if name.startswith("on_")), "")
+        meant = did_you_mean(wrong, METHODS) if wrong else ""
+        raise ConfigError(f"{named}: overrides no method of pipetrain.Callback, such as on_step{meant}")
+    missing = [name for name in target.parameters(required=True) if name not in target.options]
+    if missing:
+        options = ", ".join(f"{name}: VALUE" for name in missing)
+        raise ConfigError(f"{named}: needs {', '.join(missing)}; write {{_target_: {target.path}, {options}}}")
+
+
+def tracker(name: str) -> Target:
+    """The tracker of this name in `log.to`."""
+    return Target("log.to", TRACKERS[name], {})
+
+
+def build_callbacks(settings: Settings) -> dict[str, Callback]:
+    """The callbacks by the setting that names each.
+
+    Raises:
+        ConfigError: a constructor raised an exception.
+    """
+    targets = {f"log.to=[{name}]": tracker(name) for name in settings.log.to}
+    targets |= {target.setting: target for target in settings.callbacks}
+    return {name: target.build() for name, target in targets.items()}

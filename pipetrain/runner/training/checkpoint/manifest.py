@@ -1,0 +1,97 @@
+"""manifest.json of a checkpoint: the size and sha256 of each of its files, written last and checked before use."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipetrain.engine.files import strict_json
+from pipetrain.runner.tracking.files import naming, sync
+
+NAME = "manifest.json"
+_FORMAT = 2
+"""The number of the format; 1 had no config.json."""
+_OF_TORCH = ".metadata"
+"""File of a checkpoint of torch.distributed.checkpoint, a format without a number."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """Entry of one file in a manifest: its name in the folder, its size in bytes, and the sha256 of its content."""
+
+    name: str
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "FileEntry":
+        """The entry of a file, which is synced to the disk."""
+        sync(path)
+        return cls(path.name, path.stat().st_size, sha256_of(path))
+
+    def fault(self, folder: Path) -> str | None:
+        """Difference between the file and this entry; None if it matches."""
+        path = folder / self.name
+        if not path.is_file():
+            return "it is missing"
+        if (size := path.stat().st_size) != self.size:
+            return f"it has {size:,} bytes instead of {self.size:,}"
+        return None if sha256_of(path) == self.sha256 else f"its sha256 is not that of {NAME}"
+
+
+def write(folder: Path, listed: Iterable[FileEntry]) -> None:
+    """Writes the manifest; it and the folder are on the disk when this returns."""
+    path = folder / NAME
+    with naming(path):
+        path.write_text(_text(sorted(listed, key=lambda entry: entry.name)), encoding="utf-8")
+    sync(path)
+    sync(folder)
+
+
+def entries(folder: Path) -> list[FileEntry]:
+    """The files of a checkpoint without a problem, its manifest aside."""
+    listed = [FileEntry(name, of["size"], of["sha256"]) for name, of in _read(folder)["files"].items()]
+    if not listed or any(Path(entry.name).name != entry.name for entry in listed):
+        raise ValueError("no files of this folder")
+    return listed
+
+
+def problem(folder: Path) -> str | None:
+    """Why a checkpoint cannot be used, in one line that names the file; None if all files are as written."""
+    path = folder / NAME
+    if not path.is_file():
+        if (folder / _OF_TORCH).is_file():
+            return f"{folder}: in the format of torch.distributed.checkpoint; this version reads format {_FORMAT}"
+        return f"{path}: damaged: it is missing"
+    try:
+        if (number := _read(folder)["format"]) != _FORMAT:
+            return f"{folder}: in format {number} of checkpoints; this version reads format {_FORMAT}"
+        listed = entries(folder)
+        if path.read_text(encoding="utf-8") != _text(listed):
+            return f"{path}: damaged: it is not as it was written"
+        for entry in listed:
+            if fault := entry.fault(folder):
+                return f"{folder / entry.name}: damaged: {fault}"
+        foreign = {each.name for each in folder.iterdir()} - {NAME, *(entry.name for entry in listed)}
+        return f"{folder / min(foreign)}: foreign: it is not in {NAME}" if foreign else None
+    except OSError as error:
+        return f"{error.filename or path}: cannot be read: {error.strerror}"
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return f"{path}: damaged: it lists no files"
+
+
+def _text(listed: Iterable[FileEntry]) -> str:
+    files = {entry.name: {"size": entry.size, "sha256": entry.sha256} for entry in listed}
+    return json.dumps({"format": _FORMAT, "files": files}, indent=2) + "\n"
+
+
+def _read(folder: Path) -> Any:
+    return strict_json.read(folder / NAME)
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

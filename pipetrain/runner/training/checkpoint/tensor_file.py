@@ -1,0 +1,69 @@
+"""A file of named tensors in the safetensors format, which holds names, shapes and numbers, and nothing that runs."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save, save_file
+from torch import Tensor
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.tensors import dense
+
+SUFFIX = ".safetensors"
+
+
+def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes the tensors, wherever they are in memory and on whatever device.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.touch()
+    rights = path.stat().st_mode
+    try:
+        save_file(_apart(tensors), path)
+    except SafetensorError as error:
+        if (number := re.search(r"(?:os error |code: )(\d+)", str(error))) is None:
+            raise OSError(str(error)) from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+    path.chmod(rights)  # the library puts a file in its place that only the owner may read
+
+
+def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors whose names `selects` accepts, on the CPU.
+
+    Raises:
+        ConfigError: it is not a safetensors file.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            # the library's tensors are views of the mapped file
+            return {name: file.get_tensor(name).clone() for name in file.keys() if selects(name)}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ConfigError(f"{path}: not a safetensors file: {error}") from error
+
+
+def takes(dtype: torch.dtype) -> bool:
+    """True if such files can hold tensors of this type."""
+    try:
+        save({"": torch.empty(0, dtype=dtype)})
+    except (KeyError, SafetensorError):
+        return False
+    return True
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as the library takes them: on the CPU, contiguous, each in its own storage."""
+    apart: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        own = dense(tensor.detach().cpu()).contiguous()
+        if own.untyped_storage().data_ptr() in storages:
+            own = own.clone()
+        storages.add(own.untyped_storage().data_ptr())
+        apart[name] = own
+    return apart

@@ -1,0 +1,74 @@
+"""`pipetrain export RUN -o FILE`: a run's weights as a plain state dict, under the names of the user's own module."""
+
+import contextlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipetrain.engine.errors import ConfigError, one_line
+from pipetrain.engine.tensors import differentiable
+from pipetrain.runner.training.checkpoint import contents, store, tensor_file
+from pipetrain.runner.training.checkpoint.store import Selection
+
+LOADERS = {"torch": "torch.load", "safetensors": "safetensors"}
+"""Format of the file -> the library or function that loads it."""
+_OF_TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
+
+
+def format_of(path: Path) -> str:
+    """The format that a file's name says.
+
+    Raises:
+        ConfigError: the name says a format that is not in `LOADERS`.
+    """
+    if path.suffix == tensor_file.SUFFIX:
+        return "safetensors"
+    if path.suffix in ("", *_OF_TORCH):
+        return "torch"
+    raise ConfigError(
+        f"-o {path}: no format for {path.suffix}; use {tensor_file.SUFFIX}, or for torch.load one of "
+        f"{', '.join(_OF_TORCH)}, or choose the format with --format"
+    )
+
+
+def export(selection: Selection, path: Path, file_format: str) -> str:
+    """Writes the file, which loads without pipetrain, and describes its content. No code of the run is called.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint.
+        OSError: the file cannot be written.
+    """
+    folder = selection.checkpoint()
+    state = contents.named_state(folder, averaged=not selection.raw)
+    _write(path, state, file_format)
+    parameters = sum(tensor.numel() for tensor in state.values() if differentiable(tensor))
+    written = f"{path}: {len(state)} tensors, {parameters:,} values, for {LOADERS[file_format]}, from {folder}"
+    if note := contents.averages_note(folder, raw=selection.raw):
+        written += f", {note}"
+    untied = store.load_progress(folder).get("untied", {})
+    if not untied:
+        return one_line(written)
+    pairs = ", ".join(f"{was} and {name} have values of their own" for name, was in untied.items())
+    warning = f"warning: model.untie=true: {pairs}; a model that ties them keeps the value that it loads last"
+    return f"{one_line(written)}\n{one_line(warning)}"
+
+
+def _write(path: Path, state: Mapping[str, Tensor], file_format: str) -> None:
+    """Writes the file in one rename, so that it is never partial."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)
+        if file_format == "safetensors":
+            tensor_file.write(partial, state)
+        else:
+            buffer = io.BytesIO()
+            torch.save(dict(state), buffer)  # which reports a full disk unclearly when it writes the file itself
+            partial.write_bytes(buffer.getvalue())
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -1,0 +1,112 @@
+"""Summary of a run, finished or not."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+from pipetrain.engine.arithmetic import switches_in_effect
+from pipetrain.engine.schedules import Replicas
+from pipetrain.runner.tracking import records, summary
+from pipetrain.runner.tracking.evaluations import Evaluations
+from pipetrain.runner.tracking.run_recorder import Recorder
+from pipetrain.runner.tracking.throughput import MEASURED, SIMULATOR, in_tokens
+from pipetrain.runner.training.job import Job
+
+Report = Mapping[str, Any]
+"""Fields of a worker or a stage, or of the run."""
+
+
+def summary_of(
+    job: Job, recorder: Recorder, reports: Sequence[Report], target: Report | None, **ending: Any
+) -> dict[str, Any]:
+    """The summary of a run whose recorder is in this process.
+
+    Args:
+        job: of the run.
+        recorder: of its steps.
+        reports: of every stage.
+        target: step, epoch and time at which the run reached its target; None if it did not.
+        ending: status of the run, and further fields on how it ended.
+    """
+    return {
+        "status": None,
+        **job.head(),
+        **recorder.summary(),
+        "target": target,
+        "weights_sha256": None,
+        "loss_sha256": summary.loss_sha256(recorder.losses),
+        "stale_weight_share": job.plan.stale_weight_share,
+        **job.origin(),
+        "arithmetic": switches_in_effect(job.device),
+        "per_stage": _per_stage(job, reports),
+        **ending,
+    }
+
+
+def _per_stage(job: Job, reports: Sequence[Report]) -> list[dict[str, Any]]:
+    planned = (
+        {"layers": stage.last - stage.first, "parameters": stage.parameters, "weight_bytes": stage.weight_bytes}
+        for stage in job.plan.stages
+    )
+    return [{**plan, **report} for plan, report in zip(planned, reports, strict=True)]
+
+
+def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
+    """The summary that the workers left; if they did not finish the run, one written now from the metrics."""
+    if (left := summary.read(job.run)) is not None:
+        return left
+    found = records.read_records(job.run)
+    # since the run was last started or resumed: before, the stages may have been different
+    start = max((i for i, record in enumerate(found) if record["kind"] == "start"), default=0)
+    epochs = [record for record in found[start:] if record["kind"] == "epoch"]
+    measured = records.stage_measurements(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
+    steps = found[-1]["step"] if found else 0
+    evaluations = Evaluations({}, job.lower_is_better)
+    for record in found:
+        if record["kind"] == "eval":
+            evaluations.add(record["step"], record["epoch"], records.metrics_of(record))
+    steady = [record for record in found if record["kind"] == "interval" and record["step"] > steps / 10]
+    seconds = sum(record["train_s"] for record in steady)
+    name = SIMULATOR if job.settings.executor.simulated else MEASURED
+    units = {name: "samples", **({in_tokens(name): "tokens"} if steady and "tokens" in steady[0] else {})}
+    unfinished = {
+        "status": status,
+        **job.head(),
+        "reason": reason,
+        "steps": steps,
+        "epochs": round(steps / job.timetable.steps_per_epoch, 4),
+        "wall_s": found[-1]["wall_s"] if found else 0.0,
+        **{each: sum(record[unit] for record in steady) / seconds if seconds else None for each, unit in units.items()},
+        **evaluations.fields(),
+        **job.origin(),
+        "per_stage": _per_stage(job, measured),
+    }
+    with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
+        summary.write(job.run, unfinished)
+    return unfinished
+
+
+def reports_by_stage(reports: Sequence[Report], replicas: Replicas) -> list[dict[str, Any]]:
+    """A report of each stage: its only worker's report, or its replicas' reports combined and side by side.
+
+    A combined report has all values of staleness, the mean of the idle shares, and the largest of other numbers.
+    """
+    by_stage = groupby(zip(replicas.places, reports, strict=True), key=lambda each: each[0][0])
+    return [_combined([dict(report) for _, report in of_stage]) for _, of_stage in by_stage]
+
+
+def _combined(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if len(reports) == 1:
+        return reports[0]
+    combined: dict[str, Any] = {}
+    for name in reports[0]:
+        values = [each[name] for each in reports if each.get(name) is not None]
+        if not values:
+            combined[name] = None
+        elif isinstance(values[0], list):
+            combined[name] = sorted({each for value in values for each in value})
+        else:
+            combined[name] = fmean(values) if name == "idle_share" else max(values)
+    return {**combined, "replicas": reports}

@@ -1,0 +1,104 @@
+"""Samples that are dicts."""
+
+import copy
+import pickle
+from types import SimpleNamespace
+
+import pytest
+import torch
+from support.worker_pool import settings
+
+from pipetrain.engine.data.fetch import Fetch
+from pipetrain.engine.data.samples import NamedSamples
+from pipetrain.engine.errors import ConfigError
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.training.builders.data import build_data
+from pipetrain.runner.training.builders.model import from_data
+
+
+class Dicts:
+    """Two samples with a mask."""
+
+    classes = 2
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return {"pixels": torch.full((3,), float(index)), "mask": torch.ones(3), "labels": index}
+
+
+class Pairs(Dicts):
+    def __getitem__(self, index):
+        return torch.zeros(3), index
+
+
+def build():
+    return SimpleNamespace(train=Dicts(), eval=Dicts(), channels=1)
+
+
+def test_target_is_taken_out_and_the_rest_is_the_input():
+    split = NamedSamples(Dicts(), "labels")
+    inputs, label = split[1]
+    assert (list(inputs), label) == (["pixels", "mask"], 1)
+    assert (len(split), split.classes, hasattr(split, "collate")) == (2, 2, False)
+    assert Fetch(split, 0, inputs=True, targets=True).names() == ("pixels", "mask")
+    for other in (pickle.loads(pickle.dumps(split)), copy.deepcopy(split)):
+        assert other[1][1] == 1
+
+
+def test_inputs_and_targets_can_be_named():
+    pixels, labels = NamedSamples(Dicts(), ["labels", "mask"], "pixels")[1]
+    assert (pixels.tolist(), list(labels)) == ([1.0, 1.0, 1.0], ["labels", "mask"])
+    inputs, _ = NamedSamples(Dicts(), "labels", ["pixels"])[0]
+    assert list(inputs) == ["pixels"]
+    pixels, _ = NamedSamples(Dicts(), ["labels", "mask"])[1]
+    assert pixels.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("split", "target", "inputs", "message"),
+    [
+        (Dicts(), "label", None, "target_key=label: sample 1 has no label; it has pixels, mask, labels"),
+        (Dicts(), "labels", "image", "input_key=image: sample 1 has no image; it has pixels, mask, labels"),
+        (Dicts(), ["pixels", "mask", "labels"], None, "target_key=.*: leaves no input in sample 1"),
+        (
+            Pairs(),
+            "labels",
+            None,
+            "target_key=labels: works only with samples that are dicts, and sample 1 is a tuple; leave it",
+        ),
+    ],
+)
+def test_names_that_a_sample_does_not_have_are_refused(split, target, inputs, message):
+    with pytest.raises(ConfigError, match=rf"^dataset\.{message}"):
+        NamedSamples(split, target, inputs)[1]
+
+
+def test_run_reads_the_samples_by_their_names():
+    dataset = {"_target_": f"{__name__}.build", "target_key": "labels", "input_key": "pixels"}
+    data = build_data(settings("gpipe", dataset=dataset, train={"batch_size": 2}))
+    ((inputs,), (labels,)) = next(data.train.samples(0, 0, 1))
+    assert (inputs.shape, sorted(labels.tolist()), data.dataset.channels) == ((2, 3), [0, 1], 1)
+
+
+def test_dict_without_named_target_is_refused_at_first_read():
+    message = r"sample \d must be .* not a dict of pixels, mask, labels; dataset.target_key=labels makes labels"
+    with pytest.raises(ConfigError, match=message):
+        Fetch(Dicts(), 0, inputs=True, targets=True)(0, [0])
+    model = Target("model", "pipetrain.zoo.models.small_images.lenet5", {})
+    with pytest.raises(ConfigError, match=message):
+        from_data(model, SimpleNamespace(train=Dicts(), eval=Dicts()))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"target_key": 7}, "target_key=7: must be a name, a list of names or null"),
+        ({"target_key": []}, r"target_key=\[\]: must be a name, a list of names or null"),
+        ({"input_key": "pixels"}, "input_key=pixels: set dataset.target_key, too"),
+    ],
+)
+def test_keys_that_are_no_names_are_refused(keys, message):
+    with pytest.raises(ConfigError, match=rf"^dataset\.{message}"):
+        settings("gpipe", dataset=keys)

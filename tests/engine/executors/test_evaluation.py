@@ -1,0 +1,146 @@
+"""The loss and metrics of an evaluation set."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from support import small_model
+from support.worker_pool import distributed, job, simulated
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.device_queue import numbers
+from pipetrain.engine.executors import evaluation
+from pipetrain.engine.executors.evaluation import evaluate, evaluate_model
+from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
+from pipetrain.runner.training.builders.data import build_data
+from pipetrain.runner.training.checkpoint import contents, store
+
+CPU = torch.device("cpu")
+
+
+def test_ragged_evaluation_equals_all_samples_at_once():
+    torch.manual_seed(0)
+    x, y = torch.randn(10, 4), torch.arange(10) % 3
+    model = nn.Linear(4, 3)
+
+    @torch.no_grad()
+    def compute(inputs):
+        return (model(*inputs),)
+
+    loader = Loader(TensorDataset(x, y), batch_size=4, shuffle=False)
+    metrics = evaluate_model(loader, compute, CrossEntropy(), CPU)
+    (scores,) = compute((x,))
+    assert metrics["loss"] == pytest.approx(nn.functional.cross_entropy(scores, y).item())
+    assert metrics["top1"] == pytest.approx(100 * (scores.argmax(1) == y).float().mean().item())
+
+
+def test_ignored_targets_alone_in_a_part_change_nothing():
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 4), torch.tensor([1, -100, 2, 0, -100, 1])
+    model, loss = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    with torch.no_grad():
+        whole, single = (
+            evaluate_model(
+                Loader(TensorDataset(x, y), batch_size=size, shuffle=False), lambda inputs: (model(*inputs),), loss, CPU
+            )
+            for size in (6, 1)
+        )
+        assert whole["loss"] == pytest.approx(loss(model(x), y).item())
+    assert single == pytest.approx(whole)
+    ignored = Loader(TensorDataset(x, torch.full((6,), -100)), batch_size=3, shuffle=False)
+    assert evaluate_model(ignored, lambda inputs: (model(*inputs).detach(),), loss, CPU).keys() == whole.keys()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_weighted_classes_count_alike_in_parts_of_any_size(size):
+    torch.manual_seed(0)
+    x, y = torch.randn(10, 4), torch.arange(10) % 3
+    model, loss = nn.Linear(4, 3).requires_grad_(requires_grad=False), nn.CrossEntropyLoss(torch.tensor([0.1, 0.2, 5]))
+    loader = Loader(TensorDataset(x, y), batch_size=size, shuffle=False)
+    metrics = evaluate_model(loader, lambda inputs: (model(*inputs),), loss, CPU)
+    assert metrics["loss"] == pytest.approx(loss(model(x), y).item())
+    assert metrics["top1"] == pytest.approx(100 * (model(x).argmax(1) == y).float().mean().item())
+
+
+def test_evaluation_asks_for_targets_when_it_has_the_outputs():
+    asked = []
+
+    def outputs():
+        for _ in range(2):
+            asked.append("outputs")
+            yield (torch.tensor([[1.0, 0.0]]),)
+
+    def targets():
+        asked.append("targets")
+        return (torch.tensor([0]),)
+
+    assert evaluate(outputs(), targets, CrossEntropy())["top1"] == 100.0
+    assert asked == ["outputs", "targets"] * 2
+
+
+def test_sequence_perplexity_is_over_all_positions():
+    parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 4, (n, 5)),)) for n in (3, 1)]
+    targets = iter([target for _, target in parts])
+    metrics = evaluate([output for output, _ in parts], lambda: next(targets), CrossEntropy())
+    scores, labels = (torch.cat([part[side][0] for part in parts]) for side in (0, 1))
+    assert metrics["perplexity"] == pytest.approx(nn.functional.cross_entropy(scores, labels).exp().item())
+    assert list(metrics) == ["loss", "perplexity", "top1"]
+
+
+@pytest.mark.parametrize(
+    "carry_out",
+    [
+        pytest.param(simulated, id="simulated"),
+        pytest.param(lambda made: distributed([made])[0], id="distributed", marks=pytest.mark.slow),
+    ],
+)
+def test_run_weighs_all_samples_of_ragged_evaluation_equally(tmp_path, carry_out):
+    made = job(tmp_path / "run", "pipedream", 2, eval={"batch_size": 7})  # of ten samples
+    final = carry_out(made)["final"]
+    samples = build_data(made.settings).dataset.eval
+    x, y = (torch.stack(each) for each in zip(*[samples[i] for i in range(len(samples))], strict=True))
+    chain = small_model.build(channels=1, classes=4)
+    chain.module.load_state_dict(contents.model_state(store.newest_undamaged(str(made.run))))
+    for layer in chain.layers:
+        layer.eval()
+    with torch.no_grad():
+        scores = chain(x)
+    assert final["loss"] == pytest.approx(nn.functional.cross_entropy(scores, y).item(), rel=1e-6)
+    assert final["top1"] == pytest.approx(100 * (scores.argmax(1) == y).float().mean().item())
+
+
+class Counting(TokenCrossEntropy):
+    """Tells which targets it counts."""
+
+    def __init__(self):
+        super().__init__(ignore_index=0)
+        self.counted = []
+
+    def count(self, targets):
+        self.counted.append(targets)
+        return super().count(targets)
+
+
+def test_device_evaluation_counts_on_host_and_reads_once(monkeypatch):
+    torch.manual_seed(0)
+    parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 5, (n, 4)),)) for n in (3, 1, 2)]
+    expected = evaluate([output for output, _ in parts], iter([target for _, target in parts]).__next__, Counting())
+    reads, loss = [], Counting()
+    monkeypatch.setattr(evaluation, "queues", lambda _device: True)
+    monkeypatch.setattr(evaluation, "to_device", lambda tensors, _device: tuple(each.clone() for each in tensors))
+    monkeypatch.setattr(evaluation, "numbers", lambda scalars: reads.append(len(scalars)) or numbers(scalars))
+    targets = [target for _, target in parts]
+    waits = []
+
+    @contextmanager
+    def waiting(what):
+        before = len(reads)
+        yield
+        waits.append((what, len(reads) - before))
+
+    assert evaluate([output for output, _ in parts], iter(targets).__next__, loss, waiting=waiting) == expected
+    assert waits == [("its device", 1)]
+    assert reads == [9]  # loss, log-likelihood and hits of each part
+    assert all(counted is there for counted, (there,) in zip(loss.counted, targets, strict=True))

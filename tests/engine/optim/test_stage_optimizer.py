@@ -1,0 +1,491 @@
+"""A stage's optimizer: torch's own steps, its state and Δ."""
+
+import sys
+import types
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.optim.prediction import DELTA_RULES, DeltaRule
+from pipetrain.engine.optim.stage_optimizer import StageOptimizer, can_be_fused
+from pipetrain.runner.config.given_objects import GivenObject
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.optimizer import OptimizerSettings
+from pipetrain.runner.training.builders.optimizer import build_torch_optimizer
+
+BUILDS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=1.0),
+    "momentum": lambda p: torch.optim.SGD(p, lr=1.0, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=1.0),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1.0, weight_decay=0.1),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=1.0, momentum=0.9, weight_decay=0.01, nesterov=True),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=1.0, weight_decay=0.01),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1.0, weight_decay=0.01),
+    "rmsprop of all": lambda p: torch.optim.RMSprop(p, lr=1.0, momentum=0.9, centered=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1.0, lr_decay=0.1, weight_decay=0.01),
+}
+
+
+def rate(k):
+    return 0.1 / (k + 1)
+
+
+def predicting(build, named, updates=0, groups=None):
+    """An optimizer that keeps what its prediction needs."""
+    optimizer = StageOptimizer(build, named, rate, groups)
+    optimizer.updates = updates
+    optimizer.keep_last_gradients(enabled=True)
+    return optimizer
+
+
+def parameters():
+    torch.manual_seed(0)
+    return {"weight": nn.Parameter(torch.randn(3, 2)), "bias": nn.Parameter(torch.randn(3))}
+
+
+def gradients(step):
+    torch.manual_seed(100 + step)
+    return {"weight": torch.randn(3, 2), "bias": torch.randn(3)}
+
+
+def run(optimizer, steps, first=0):
+    for step in range(first, first + steps):
+        optimizer.step(gradients(step))
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_optimizer_steps_equal_torch_at_each_update_rate(kind):
+    ours, plain = parameters(), parameters()
+    run(StageOptimizer(BUILDS[kind], ours, rate), 5)
+    optimizer = BUILDS[kind](list(plain.values()))
+    for step in range(5):
+        optimizer.param_groups[0]["lr"] = rate(step)
+        for name, gradient in gradients(step).items():
+            plain[name].grad = gradient
+        optimizer.step()
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+def grouped(named, **of_bias):
+    return [{"params": [named["weight"]]}, {"params": [named["bias"]], **of_bias}]
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_optimizer_steps_with_groups_equal_torch_at_group_rates(kind):
+    ours, plain = parameters(), parameters()
+    options = {"weight_decay": 0.3, "lr_scale": 0.5}
+    run(StageOptimizer(BUILDS[kind], ours, rate, grouped(ours, **options)), 5)
+    optimizer = BUILDS[kind](grouped(plain, **options))
+    for step in range(5):
+        for group, scale in zip(optimizer.param_groups, (1.0, 0.5), strict=True):
+            group["lr"] = rate(step) * scale
+        for name, gradient in gradients(step).items():
+            plain[name].grad = gradient
+        optimizer.step()
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_delta_of_group_is_that_of_optimizer_with_its_options(kind):
+    options, named = {"weight_decay": 0.3}, parameters()
+    together = predicting(BUILDS[kind], named, groups=grouped(named, **options))
+    for name, chosen in (("weight", {}), ("bias", options)):
+        alone = {name: parameters()[name]}
+        apart = predicting(BUILDS[kind], alone, groups=[{"params": list(alone.values()), **chosen}])
+        for step in range(3):
+            apart.step({name: gradients(step)[name]})
+        if name == "weight":
+            run(together, 3)
+        assert torch.equal(together.deltas()[name], apart.deltas()[name])
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_parameter_without_a_gradient_is_skipped(kind):
+    ours = parameters()
+    optimizer = predicting(BUILDS[kind], ours)
+    run(optimizer, 2)
+    before = {name: value.detach().clone() for name, value in ours.items()}
+    state = {key: value.clone() for key, value in optimizer.state()["bias"].items()}
+    optimizer.step({"weight": torch.ones(3, 2)})
+    assert torch.equal(ours["bias"], before["bias"])
+    assert not torch.equal(ours["weight"], before["weight"])
+    assert all(torch.equal(optimizer.state()["bias"][key], value) for key, value in state.items())
+
+
+def test_updates_count_even_if_there_is_nothing_to_optimize():
+    optimizer = StageOptimizer(BUILDS["momentum"], {}, rate)
+    optimizer.step({})
+    assert (optimizer.updates, optimizer.next_learning_rate) == (1, rate(1))
+    assert optimizer.deltas() == {}
+    assert optimizer.state() == {}
+
+
+def test_gradients_are_freed_after_the_step():
+    ours = parameters()
+    run(StageOptimizer(BUILDS["adam"], ours, rate), 1)
+    assert all(value.grad is None for value in ours.values())
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_loaded_optimizer_state_continues_with_equal_bits(kind):
+    whole, part = parameters(), parameters()
+    run(StageOptimizer(BUILDS[kind], whole, rate), 6)
+    first = predicting(BUILDS[kind], part)
+    run(first, 3)
+    state = {n: {k: v.clone() for k, v in values.items()} for n, values in first.state().items()}
+    assert all(isinstance(v, torch.Tensor) for values in state.values() for v in values.values())
+    second = predicting(BUILDS[kind], part, updates=3)
+    second.load_state(state)
+    for name, delta in first.deltas().items():
+        assert torch.equal(second.deltas()[name], delta)
+    run(second, 3, first=3)
+    assert all(torch.equal(whole[name], part[name]) for name in whole)
+
+
+@pytest.mark.parametrize(("beta1", "beta2", "eps"), [(0.9, 0.999, 1e-8), (0.5, 0.6, 0.1)])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_adam_delta_is_corrected_mean_over_root_plus_epsilon(kind, beta1, beta2, eps):
+    optimizer = StageOptimizer(lambda p: kind(p, betas=(beta1, beta2), eps=eps, weight_decay=0), parameters(), rate)
+    run(optimizer, 3)
+    m = v = torch.zeros(3, 2)
+    for step in range(3):
+        g = gradients(step)["weight"]
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+    expected = (m / (1 - beta1**3)) / ((v / (1 - beta2**3)).sqrt() + eps)
+    torch.testing.assert_close(optimizer.deltas()["weight"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_delta_of_adam_is_the_step_just_made_per_unit_of_rate():
+    ours = parameters()
+    optimizer = StageOptimizer(lambda p: torch.optim.Adam(p), ours, lambda _k: 0.1)
+    run(optimizer, 2)
+    before = ours["bias"].detach().clone()
+    run(optimizer, 1, first=2)
+    torch.testing.assert_close((before - ours["bias"]) / 0.1, optimizer.deltas()["bias"], rtol=1e-4, atol=1e-5)
+
+
+def test_delta_of_momentum_is_the_buffer_including_weight_decay():
+    ours = parameters()
+    start = ours["weight"].detach().clone()
+    optimizer = StageOptimizer(BUILDS["momentum"], ours, rate)
+    run(optimizer, 1)
+    torch.testing.assert_close(optimizer.deltas()["weight"], gradients(0)["weight"] + 0.01 * start)
+
+
+def test_delta_of_plain_sgd_is_the_last_gradient():
+    optimizer = predicting(BUILDS["sgd"], parameters())
+    assert optimizer.deltas() == {}
+    run(optimizer, 2)
+    assert torch.equal(optimizer.deltas()["weight"], gradients(1)["weight"])
+
+
+@pytest.mark.parametrize("kind", ["adam", "nadam", "adagrad"])
+def test_delta_reads_no_device_update_count(kind):
+    optimizer = predicting(BUILDS[kind], parameters())
+    run(optimizer, 1)
+    optimizer.step({"weight": gradients(1)["weight"]})  # counts differ
+    expected = optimizer.deltas()
+    for state in optimizer.optimizer.state.values():
+        state["step"] = state["step"].to("meta")
+    found = optimizer.deltas()
+    assert list(found) == list(expected) == ["weight", "bias"]
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+FUSED = {
+    "sgd": (SGD, {"weight_decay": 0.01}),
+    "momentum": (SGD, {"momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
+    "nesterov": (SGD, {"momentum": 0.9, "nesterov": True}),
+    "adam": (Adam, {"weight_decay": 0.01}),
+    "adamw": (AdamW, {"weight_decay": 0.1}),
+    "adagrad": (Adagrad, {"lr_decay": 0.1, "weight_decay": 0.01}),
+}
+SHAPES = {"weight": (37, 29), "bias": (29,)}
+
+
+def parameters_on(dtype=torch.float32, device="cpu"):
+    torch.manual_seed(0)
+    return {name: nn.Parameter(torch.randn(shape, dtype=dtype, device=device)) for name, shape in SHAPES.items()}
+
+
+def gradients_of_all(step, names=SHAPES):
+    torch.manual_seed(100 + step)
+    return {name: torch.randn(SHAPES[name]) for name in names}
+
+
+def steps(build, each, of_bias=None):
+    """The weights after a step for the gradients of each of these names; `of_bias`: options of its own group."""
+    ours = parameters_on()
+    groups = None if of_bias is None else grouped(ours, **of_bias)
+    optimizer = StageOptimizer(build, ours, lambda k: 0.1 / (k + 1), groups)
+    for step, names in enumerate(each):
+        optimizer.step(gradients_of_all(step, names))
+    return ours
+
+
+def configured(path, parameters, **options):
+    settings = OptimizerSettings(Target("optimizer", path, {"lr": 0.1, **options}), 0.1, None)
+    return build_torch_optimizer(settings, list(parameters.values()))
+
+
+def assert_close(ours, plain):
+    for name in SHAPES:
+        torch.testing.assert_close(ours[name], plain[name], rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_fused_steps_are_the_plain_ones_to_rounding(kind):
+    optimizer, options = FUSED[kind]
+    each = [list(SHAPES)] * 6
+    fused, plain = (steps(lambda p, f=f: optimizer(p, lr=0.1, fused=f, **options), each) for f in (True, False))
+    assert_close(fused, plain)
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_fused_step_accepts_weight_with_late_first_gradient(kind):
+    optimizer, options = FUSED[kind]
+    each = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
+    fused, plain = (steps(lambda p, f=f: optimizer(p, lr=0.1, fused=f, **options), each) for f in (True, False))
+    assert_close(fused, plain)
+
+
+@pytest.mark.parametrize(("of_all", "of_bias"), [(0.9, 0.0), (0.0, 0.9), (0.9, 0.5)])
+def test_fused_groups_with_other_momentum_accept_late_gradients(of_all, of_bias):
+    each = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
+    fused, plain = (
+        steps(lambda p, f=f: SGD(p, lr=0.1, momentum=of_all, fused=f), each, {"momentum": of_bias})
+        for f in (True, False)
+    )
+    assert_close(fused, plain)
+
+
+def test_fused_group_with_momentum_alone_accepts_late_gradients():
+    each = [["weight"], ["weight", "bias"], ["weight", "bias"]]
+    fused, plain = (
+        steps(lambda p, f=f: SGD([{"params": p, "momentum": 0.9}], lr=0.1, fused=f), each) for f in (True, False)
+    )
+    assert_close(fused, plain)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_run_takes_the_fused_form_of_an_optimizer_that_has_one(kind):
+    optimizer = configured(f"torch.optim.{kind}", parameters_on())
+    assert [group["fused"] for group in optimizer.param_groups] == [True]
+
+
+@pytest.mark.parametrize("kind", ["NAdam", "RMSprop", "Rprop"])
+def test_run_takes_an_optimizer_without_a_fused_form_as_it_is(kind):
+    assert not configured(f"torch.optim.{kind}", parameters_on()).defaults.get("fused")
+
+
+def test_function_that_takes_no_form_makes_the_optimizer_as_it_does(monkeypatch):
+    own = types.SimpleNamespace(make=lambda params, lr: torch.optim.SGD(params, lr=lr))
+    monkeypatch.setitem(sys.modules, "own_optimizers", own)
+    assert not configured("own_optimizers.make", parameters_on()).defaults["fused"]
+
+
+@pytest.mark.parametrize("chosen", [{"fused": False}, {"foreach": True}, {"foreach": False}, {"differentiable": True}])
+def test_form_that_the_user_chose_stays(chosen):
+    optimizer = configured("torch.optim.SGD", parameters_on(), **chosen)
+    assert {name: optimizer.defaults[name] for name in chosen} == chosen
+    assert not optimizer.defaults["fused"]
+
+
+def test_only_devices_and_types_that_torch_fuses_are_fused():
+    assert can_be_fused(Adam([torch.zeros(1)]), parameters_on(torch.float64).values())
+    assert not can_be_fused(Adam([torch.zeros(1)]), parameters_on(torch.complex64).values())
+    assert not can_be_fused(Adam([torch.zeros(1)]), parameters_on(device="meta").values())
+    assert not any(can_be_fused(kind([torch.zeros(1)]), parameters_on().values()) for kind in (NAdam, RMSprop))
+
+
+class OwnState(Optimizer):
+    """Steps that depend on numbers in the state and in the groups, as those of many libraries do."""
+
+    def __init__(self, params, lr=0.1, *, k=0, list_too=False, history=None, key="all steps"):
+        super().__init__(params, {"lr": lr, "k": k, "list_too": list_too, "history": history})
+        self.key = key
+
+    @torch.no_grad()
+    def step(self):
+        number, tensor = self.state.get("number", 0), self.state.get(self.key, torch.zeros(1))
+        self.state["number"], self.state[self.key] = number + 1, tensor + 0.5
+        for group in self.param_groups:
+            group["k"] += 1
+            if group["history"] is not None:
+                group["history"].append(self.state["number"])
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    state["step"] = state.get("step", 0) + 1
+                    state["mean"] = state.get("mean", 0.0) * 0.3 + float(parameter.grad.mean()) / 3
+                    if group["list_too"]:
+                        state["all"] = [parameter.grad]
+                    bias = 1 - 0.9 ** state["step"]
+                    change = group["lr"] / group["k"] / bias * (parameter.grad + state["mean"])
+                    parameter.sub_(change * (number + tensor))
+
+
+@pytest.mark.parametrize("zero", [int, lambda: torch.zeros(())])
+def test_numbers_in_state_and_groups_continue_with_equal_bits(zero):
+    def build(groups):
+        return OwnState(groups, k=zero())
+
+    whole, half = parameters(), parameters()
+    run(StageOptimizer(build, whole, rate), 6)
+    first = StageOptimizer(build, half, rate)
+    run(first, 3)
+    again = StageOptimizer(build, half, rate)
+    again.load_state({name: {key: t.clone() for key, t in state.items()} for name, state in first.state().items()})
+    again.updates = 3
+    for step in range(3, 6):
+        again.step(gradients(step))
+    assert all(torch.equal(whole[name], half[name]) for name in whole)
+
+
+def test_state_that_checkpoints_cannot_hold_is_refused():
+    optimizer = StageOptimizer(lambda groups: OwnState(groups, list_too=True), parameters(), rate)
+    run(optimizer, 1)
+    with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'all', .* tensors and numbers"):
+        optimizer.state()
+    optimizer = StageOptimizer(lambda groups: OwnState(groups, history=[]), parameters(), rate)
+    run(optimizer, 1)
+    with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'history', .* tensors and numbers"):
+        optimizer.state()
+    optimizer = StageOptimizer(lambda groups: OwnState(groups, key=("all", 1)), parameters(), rate)
+    run(optimizer, 1)
+    with pytest.raises(ConfigError, match=r"OwnState keeps state under a tuple, .* under weights and under text"):
+        optimizer.state()
+
+
+def test_state_of_no_weight_stays_when_last_gradients_are_dropped():
+    optimizer = StageOptimizer(OwnState, parameters(), rate)
+    run(optimizer, 2)
+    optimizer.keep_last_gradients(enabled=False)
+    assert optimizer.optimizer.state["number"] == 2
+
+
+class WithoutEmptyStates(Optimizer):
+    """Momentum whose first step of a weight finds no state of it, not even an empty one."""
+
+    delta_rule = DELTA_RULES[SGD]
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr, "momentum": 0.9, "nesterov": False, "k": 0})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["k"] += 1
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    if parameter not in self.state:
+                        self.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+                    buffer = self.state[parameter]["momentum_buffer"]
+                    parameter.sub_(buffer.mul_(group["momentum"]).add_(parameter.grad), alpha=group["lr"])
+
+
+def test_weight_without_updates_gets_no_empty_state():
+    optimizer = StageOptimizer(WithoutEmptyStates, parameters(), rate, error_feedback=0.1)
+    optimizer.keep_last_gradients(enabled=False)
+    optimizer.step({"weight": gradients(0)["weight"]})
+    assert optimizer.deltas().keys() == {"weight"}
+    again = StageOptimizer(WithoutEmptyStates, parameters(), rate)
+    again.load_state(optimizer.state())
+    for each in (optimizer, again):
+        each.step(gradients(1))
+
+
+def in_groups(*, lr=0.05, default=None):
+    """A function that makes SGD with a tenth of the rate for vectors."""
+
+    def make(given, lr=lr):
+        matrices, vectors = ([p for p in given if (p.dim() > 1) is wanted] for wanted in (True, False))
+        groups = [{"params": matrices, "lr": lr}, {"params": vectors, "lr": lr / 10}]
+        return torch.optim.SGD([group for group in groups if group["params"]], **default or {})
+
+    return make
+
+
+class WithoutDefaults(Optimizer):
+    """As optimizers of several algorithms, whose groups have all settings."""
+
+    def __init__(self, given):
+        super().__init__([{"params": g["params"], "lr": g["lr"]} for g in in_groups()(given).param_groups], {})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["lr"] * parameter.grad)
+
+
+@pytest.mark.parametrize(
+    ("build", "lr"),
+    [
+        (in_groups(), 0.2),
+        (in_groups(lr=0.001), 0.01),  # the rate of the vectors is torch's default
+        (lambda given: in_groups(default={"lr": 0.05})(given), 0.2),
+        (lambda given: in_groups()(given), 0.2),
+        (WithoutDefaults, 0.2),
+    ],
+)
+def test_groups_that_an_optimizer_was_made_with_keep_the_proportions_of_their_rates(build, lr):
+    target = GivenObject("optimizer", "object:make", {"lr": lr}, value=build)
+    make = partial(build_torch_optimizer, OptimizerSettings(target, lr, None))
+    named, expected = parameters(), {"weight": pytest.approx(lr, abs=1e-6), "bias": pytest.approx(lr / 10, abs=1e-6)}
+    optimizer = StageOptimizer(make, named, lambda _k: lr)
+    assert optimizer.next_learning_rates == expected
+    before = {name: value.detach().clone() for name, value in named.items()}
+    optimizer.step({name: torch.ones_like(value) for name, value in named.items()})
+    assert {name: (before[name] - named[name]).mean().item() for name in named} == expected
+    for name, parameter in named.items():  # on stages of their own
+        alone = StageOptimizer(make, {name: parameter}, lambda _k: lr)
+        assert alone.next_learning_rates == {name: expected[name]}
+
+
+def test_groups_whose_rate_is_the_default_have_no_factor():
+    target = GivenObject("optimizer", "object:make", {"lr": 0.2}, value=lambda given: torch.optim.SGD(given, lr=0.05))
+    optimizer = build_torch_optimizer(OptimizerSettings(target, 0.2, None), list(parameters().values()))
+    assert "lr_scale" not in optimizer.param_groups[0]
+
+
+def test_coming_rates_are_those_of_each_group():
+    named = parameters()
+    groups = [{"params": [named["weight"]]}, {"params": [named["bias"]], "lr_scale": 3.0}]
+    optimizer = StageOptimizer(BUILDS["momentum"], named, rate, groups)
+    optimizer.updates = 2
+    coming = [rate(2), rate(3)]
+    assert optimizer.coming_learning_rates(2) == {"weight": coming, "bias": [3 * each for each in coming]}
+
+
+class Averaged(Optimizer):
+    """Steps by the mean of all gradients, and predicts with it; how many there were it does not keep."""
+
+    delta_rule = DeltaRule(
+        lambda _settings: ("sum",),
+        lambda states, _settings, updates: [state["sum"] / updates for state in states],
+    )
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 1.0})
+
+    def step(self):
+        for weight in self.param_groups[0]["params"]:
+            if weight.grad is not None:
+                total = self.state[weight].setdefault("sum", torch.zeros_like(weight))
+                total.add_(weight.grad)
+
+
+def test_own_rule_is_given_the_number_of_updates_after_a_resume():
+    first, again = (predicting(Averaged, parameters()) for _ in range(2))
+    run(first, 3)
+    first.step({"bias": gradients(3)["bias"]})
+    again.load_state(first.state())
+    for name, delta in first.deltas().items():
+        assert torch.equal(again.deltas()[name], delta)
+    mean = sum(gradients(step)["weight"] for step in range(3)) / 3
+    torch.testing.assert_close(again.deltas()["weight"], mean)

@@ -1,0 +1,150 @@
+"""Broken operation lists are refused, with the reason and a grid that marks the guilty cell."""
+
+import pytest
+
+from pipetrain.engine.program.recomputation import RecomputeSegments
+from pipetrain.engine.program.validation import ScheduleError, validate
+from pipetrain.engine.schedules import Operation
+
+GOOD = ["F0.0 F0.1 B0.0 B0.1 U0", "F0.0 F0.1 B0.0 B0.1 U0"]
+
+
+def lists(*texts):
+    return [[Operation.parse(word) for word in text.split()] for text in texts]
+
+
+def refused(*texts, microbatches=2, minibatches=1, segments=None):
+    with pytest.raises(ScheduleError) as caught:
+        validate(lists(*texts), microbatches, minibatches, segments)
+    return str(caught.value)
+
+
+def row(message, stage):
+    return next(line for line in message.splitlines() if line.startswith(f"stage {stage}  "))
+
+
+def test_valid_operation_lists_pass():
+    validate(lists(*GOOD), 2, 1)
+
+
+@pytest.mark.parametrize("operation", ["F0.1", "B0.1", "U0"])
+def test_missing_operation_is_named_with_its_stage(operation):
+    message = refused(GOOD[0], GOOD[1].replace(operation, ""))
+    assert "stage 1" in message
+    assert f"{operation} is missing" in message
+
+
+@pytest.mark.parametrize("operation", ["F0.1", "B0.1", "U0"])
+def test_operation_that_stands_twice_is_named_with_its_stage(operation):
+    message = refused(GOOD[0], GOOD[1].replace(operation, f"{operation} {operation}"))
+    assert "stage 1" in message
+    assert f"{operation} is in its list twice" in message
+
+
+@pytest.mark.parametrize("operation", ["F1.0", "B0.2", "U1"])
+def test_operation_of_no_minibatch_is_named(operation):
+    assert operation in refused(GOOD[0], f"{GOOD[1]} {operation}")
+
+
+def test_backward_before_its_forward_is_refused():
+    assert "B0.1 comes before its forward" in refused(GOOD[0], "F0.0 B0.0 B0.1 F0.1 U0")
+
+
+def test_update_before_a_backward_of_its_minibatch_is_refused():
+    assert "B0.1 comes after its update" in refused("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1])
+
+
+def test_updates_out_of_order_are_refused():
+    message = refused("F0.0 F1.0 B0.0 B1.0 U1 U0", "F0.0 B0.0 F1.0 B1.0 U0 U1", microbatches=1, minibatches=2)
+    assert "U1 comes before the update of the minibatch before it" in message
+
+
+def test_forwards_out_of_order_with_previous_stage_are_refused():
+    assert "order" in refused(GOOD[0], "F0.1 F0.0 B0.0 B0.1 U0")
+
+
+def test_backwards_out_of_order_with_next_stage_are_refused():
+    # gradients arrive in the order in which they were sent, so stage 0 would use B0.0's for B0.1
+    assert "order" in refused("F0.0 F0.1 B0.1 B0.0 U0", GOOD[1])
+
+
+def test_deadlocked_lists_are_refused_with_waiting_cells_marked():
+    # stage 0 wants B0.0 before it sends F0.1, which stage 1 wants before it sends B0.0
+    message = refused("F0.0 B0.0 F0.1 B0.1 U0", GOOD[0])
+    assert "deadlock" in message
+    assert "stage 0 at B0.0" in message
+    assert "stage 1 at F0.1" in message
+    assert row(message, 0).split()[2:] == ["F0.0", "!B0.0"]
+    assert row(message, 1).split()[2:] == [".", "F0.0", "!F0.1"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "stage", "guilty"),
+    [
+        ((GOOD[0], "F0.0 F0.1 F0.1 B0.0 B0.1 U0"), 1, "!F0.1"),
+        ((GOOD[0], "F0.0 B0.0 B0.1 F0.1 U0"), 1, "!B0.1"),
+        ((GOOD[0], "F0.1 F0.0 B0.0 B0.1 U0"), 1, "!F0.1"),
+        (("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1]), 0, "!B0.1"),
+    ],
+)
+def test_grid_marks_the_wrong_cell_of_lists_that_do_not_deadlock(broken, stage, guilty):
+    message = refused(*broken)
+    assert guilty in row(message, stage).split()
+    assert message.count("!") == 1
+
+
+# -- one backward of a whole minibatch ---------------------------------------------------------------------------------
+
+WHOLE = ["F0.0 F0.1 B0 U0", "F0.0 F0.1 B0 U0"]
+
+
+def test_one_backward_for_all_microbatches_passes():
+    validate(lists(*WHOLE), 2, 1)
+
+
+def test_joint_backward_before_last_forward_is_refused():
+    assert "B0 comes before its forward" in refused(WHOLE[0], "F0.0 B0 F0.1 U0")
+
+
+def test_microbatch_with_own_and_joint_backward_is_refused():
+    assert "B0 is in its list twice" in refused(WHOLE[0], "F0.0 F0.1 B0.0 B0 U0")
+
+
+def test_neighbors_splitting_backward_differently_are_refused():
+    assert "order" in refused(WHOLE[0], GOOD[1])
+
+
+# -- recomputation -----------------------------------------------------------------------------------------------------
+
+APART, TOGETHER = RecomputeSegments((0, 1), 2), RecomputeSegments((0,), 2)
+REPEATED = ["F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0", "F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0"]
+
+
+def test_lists_with_a_recomputation_for_every_backward_pass():
+    validate(lists(*REPEATED), 2, 1, APART)
+    validate(lists(*REPEATED), 2, 1, TOGETHER)
+    validate(lists("F0.0 F0.1 R0 B0 U0", "F0.0 F0.1 R0 B0 U0"), 2, 1, APART)
+
+
+def test_recomputation_that_is_missing_is_named():
+    assert "R0.1 is missing" in refused(REPEATED[0], REPEATED[1].replace("R0.1", ""), segments=APART)
+
+
+def test_recomputation_that_was_not_asked_for_is_refused():
+    assert "R0.0 belongs to no minibatch" in refused(GOOD[0], REPEATED[1])
+
+
+def test_recomputation_outside_forward_and_backward_is_refused():
+    assert "R0.1 comes before its forward" in refused(REPEATED[0], "F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", segments=APART)
+    assert "B0.1 comes before its recomputation" in refused(
+        REPEATED[0], "F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", segments=APART
+    )
+
+
+def test_missing_earlier_recomputation_deadlocks_only_in_segment():
+    # stage 1 wants R0.1 of stage 0 before it sends B0.0, which stage 0 wants before R0.1
+    early = "F0.0 F0.1 R0.0 R0.1 B0.0 B0.1 U0"
+    message = refused(REPEATED[0], early, segments=TOGETHER)
+    assert "deadlock" in message
+    assert "stage 1 at R0.1" in message
+    validate(lists(REPEATED[0], early), 2, 1, APART)

@@ -1,0 +1,52 @@
+"""What a method is asked, and what it answers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.program.weight_reads import StageContext, WeightRead, closed_form_context, query_method, staleness
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.operation import Kind, backward, forward
+
+
+def test_staleness_counts_updates_from_read_to_own_update():
+    assert [staleness(version, 4) for version in (4, 3, 1)] == [0, 1, 3]
+
+
+def test_weight_read_counted_from_elsewhere_keeps_its_transform():
+    class Doubled:
+        def __str__(self):
+            return "*2"
+
+    moved = WeightRead(3, Doubled()).moved(10)
+    assert str(moved) == "v13*2"
+    assert str(WeightRead(3)) == "v3"
+
+
+def test_backward_cannot_be_asked_before_its_forward():
+    context = StageContext.under(OneFOneB(), 1, 3, 1)
+    at = closed_form_context(OneFOneB(), context, backward(2))
+    assert query_method(PipeDream(), at, WeightRead(1)) == WeightRead(1)
+    with pytest.raises(AssertionError, match=r"B2\.0 before its forward"):
+        query_method(PipeDream(), at, None)
+
+
+def test_closed_form_moment_counts_minibatches_from_run_start():
+    context = StageContext.under(OneFOneB(), 0, 3, 1)
+    at = closed_form_context(OneFOneB(), context, forward(4), start=100)
+    assert (at.operation.minibatch, at.minibatch_of_run) == (4, 104)
+    assert (at.newest, at.updates_until_backward) == (2, 2)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6))
+def test_newest_version_by_closed_forms_is_that_of_the_list(D, N, M):
+    rules = PipelineRules(OneFOneB(), PipeDream(), D, N)
+    for r, context in enumerate(rules.contexts):
+        updates = 0
+        for op in rules.lists(M)[r]:
+            if op.kind is Kind.UPDATE:
+                updates += 1
+            else:
+                assert closed_form_context(OneFOneB(), context, op).newest == updates

@@ -1,0 +1,124 @@
+"""`pipetrain plan`, and what `pipetrain run partition=file` makes of its file."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support.cli import TINY, environment, refused, run_here, summary
+from support.plans import VGG16
+from support.worker_pool import settings
+
+from pipetrain import cli
+from pipetrain.engine.errors import ConfigError
+from pipetrain.planning.commands.plan import chosen_profile
+
+LENET5 = ("conv1", "pool1", "conv2", "pool2", "fc1", "fc2", "fc3")
+GIGABYTE = "topology.gigabytes_per_s=[3.125]"
+
+
+def planned(folder, *words):
+    assert cli.carry_out(["plan", *words, "-o", str(folder)]) == 0
+    assert (folder / "plan.png").read_bytes()[:4] == b"\x89PNG"
+    return json.loads((folder / "plan.json").read_text())
+
+
+def test_plan_of_vgg16_replicates_its_convolutions_15_times(tmp_path, capsys):
+    words = (f"profile={VGG16}", "topology.devices=16", GIGABYTE, "planner.cost_model=pipedream_paper")
+    plan = planned(tmp_path, *words, "train.batch_size=128")
+    assert [(stage["layers"][0], stage["replicas"]) for stage in plan["stages"]] == [(0, 15), (25, 1)]
+    assert plan["time_per_minibatch_s"] == pytest.approx(0.0423406, rel=1e-9)
+    assert plan["single_device_time_s"] == pytest.approx(0.672535)
+    assert plan["data_parallel_time_s"] == pytest.approx(2 * 15 * 553430176 / 3.125e9 / 16)
+    lines = capsys.readouterr().out.splitlines()
+    best = next(line for line in lines if line.startswith("best"))
+    assert best.split()[1:6] == ["15-1", "42.34", "ms", "15.88", "3,023"]
+
+
+def test_straight_plan_has_no_replicas(tmp_path):
+    plan = planned(tmp_path, f"profile={VGG16}", "topology.devices=4", GIGABYTE, "planner.straight=true")
+    assert [stage["replicas"] for stage in plan["stages"]] == [1] * 4
+
+
+def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
+    layers = [{"label": f"fc{i}", "forward_s": 0.001, "backward_s": 0.002} for i in range(4)]
+    sizes = {"output_bytes": 4, "weight_bytes": 8, "activation_bytes": 16}
+    provenance = {"device": "cpu", "threads": 1, "cores": 1, "measured_at": "2026-01-02T03:04:05", "load_average": 0.5}
+    content = {"layers": [{**each, **sizes} for each in layers], "bytes_per_s": 1e9, "provenance": provenance}
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(content))
+    shared = planned(tmp_path, f"profile={path}")
+    assert shared["time_per_minibatch_s"] == pytest.approx(4 * 0.003)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("devices: 2 at 1 GB/s, sharing 1 core")
+    assert lines[1] == "measured 2026-01-02 03:04 at load 0.5"
+    assert lines[2] == "assumed: 2 processes share 1 core; topology.devices=2 gives each a device of its own"
+    own = planned(tmp_path, f"profile={path}", "topology.devices=2")
+    assert own["time_per_minibatch_s"] == pytest.approx(2 * 0.003, rel=1e-3)
+    assert "computes by itself; topology.cores=1 lets them share 1 core" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["profile=none.json"], "profile=none.json: cannot be read"),
+        ([f"profile={VGG16}"], "topology.gigabytes_per_s=null: the profile has no measured bandwidth"),
+        ([f"profile={VGG16}", GIGABYTE, "topology.workers=[2,2]"], "2 numbers are needed, one for each level"),
+        ([f"profile={VGG16}", GIGABYTE, "topology.memory_gigabytes=1"], "no plan fits"),
+        (
+            [f"profile={VGG16}", GIGABYTE, "planner.cost_model=pipedream_paper", "planner.overlap=false"],
+            "planner.overlap=false: planner.cost_model=pipedream_paper",
+        ),
+        ([f"profile={VGG16}", GIGABYTE, "seed=0,1"], "a sweep; one value of each setting is needed"),
+    ],
+)
+def test_plan_that_cannot_be_made_is_one_line_and_exit_code_2(tmp_path, words, message):
+    refused("plan", *words, cwd=tmp_path, message=message)
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.slow
+def test_plan_of_a_stored_profile_needs_no_torch(tmp_path):
+    code = (
+        "import sys, pipetrain.cli as c\n"
+        f"assert c.carry_out(['plan', 'profile={VGG16}', '{GIGABYTE}']) == 0\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), check=True)
+    assert sorted(path.name for path in (tmp_path / "plan").iterdir()) == ["plan.json", "plan.png"]
+
+
+@pytest.mark.slow
+def test_run_trains_plan_and_refuses_plan_of_other_model(tmp_path):
+    layers = [
+        {"label": label, "forward_s": 1, "backward_s": 2, "output_bytes": 3, "weight_bytes": 4, "activation_bytes": 5}
+        for label in LENET5
+    ]
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps({"layers": layers}))
+    plan = planned(tmp_path / "plan", f"profile={profile}", GIGABYTE, "topology.devices=5")
+    assert max(stage["replicas"] for stage in plan["stages"]) > 1
+    words = (*TINY, "train.max_steps=1", "method=pipedream", "executor=simulated", "partition=file", "threads=1")
+    run_here(tmp_path / "run", *words, f"partition.path={tmp_path / 'plan' / 'plan.json'}")
+    stages = json.loads((tmp_path / "run" / "plan.json").read_text())["stages"]
+    assert [list(range(stage["first"], stage["last"])) for stage in stages] == [s["layers"] for s in plan["stages"]]
+    assert summary(tmp_path / "run")["replicas"] == [stage["replicas"] for stage in plan["stages"]]
+    words = ("model=resnet20", "partition=file", f"partition.path={tmp_path / 'plan' / 'plan.json'}")
+    refused = run_here(tmp_path / "other", *words, code=2)
+    assert "a plan for another model, of" in refused.stderr
+
+
+def test_a_stored_profile_takes_the_place_of_a_measurement(tmp_path):
+    stored = tmp_path / "graph.txt"
+    stored.write_text(
+        "node1 -- Input -- forward_compute_time=0, backward_compute_time=0, activation_size=4, parameter_size=0\n"
+        "node2 -- Linear -- forward_compute_time=1, backward_compute_time=2, activation_size=8, parameter_size=16\n"
+        "\tnode1 -- node2\n"
+    )
+    found = chosen_profile(settings("gpipe", profile=str(stored)))
+    assert [layer.label for layer in found.layers][-1] == "Linear"
+
+
+def test_a_profile_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match=r"profile=none\.json: cannot be read"):
+        chosen_profile(settings("gpipe", profile="none.json"))

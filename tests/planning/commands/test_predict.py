@@ -1,0 +1,200 @@
+"""`pipetrain predict` on a profile from a file."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.cli import refused
+
+from pipetrain import cli
+from pipetrain.planning.profile.profile import Profile, ProfiledLayer
+from pipetrain.planning.tables import prediction_tables
+
+LAYERS = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(4))
+PROFILE = Profile(LAYERS, ((0, 1), (1, 2), (2, 3)), batch_size=8, bytes_per_s=1e12)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """A profile of four equal layers, whose messages take no time to speak of."""
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(PROFILE.to_json()))
+    return f"profile={path}"
+
+
+def predicted(tmp_path, *words):
+    assert cli.carry_out(["predict", *words, "-o", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "prediction.png").read_bytes()[:4] == b"\x89PNG"
+    return json.loads((tmp_path / "out" / "prediction.json").read_text())
+
+
+def test_prediction_compares_methods_and_marks_fastest(tmp_path, profile, capsys):
+    cases = predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2,4", "train.microbatches=4")
+    periods = {(case["method"], case["D"]): case["time_per_minibatch_s"] for case in cases}
+    assert periods["gpipe", "2"] == pytest.approx(0.006 * (4 + 1) / 4, rel=1e-4)
+    assert periods["gpipe", "4"] == pytest.approx(0.003 * (4 + 3) / 4, rel=1e-4)
+    assert periods["pipedream", "2"] == pytest.approx(0.006, rel=1e-4)
+    assert periods["pipedream", "4"] == pytest.approx(0.003, rel=1e-4)
+    (marked,) = [line for line in capsys.readouterr().out.splitlines() if "<- fastest" in line]
+    assert marked.split()[:3] == ["pipedream", "1f1b", "4"]
+
+
+def test_traffic_is_per_minibatch_if_a_batch_size_is_unknown(tmp_path, profile, capsys):
+    unknown = tmp_path / "unknown.json"
+    unknown.write_text(json.dumps(replace(PROFILE, batch_size=None).to_json()))
+    predicted(tmp_path, f"{profile},{unknown}", "method=pipedream", "partition.stages=2")
+    head, *rows = capsys.readouterr().out.splitlines()[1:4]
+    assert "sent per minibatch" in head
+    assert ["  8 kB  " in row for row in rows] == [True, True]
+
+
+def test_prediction_of_one_pipeline_shows_its_stages(tmp_path, profile, capsys):
+    words = ["method=pipedream", "partition=explicit", "partition.boundaries=[1]", "topology.gigabytes_per_s=[0.002]"]
+    (case,) = predicted(tmp_path, profile, *words)
+    assert [stage["num_layers"] for stage in case["stages"]] == [1, 3]
+    assert case["bound_by"] == "stage 1"
+    assert case["link_busy"] == pytest.approx([0.002 / 0.009])
+    assert "layer1 to layer3" in capsys.readouterr().out
+
+
+def test_prediction_with_recomputation_shows_its_time(tmp_path, profile, capsys):
+    (case,) = predicted(tmp_path, profile, "method=gpipe", "partition.stages=2", "train.recompute=true")
+    assert [stage["recompute_s"] for stage in case["stages"]] == [0.002, 0.002]
+    assert "forward  recompute  backward" in capsys.readouterr().out
+
+
+def test_predicted_stages_on_shared_cores_slow_each_other(tmp_path, profile, capsys):
+    words = ["method=pipedream", "partition.stages=4", "optimizer=sgd", "topology.cores=2"]
+    (case,) = predicted(tmp_path, profile, *words)
+    assert case["time_per_minibatch_s"] == pytest.approx(4 * 0.003 / 2, rel=1e-4)
+    assert case["cores_busy"] == pytest.approx([1.0], abs=1e-3)
+    assert case["bound_by"] == "the cores"
+    assert "cores: 100.0% busy" in capsys.readouterr().out
+    (of_two,) = predicted(tmp_path, profile, *words, "topology.workers=[2,2]", "topology.gigabytes_per_s=[1e3,1e3]")
+    assert of_two["time_per_minibatch_s"] == pytest.approx(0.003, rel=1e-4)
+    assert of_two["cores_busy"] == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds", "note"),
+    [
+        ("", 4 * 0.003 / 2, "4 processes share 2 cores; topology.devices=4"),
+        ("topology.devices=4", 0.003, "4 devices computes by itself; topology.cores=2"),
+        ("topology.gigabytes_per_s=[1e3]", 0.003, "topology.cores=2"),
+        ("topology.cores=4", 0.003, ""),
+    ],
+)
+def test_cpu_stages_share_cores_unless_devices_are_described(tmp_path, capsys, words, seconds, note):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 1, "cores": 2}).to_json()))
+    words = ["method=pipedream", "partition.stages=4", "topology.update_gigabytes_per_s=1e6", *words.split()]
+    (case,) = predicted(tmp_path, f"profile={path}", *words)
+    assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
+    shown = capsys.readouterr().out
+    assert note in shown
+    assert ("assumed" in shown) == bool(note)
+
+
+def test_prediction_warns_if_one_microbatch_cannot_fill_pipeline(tmp_path, profile, capsys):
+    predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "microbatches=1: under schedule=gpipe only one of the 2 stages" in line]
+    assert not [line for line in lines if "schedule=1f1b only" in line]
+    predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2", "train.microbatches=4")
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_each_thread_of_the_profile_takes_a_core(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 2}).to_json()))
+    words = ["method=pipedream", "partition.stages=2", "topology.cores=2", "topology.update_gigabytes_per_s=1e6"]
+    (case,) = predicted(tmp_path, f"profile={path}", *words)
+    assert case["time_per_minibatch_s"] == pytest.approx(2 * 0.006, rel=1e-4)
+
+
+def test_cores_of_a_profile_of_gpus_are_refused(tmp_path, capsys):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cuda"}).to_json()))
+    assert cli.carry_out(["predict", f"profile={path}", "partition.stages=2", "topology.cores=2"]) == 2
+    assert "topology.cores=2: the profile was measured on cuda" in capsys.readouterr().err
+
+
+def test_plan_with_replicas_is_predicted_from_its_file(tmp_path, profile):
+    words = ["topology.devices=3", "planner.cost_model=pipedream_paper"]
+    assert cli.carry_out(["plan", profile, *words, "-o", str(tmp_path / "plan")]) == 0
+    plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    path = f"partition.path={tmp_path / 'plan' / 'plan.json'}"
+    (case,) = predicted(tmp_path, profile, *words, "method=pipedream", "partition=file", path)
+    assert [stage["replicas"] for stage in case["stages"]] == [stage["replicas"] for stage in plan["stages"]] != [1] * 3
+    assert case["time_per_minibatch_s"] == pytest.approx(plan["time_per_minibatch_s"], rel=1e-4)
+
+
+def test_predicted_replicas_take_turns_and_average_gradients(tmp_path, profile):
+    words = ["method=pipedream", "partition=explicit", "partition.boundaries=[2]", "partition.replicas=[2,1]"]
+    (case,) = predicted(tmp_path, profile, *words, "topology.gigabytes_per_s=[1e3]", "optimizer=sgd")
+    assert [stage["replicas"] for stage in case["stages"]] == [2, 1]
+    assert case["time_per_minibatch_s"] == pytest.approx(0.006, rel=1e-4)
+    assert [stage["idle"] for stage in case["stages"]] == pytest.approx([0.5, 0.0], abs=1e-3)
+    # a minibatch's activations and gradients go over the cut, and half of the weights, twice, between the replicas
+    assert case["sent_bytes"] == 2 * 4000 + 16000
+    # two versions and a gradient of 16 kB, and two minibatches of 32 kB, on each replica
+    assert [stage["memory_bytes"] for stage in case["stages"]] == [3 * 16000 + 2 * 32000, 2 * 16000 + 32000]
+
+
+@pytest.mark.parametrize(("overlap", "seconds"), [("true", (0.004 + 0.048) / 3), ("false", (0.012 + 0.048) / 3)])
+def test_replicas_over_slow_links_wait_for_gradient_mean(tmp_path, profile, overlap, seconds):
+    words = ["method=data_parallel", "partition.stages=1", "partition.replicas=[3]", f"planner.overlap={overlap}"]
+    speed = 4 / 3 * 32000 / 0.048 / 1e9
+    (case,) = predicted(tmp_path, profile, *words, f"topology.gigabytes_per_s=[{speed}]")
+    assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
+
+
+def test_clipping_and_fp16_have_synchronous_updates_wait_for_all_backwards(tmp_path, profile):
+    words = ["partition=explicit", "partition.boundaries=[1]", "train.microbatches=4", "optimizer=sgdm"]
+    words += ["topology.update_gigabytes_per_s=0.1"]  # the last stage updates during the first one's last backward
+
+    def seconds(method, *more):
+        (case,) = predicted(tmp_path, profile, f"method={method}", *words, *more)
+        return case["time_per_minibatch_s"], [stage["update_s"] for stage in case["stages"]]
+
+    (free, updates), (clipped, _) = seconds("gpipe"), seconds("gpipe", "optimizer.clip_norm=1")
+    assert updates[1] > 0.0005
+    assert clipped == pytest.approx(free + 0.0005, abs=1e-5)
+    assert seconds("gpipe", "train.precision=fp16")[0] == clipped
+    assert seconds("pipedream", "optimizer.clip_norm=1") == seconds("pipedream")
+
+
+def test_speed_of_a_device_counts_for_updates_and_reading(tmp_path, profile):
+    content = {**PROFILE.to_json(), "reading": {"inputs_s": 0.001, "targets_s": 0.002}}
+    (tmp_path / "profile.json").write_text(json.dumps(content))
+    words = ["method=pipedream", "partition.stages=2", "topology.update_gigabytes_per_s=0.1"]
+    equal, unequal = (
+        predicted(tmp_path, profile, *words, f"topology.speeds=[1,{speed}]")[0]["stages"] for speed in (1, 0.5)
+    )
+    for name in ("forward_s", "backward_s", "update_s", "reading_s"):
+        assert unequal[0][name] == pytest.approx(equal[0][name])
+        assert unequal[1][name] == pytest.approx(2 * equal[1][name])
+        assert equal[1][name] > 0
+
+
+def test_milliseconds_have_at_most_a_thousandth():
+    shown = [prediction_tables.milliseconds(each) for each in (0.0012345, 0.9994, 0.9997, 1.2345)]
+    assert shown == ["1.23", "999", "1,000", "1,234"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("schedule=torch_dualpipev method=gpipe partition.stages=2 train.microbatches=2", "has no list here"),
+        ("partition=finegrained partition.stages=2", "cuts layers apart"),
+        ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
+        ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
+        ("partition.replicas=[2,1,1] partition.stages=2", "a number for each of 2 stages"),
+        ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
+        ("topology.latency_s=-1", "topology.latency_s=-1"),
+        ("topology.cores=0", "topology.cores=0: "),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, words, message):
+    refused("predict", profile, "-o", str(tmp_path / "out"), *words.split(), cwd=tmp_path, message=message)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,312 @@
+"""The plans that settings ask for, and what is wrong with settings that no plan fits."""
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from math import prod
+
+import pytest
+from support.plans import cells, chain, layer
+from support.worker_pool import settings
+
+from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.planning.planner import Planner
+from pipetrain.planning.profile.profile import LoaderTime
+from pipetrain.planning.profiling.auto_partition import with_updates
+from pipetrain.planning.profiling.predict import ProfiledRun
+from pipetrain.planning.tables.plan_comparison import ComparedPlan, Comparison
+from pipetrain.runner.partition.estimate import SharedWeight
+
+SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
+HEAVY_END = chain(
+    *(layer(1.0, output_bytes=1_000_000, activation_bytes=10_000_000) for _ in range(5)),
+    layer(1.0, weight_bytes=4_000_000_000),
+)
+
+
+def planner(profile, devices, *, planner=(), train=(), **topology):
+    chosen = {"devices": devices, "gigabytes_per_s": [1.0], **topology}
+    asked = settings("pipedream", optimizer=SGD, topology=chosen, planner=dict(planner), train=dict(train))
+    return Planner.of(profile, asked)
+
+
+def sent_bytes(planner, plan):
+    return Comparison(planner.profile, planner.topology, [ComparedPlan("best", plan, fits=True)], 1).sent_per_sample(
+        plan
+    )
+
+
+def layers(plan):
+    return [len(stage.layers) for stage in plan.stages]
+
+
+def test_plan_shows_time_of_one_device_and_data_parallelism():
+    plan = planner(HEAVY_END, 6).best()
+    assert (plan.replicas, layers(plan)) == ("5-1", [5, 1])
+    assert (plan.time_per_minibatch_s, plan.single_device_time_s) == (1.0, 6.0)
+    assert plan.data_parallel_time_s == pytest.approx(2 * 5 / 6 * 4 / 6)  # the ring is slower than the layers
+    assert [stage.time_s for stage in plan.stages] == [1.0, 1.0]
+    assert plan.in_flight == 2
+
+
+def test_plan_sends_activations_gradients_and_replica_weights():
+    of_six = planner(HEAVY_END, 6)
+    assert sent_bytes(of_six, of_six.best()) == 2 * 1_000_000
+    assert sent_bytes(of_six, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
+
+
+def test_planned_stage_keeps_versions_and_activations_in_flight():
+    first, last = planner(HEAVY_END, 6).best().stages
+    assert first.memory_bytes == 2 * 5 * 10_000_000
+    assert last.memory_bytes == 2 * 4_000_000_000
+
+
+def test_planned_stage_keeps_input_if_first_layer_needs_it():
+    kept = replace(layer(1.0, activation_bytes=1000), shared_bytes=50)
+    plan = planner(chain(*[kept] * 4), 2, planner={"straight": True}).best()
+    assert [stage.memory_bytes for stage in plan.stages] == [2 * 2000, 2050]
+    limited = planner(chain(*[kept] * 4), 2, planner={"straight": True}, memory_gigabytes=[1e-5, 2.049e-6])
+    assert layers(limited.best()) == [3, 1]
+
+
+def test_stages_that_read_data_get_fewer_layers():
+    profile = replace(chain(*[layer(1.0)] * 6), reading=LoaderTime(inputs_s=2.0, targets_s=1.0))
+    plan = planner(profile, 3, planner={"straight": True}).best()
+    assert (layers(plan), [stage.time_s for stage in plan.stages]) == ([1, 3, 2], [3.0, 3.0, 3.0])
+    assert (plan.single_device_time_s, plan.data_parallel_time_s) == (9.0, 3.0)
+
+
+def test_workers_sharing_cores_take_the_total_compute_time():
+    profile = replace(chain(*[layer(1.0)] * 6), reading=LoaderTime(inputs_s=2.0, targets_s=0.0))
+    of_three = planner(profile, 3, cores=2)
+    plans = of_three.straight_pipeline(), of_three.data_parallel()
+    assert [plan.time_per_minibatch_s for plan in plans] == pytest.approx([8.0 / 2] * 2)
+    machines = planner(profile, 4, workers=[2, 2], gigabytes_per_s=[1.0, 1.0], cores=1, planner={"straight": True})
+    assert machines.best().time_per_minibatch_s == pytest.approx(4.0)  # two machines of one core each
+    assert planner(profile, 3, cores=3).best().time_per_minibatch_s == planner(profile, 3).best().time_per_minibatch_s
+
+
+def test_printed_recurrence_is_refused_on_shared_cores():
+    with pytest.raises(ConfigError, match=r"topology.cores=2: planner.cost_model=pipedream_paper is .* as printed"):
+        planner(HEAVY_END, 3, planner={"cost_model": "pipedream_paper"}, cores=2)
+
+
+def test_weight_shared_in_one_stage_counts_once():
+    layer_of = layer(1.0, weight_bytes=1000)
+    profile = replace(chain(*[layer_of] * 3), shared_weights=(SharedWeight((0, 2), 900),))
+    of_two = planner(profile, 2)
+    whole = of_two.data_parallel()
+    assert whole.stages[0].memory_bytes == 2 * 2100
+    assert sent_bytes(of_two, whole) == 2100
+    two = {"devices": 2, "gigabytes_per_s": [1.0], "memory_gigabytes": [2.0e-6, 1]}
+    apart = settings("gpipe", optimizer=SGD, topology=two, planner={"straight": True})
+    assert [stage.memory_bytes for stage in Planner.of(profile, apart).best().stages] == [2 * 1000, 2 * 2000]
+    alone = planner(profile, 1, memory_gigabytes=4.2e-6).best()
+    assert [stage.memory_bytes for stage in alone.stages] == [4200]
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipedream_flush", "pipedream", "pipedream_2bw"])
+@pytest.mark.parametrize("replicas", [(2, 1, 1, 1), (2, 2), (1, 1, 1)])
+def test_plan_s_memory_is_that_of_the_prediction(case, replicas):
+    profile = replace(chain(*(layer(1.0, 64, 100 * i, 1000) for i in range(1, 6))), batch_size=8)
+    asked = settings(
+        case,
+        optimizer=SGD,
+        topology={"gigabytes_per_s": [1.0]},
+        train={"batch_size": 8, "microbatches": 4},
+        partition={"_target_": "pipetrain.planning.profiling.auto_partition.AutoPartition", "replicas": list(replicas)},
+    )
+    plan = Planner.of(profile, asked).best()
+    assert tuple(stage.replicas for stage in plan.stages) == replicas
+    run = ProfiledRun.of(asked, profile=profile)
+    assert run.cut.stages == tuple(stage.layers for stage in plan.stages)
+    assert run.memory(0) == [stage.memory_bytes for stage in plan.stages]
+
+
+def test_limited_memory_makes_another_plan_best():
+    free, limited = (planner(HEAVY_END, 2, memory_gigabytes=each) for each in (100, 8.02))
+    assert (layers(free.best()), layers(limited.best())) == ([6], [3, 3])
+    assert limited.fits(limited.best())
+    assert not limited.fits(free.best())
+
+
+def test_each_device_may_have_memory_of_its_own():
+    assert layers(planner(HEAVY_END, 6, memory_gigabytes=[1, 1, 1, 1, 1, 8.1]).best()) == [5, 1]
+    with pytest.raises(ConfigError, match=r"no plan fits; .* 8 times"):
+        planner(HEAVY_END, 2, memory_gigabytes=[8.1, 1]).best()
+
+
+def test_memory_objective_levels_memory_before_time():
+    profile = chain(*(layer(1.0, weight_bytes=each) for each in (60, 20, 20, 10, 10, 10)))
+    fastest = planner(profile, 2, planner={"straight": True}).best()
+    balanced = planner(profile, 2, planner={"objective": "memory"}).best()
+    assert (layers(fastest), layers(balanced)) == ([3, 3], [1, 5])
+    assert max(stage.memory_bytes for stage in balanced.stages) == 3 * 60
+    assert balanced.time_per_minibatch_s == 5.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"straight": True}, "planner.straight=true"), ({"objective": "memory"}, "planner.objective=memory")],
+)
+def test_straight_pipeline_with_too_many_devices_is_refused(asked, named):
+    message = f"{named} with 7 devices: a straight pipeline has at most one for each part .*, and the model has 6"
+    with pytest.raises(ConfigError, match=message):
+        planner(HEAVY_END, 7, planner=asked).best()
+    assert planner(HEAVY_END, 7).straight_pipeline() is None
+
+
+def test_devices_unlike_on_several_levels_need_straight_plan():
+    differ = {"workers": [3, 2], "gigabytes_per_s": [1.0, 1.0], "speeds": [1.0, 1.0, 1.0, 1.0, 1.0, 2.0]}
+    message = "topology.workers=[3, 2]: devices that differ are planned in one level, or with planner.straight=true"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        planner(HEAVY_END, 6, **differ)
+    assert planner(HEAVY_END, 6, planner={"straight": True}, **differ).best().time_per_minibatch_s == 1.0
+
+
+def on_levels(profile, workers, kilobytes, method, microbatches=1):
+    topology = {"workers": workers, "gigabytes_per_s": [10, 1][: len(workers)], "memory_gigabytes": kilobytes * 1e-6}
+    asked = settings(method, optimizer=SGD, topology=topology, train={"microbatches": microbatches})
+    return Planner.of(profile, asked)
+
+
+@pytest.mark.parametrize("method", ["timeprest", "spectrain", "vertical_sync", "pipedream"])
+def test_plans_on_several_levels_fit(method):
+    profile = chain(*[layer(1.0, output_bytes=1000, activation_bytes=1000, weight_bytes=10_000)] * 8)
+    found = []
+    for kilobytes in range(60, 200, 10):
+        planner = on_levels(profile, [2, 2], kilobytes, method, microbatches=4)
+        with suppress(ConfigError):
+            found.append((planner, planner.best()))
+    assert found
+    assert all(planner.fits(plan) for planner, plan in found)
+
+
+def test_even_plan_on_several_levels_is_found_where_it_alone_fits():
+    """With equal numbers of replicas four microbatches of a stage are in flight at most, with others more."""
+    profile = chain(*[layer(1.0, output_bytes=1000, activation_bytes=1000, weight_bytes=10_000)] * 8)
+    assert on_levels(profile, [2, 2], 64, "pipedream", microbatches=4).best().replicas == "1-1-1-1"
+
+
+@pytest.mark.parametrize("method", ["pipedream", "gpipe", "spectrain"])
+@pytest.mark.parametrize("workers", [[2, 2], [4, 2], [2, 3]], ids=str)
+def test_memory_that_is_ample_changes_no_plan(method, workers):
+    heavy = [layer(1.0, output_bytes=10**9, weight_bytes=2 * 10**9) for _ in range(4)]
+    for profile in (chain(*heavy), chain(*heavy, *[layer(0.3, output_bytes=10**7, weight_bytes=10**6)] * 4)):
+        free = settings(method, optimizer=SGD, topology={"workers": workers, "gigabytes_per_s": [10, 1]})
+        expected, found = Planner.of(profile, free).best(), on_levels(profile, workers, 1e12, method).best()
+        assert found.time_per_minibatch_s == pytest.approx(expected.time_per_minibatch_s)
+        assert found.replicas == expected.replicas
+
+
+def test_shortage_for_straight_plans_is_told_of_them():
+    profile = chain(layer(1.0, activation_bytes=500_000), *[layer(1.0, activation_bytes=10)] * 5)
+    straight = planner(profile, 4, planner={"straight": True}, memory_gigabytes=0.0015)
+    with pytest.raises(ConfigError, match=r"no plan fits; the one that needs least takes 0\.002 GB .*recompute"):
+        straight.best()
+
+
+def test_search_on_several_levels_that_finds_none_names_one_level_where_a_plan_fits():
+    profile = chain(
+        layer(1.0, output_bytes=10, activation_bytes=10_000, weight_bytes=50_000),
+        layer(1.0, output_bytes=10, activation_bytes=50_000, weight_bytes=50_000),
+        layer(1.0, output_bytes=1000, activation_bytes=50_000),
+        layer(1.0, output_bytes=10, weight_bytes=50_000),
+        layer(1.0, output_bytes=1000, activation_bytes=50_000, weight_bytes=10_000),
+        layer(1.0, output_bytes=10, activation_bytes=10_000),
+    )
+    with pytest.raises(ConfigError, match=r"devices=6 without topology\.workers finds one that takes 0\.00025 GB"):
+        on_levels(profile, [3, 2], 260, "spectrain").best()
+    assert on_levels(profile, [6], 260, "spectrain").best()
+
+
+def test_shortage_of_memory_is_told_with_what_the_smallest_plan_needs():
+    message = (
+        "topology.memory_gigabytes=7: no plan fits; the one that needs least takes 8 GB on its fullest device; "
+        "train.recompute=true, a smaller train.batch_size, a method with fewer weight versions or more devices may help"
+    )
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        planner(HEAVY_END, 6, memory_gigabytes=7).best()
+
+
+def test_plan_counts_the_forward_that_is_recomputed():
+    forwards, backwards = (0.003,) * 6 + (0.001,) * 6, (0.001,) * 6 + (0.003,) * 6
+    pairs = zip(forwards, backwards, strict=True)
+    profile = chain(*(replace(layer(), forward_s=forward, backward_s=backward) for forward, backward in pairs))
+    straight = {"straight": True}
+    plain, again = (planner(profile, 2, planner=straight, train={"recompute": each}).best() for each in (False, True))
+    assert (layers(plain), plain.time_per_minibatch_s) == ([6, 6], pytest.approx(0.024))
+    assert (layers(again), again.time_per_minibatch_s) == ([5, 7], pytest.approx(0.037))
+    assert again.single_device_time_s == pytest.approx(0.072)
+
+
+def test_frozen_weights_are_neither_averaged_nor_updated():
+    frozen = replace(layer(1.0, weight_bytes=4_000_000_000), weights=())
+    profile = replace(chain(*[frozen] * 3), shared_weights=(SharedWeight((0, 2), 1_000_000_000),))
+    of_three = planner(profile, 3)
+    assert of_three.data_parallel().time_per_minibatch_s == pytest.approx(1.0)
+    assert of_three.best().replicas == "3"
+    apart = planner(profile, 3, planner={"straight": True}).best()  # copies of a frozen weight never part
+    assert [stage.memory_bytes for stage in apart.stages] == [4_000_000_000] * 3
+    asked = settings("pipedream", optimizer=SGD, topology={"update_gigabytes_per_s": 1.0})
+    assert with_updates(profile, asked, 3) == profile
+    (update_s,) = {layer.backward_s for layer in with_updates(chain(layer(0.0, 1, 4_000_000_000)), asked, 3).layers}
+    assert update_s > 0
+
+
+@pytest.mark.parametrize(("method", "cuts"), [("pipedream", [3, 4]), ("gpipe", [2, 4])])
+def test_tied_layers_are_planned_in_one_stage_where_copies_would_part(method, cuts):
+    tied = replace(chain(*[layer(1.0, weight_bytes=8)] * 6), shared_weights=(SharedWeight((0, 2), 8),))
+    three = {"topology": {"devices": 3, "gigabytes_per_s": [1.0]}, "planner": {"straight": True}}
+    plan = Planner.of(tied, settings(method, optimizer=SGD, **three)).best()
+    assert [stage.layers[0] for stage in plan.stages[1:]] == cuts
+
+
+def test_more_devices_than_parts_of_a_model_with_tied_layers_are_refused():
+    tied = replace(chain(*[layer(1.0, weight_bytes=8)] * 6), shared_weights=(SharedWeight((0, 2), 8),))
+    with pytest.raises(ConfigError, match="at most one for each part that can be cut apart, and the model has 4"):
+        planner(tied, 5, planner={"straight": True})
+
+
+def test_replicas_that_are_given_are_planned_for():
+    asked = {"partition": {"_target_": "pipetrain.planning.profiling.auto_partition.AutoPartition", "replicas": [1, 3]}}
+    profile = chain(*[layer(1.0)] * 8)
+    plan = Planner.of(profile, settings("pipedream", topology={"gigabytes_per_s": [1.0]}, **asked)).best()
+    assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
+    short = settings("pipedream", topology={"gigabytes_per_s": [1.0], "memory_gigabytes": 1e-6}, **asked)
+    heavy = chain(*[layer(1.0, weight_bytes=1000)] * 8)
+    with pytest.raises(NoRoomError, match=r"topology\.memory_gigabytes=1e-06: no plan fits"):
+        Planner.of(heavy, short).best()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "changes", "message"),
+    [
+        ([2, 1], {"topology": {"devices": 4}}, "they take 3 devices, and `topology` has 4; leave topology.devices and"),
+        ([2, 1], {"planner": {"straight": True}}, "planner.straight=true with partition.replicas=[2, 1]: straight"),
+        ([1] * 7, {}, "partition.replicas=[1, 1, 1, 1, 1, 1, 1]: 7 stages, and the model has 6 parts"),
+    ],
+)
+def test_replicas_that_contradict_other_settings_are_refused(replicas, changes, message):
+    partition = {"_target_": "pipetrain.planning.profiling.auto_partition.AutoPartition", "replicas": replicas}
+    measured = replace(HEAVY_END, bytes_per_s=1e9)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        Planner.of(measured, settings("pipedream", partition=partition, **changes))
+
+
+def test_300_layers_on_16_devices_are_planned():
+    assert planner(chain(*[layer(1.0, 1, 1)] * 300), 16).best().time_per_minibatch_s == pytest.approx(300 / 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("profile", "workers"), [(cells(31), (8, 2)), (chain(*[layer(1.0, 1, 1)] * 300), (8, 128))], ids=["graph", "chain"]
+)
+def test_thousand_layers_or_devices_need_bounded_work(profile, workers):
+    """Tables of an inner level take a comparison for each three states and each two numbers of devices."""
+    assert len(profile.layers) > 1200 or workers[1] == 128
+    asked = planner(profile, None, workers=list(workers), gigabytes_per_s=[30.0, 3.0])
+    states = len(asked._states)
+    assert min(len(profile.layers), 700) < states < 1500
+    assert workers[0] * (workers[0] - 1) / 2 * states**3 / 6 < 2.5e9
+    assert asked.best().time_per_minibatch_s == pytest.approx(len(profile.layers) / prod(workers))

@@ -1,0 +1,350 @@
+"""What is found before a run starts, and what the processes are told."""
+
+import os
+import re
+from unittest import mock
+
+import pytest
+import torch
+from support.one_run import EVEN, prepared
+from support.worker_pool import simulated
+from torch import nn
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.runner.training.builders.machine import device_of
+from pipetrain.runner.training.preflight import stage_devices
+from pipetrain.zoo.data.images.common import ImageDataset
+from pipetrain.zoo.decoding import Generation, SpecialTokens
+
+FINEGRAINED = {"_target_": "pipetrain.runner.partition.finegrained.FineGrained", "stages": 5}
+
+
+def frozen(channels, classes):
+    """A model without anything to train."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64 * channels, classes).requires_grad_(requires_grad=False), nn.ReLU())
+
+
+def normed(channels, classes):
+    """A model whose first weight is computed in the forward."""
+    first = nn.utils.parametrizations.weight_norm(nn.Linear(64 * channels, 6))
+    layers = [nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes)]
+    return LayerChain(nn.ModuleList(layers), layers)
+
+
+class Complex(nn.Module):
+    """A layer with a buffer that no checkpoint holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("phase", torch.ones(1, dtype=torch.complex128))
+
+    def forward(self, x):
+        return x
+
+
+def complex_one(channels, classes):
+    return nn.Sequential(Complex(), nn.Flatten(), nn.Linear(64 * channels, classes))
+
+
+class Words(nn.Module):
+    def forward(self, x):
+        return x.flatten(1).long().clamp(0, 4)
+
+
+def sparse(channels, classes):
+    """A model with sparse gradients."""
+    return nn.Sequential(Words(), nn.Embedding(5, 4, sparse=True), nn.Flatten(), nn.Linear(256 * channels, classes))
+
+
+class Uncopied(nn.Linear):
+    """A layer whose own code fails outside of its forward."""
+
+    def __deepcopy__(self, memo):
+        raise KeyError("one of a kind")
+
+
+def uncopied(channels, classes):
+    return nn.Sequential(nn.Flatten(), Uncopied(64 * channels, classes))
+
+
+class Growing(nn.Linear):
+    """Multiplies its output with a buffer that it changes in place."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+        self.register_buffer("gain", torch.ones(()))
+
+    def forward(self, x):
+        if self.training:
+            self.gain.add_(0.01)
+        return super().forward(x) * self.gain
+
+
+def growing(channels, classes):
+    return nn.Sequential(nn.Flatten(), Growing(64 * channels, 6), Growing(6, classes))
+
+
+def test_prepared_run_has_a_plan_and_no_files(tmp_path):
+    job = prepared(tmp_path)
+    assert sum(stage.parameters for stage in job.plan.stages) == job.plan.to_json()["parameters"]
+    assert (job.num_stages, job.timetable.total_steps, job.resume) == (2, 12, None)
+    assert (stage_devices(job), job.start_step, job.notes) == (["cpu", "cpu"], 0, [])
+    assert not (tmp_path / "run").exists()
+
+
+TIED = {"_target_": "support.tied_model.build"}
+
+
+def test_tied_weights_are_cut_under_synchronous_method(tmp_path):
+    even = {**EVEN, "stages": 4}
+    found = prepared(tmp_path, "gpipe", model=TIED, partition=even, train={"microbatches": 2})
+    assert found.notes == ["encoder.linear.weight is in stages 0 and 3, which sum its gradients before each update"]
+    assert found.plan.to_json()["parameters"] == 12 * 65 + 4 * 12 * 13 + 65 * 4
+
+
+def test_tied_weights_stay_together_under_asynchronous_method(tmp_path):
+    assert prepared(tmp_path, model=TIED).plan.bounds == [(0, 1), (1, 7)]
+    message = r"stages=3: the model has 7 layers in 2 parts .* \(encoder\.linear\.weight\); at most 2 .*untie=true"
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, model=TIED, partition={**EVEN, "stages": 3})
+    fine = {"partition": FINEGRAINED, "executor": {"name": "simulated"}}
+    with pytest.raises(ConfigError, match=r"finegrained: .* share encoder\.linear\.weight and are in several stages"):
+        prepared(tmp_path, model=TIED, **fine)
+    assert prepared(tmp_path, "gpipe", model=TIED, **fine).plan.finegrained
+
+
+def test_untied_weights_may_be_anywhere_and_are_named(tmp_path):
+    found = prepared(tmp_path, model={**TIED, "untie": True}, partition={**EVEN, "stages": 4})
+    expected = "decoder.weight is a weight of its own beside encoder.linear.weight"
+    assert found.notes[0] == f"model.untie=true: {expected}"
+    unchanged = prepared(tmp_path, model={"_target_": "support.small_model.build", "untie": True})
+    assert unchanged.notes == ["model.untie=true: no layers share a weight, so nothing changes"]
+    with pytest.raises(ConfigError, match=r"model\.untie=maybe: true or false"):
+        prepared(tmp_path, model={**TIED, "untie": "maybe"})
+
+
+def test_warns_if_model_cannot_generate_dataset_texts(tmp_path, monkeypatch):
+    texts = Generation([], [], str, SpecialTokens(beginning=1, end=2), longest=3)
+    monkeypatch.setattr(ImageDataset, "decoding", texts, raising=False)
+    (note,) = prepared(tmp_path).notes
+    assert note == (
+        "warning: evaluations generate no texts: Sequential has no method begin and no step to generate text with"
+    )
+    assert prepared(tmp_path, eval={"decode": False}).notes == []
+    with pytest.raises(ConfigError, match=r"train.target={'bleu': 25}: no metric bleu; an evaluation gives loss, top1"):
+        prepared(tmp_path, train={"target": {"bleu": 25}})
+
+
+def test_scaled_loss_is_refused_where_each_weight_is_a_stage(tmp_path):
+    fine = {"partition": FINEGRAINED, "executor": {"name": "simulated"}}
+    with pytest.raises(ConfigError, match=r"precision=fp16: partition=finegrained leaves no room .*precision=bf16"):
+        prepared(tmp_path, "gpipe", train={"precision": "fp16"}, **fine)
+
+
+def test_user_is_told_who_decides_about_a_step_of_a_scaled_loss(tmp_path):
+    told = {case: prepared(tmp_path, case, train={"precision": "fp16", "microbatches": 2}).notes for case in DECIDES}
+    assert all(any(DECIDES[case] in note for note in notes) for case, notes in told.items())
+
+
+class NotOnCPU(nn.Linear):
+    """A layer that a CPU computes in fp32 alone."""
+
+    def forward(self, x):
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("not implemented for 'Half'")
+        return super().forward(x)
+
+
+def not_on_cpu(channels, classes):
+    return nn.Sequential(nn.Flatten(), NotOnCPU(64 * channels, 6), nn.Linear(6, classes))
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipeoptim"])
+def test_precision_that_only_the_cpu_lacks_is_no_obstacle_on_a_gpu(tmp_path, monkeypatch, case):
+    changes = {"model": {"_target_": f"{__name__}.not_on_cpu"}, "train": {"precision": "fp16"}}
+    with pytest.raises(ConfigError, match=r"train.precision=fp16: the model fails in it: .*'Half'.*; fp32 works"):
+        prepared(tmp_path, case, **changes)
+    monkeypatch.setattr("pipetrain.runner.training.components.device_of", lambda _device: "cuda")
+    assert prepared(tmp_path, case, **changes, executor={"name": "simulated"}).device == "cuda"
+
+
+DECIDES = {"gpipe": "skipped by all stages alike", "pipedream": "skipped by each stage by itself"}
+
+
+def test_compiled_layers_casting_other_weights_are_refused(tmp_path, monkeypatch):
+    train = {"compile": True, "precision": "bf16"}
+    prepared(tmp_path, "pipedream", train=train)
+    with pytest.raises(ConfigError, match=r"train\.compile=true: with train\.precision=bf16 .*method=pipeoptim"):
+        prepared(tmp_path, "pipeoptim", train=train)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ConfigError, match=r"train\.compile=true: .* there is no compiler no-such-compiler"):
+        prepared(tmp_path, "pipedream", train={"compile": True})
+
+
+def test_job_of_a_prepared_run_trains(tmp_path):
+    assert simulated(prepared(tmp_path, train={"max_steps": 3}))["steps"] == 3
+
+
+def test_cores_are_shared_among_processes_unless_threads_are_set(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipetrain.runner.training.preflight.usable_cores", lambda: 9)
+    assert prepared(tmp_path).threads == 4
+    assert prepared(tmp_path, threads=3).threads == 3
+    fine = prepared(tmp_path, partition=FINEGRAINED, executor={"name": "simulated"})
+    assert (fine.threads, fine.plan.finegrained, fine.num_stages) == (9, True, 5)
+
+
+def test_reports_clipping_per_stage_and_dropped_samples(tmp_path):
+    notes = prepared(tmp_path, optimizer={"clip_norm": 0.5}, train={"microbatches": 3}).notes
+    assert len(notes) == 2
+    assert notes[0] == "the last 2 samples of each epoch are dropped: fewer than train.microbatches=3"
+    assert re.match(r"gradients are clipped to optimizer.clip_norm=0.5 per stage", notes[1])
+    (note,) = prepared(tmp_path, "gpipe", optimizer={"clip_norm": 0.5}, train={"microbatches": 2}).notes
+    assert note == "gradients are clipped to optimizer.clip_norm=0.5 over all stages together (method=gpipe)"
+
+
+def test_warns_of_computed_weights_if_backward_reads_others(tmp_path):
+    model = {"_target_": f"{__name__}.normed"}
+    (note,) = prepared(tmp_path, "pipemare", model=model).notes
+    assert re.match(r"warning: layer 1 saves a tensor derived from its weights; .*method=pipemare asks", note)
+    assert prepared(tmp_path, "pipedream", model=model).notes == []
+
+
+ONE_STAGE = {**EVEN, "stages": 1}
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipedream_flush"])
+def test_warns_if_one_microbatch_does_not_fill_pipeline(tmp_path, case):
+    (note,) = prepared(tmp_path, case).notes
+    assert re.match(r"warning: train.microbatches=1: under schedule=\w+ only one of the 2 stages works at a time", note)
+    assert "set train.microbatches=2 " in note
+    assert prepared(tmp_path, case, train={"microbatches": 2}).notes == []
+    assert prepared(tmp_path, case, partition=ONE_STAGE).notes == []
+
+
+@pytest.mark.parametrize("case", ["sequential", "pipedream", "pipemare"])
+def test_does_not_warn_if_microbatches_do_not_fill_pipeline(tmp_path, case):
+    assert prepared(tmp_path, case).notes == []
+
+
+LOSS = {"_target_": "pipetrain.engine.losses.CrossEntropy"}
+WARM = {"_target_": "pipetrain.engine.optim.lr_schedules.Constant"}
+DEEP = {"_target_": "pipetrain.engine.schedules.one_f_one_b.OneFOneB"}
+HOGWILD = {"method": {"_target_": "pipetrain.engine.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}}
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("gpipe", {"partition": FINEGRAINED}, "only executor=simulated can run"),
+        ("gpipe", {"partition": FINEGRAINED, "executor": {"name": "simulated"}, "trace": True}, "trace=true: .*leave"),
+        (
+            "gpipe",
+            {"partition": FINEGRAINED, "executor": {"name": "simulated"}, "train": {"recompute": True}},
+            r"train.recompute=true: .* train.recompute_boundaries=\[0\]",
+        ),
+        (
+            "naive_async",
+            HOGWILD,
+            "reads weights that no pipeline of processes has; use executor=simulated",
+        ),
+        ("gpipe", {"train": {"recompute_boundaries": [0]}}, r"recompute_boundaries=\[0\]: .*executor=simulated"),
+        ("gpipe", {"model": {"_target_": f"{__name__}.frozen"}}, "no parameter requires a gradient"),
+        (
+            "gpipe",
+            {"model": {"_target_": f"{__name__}.complex_one"}},
+            "0.phase is a tensor of torch.complex128, which checkpoints cannot hold; .* complex64 work",
+        ),
+        ("gpipe", {"model": {"_target_": f"{__name__}.sparse"}}, "1 has sparse=True; .* dense gradients: sparse=False"),
+        (
+            "gpipe",
+            {"model": {"_target_": f"{__name__}.uncopied"}},
+            r"^KeyError: 'one of a kind' \(.*test_preflight.py:\d+\)$",
+        ),
+        ("gpipe", {"optimizer": {"lr": None}}, r"optimizer.lr is not set"),
+        (
+            "gpipe",
+            {"loss": {"_target_": "pipetrain.engine.losses.CrossEntropy", "smoothing": 1}},
+            "mean loss.label_smoothing",
+        ),
+        (
+            "gpipe",
+            {"loss": {"_target_": "pipetrain.engine.losses.CrossEntropy", "label_smoothing": 2}},
+            "smoothing=2: a number",
+        ),
+        ("gpipe", {"train": {"target": {"top9": 3}}}, r"no metric top9; did you mean top1\?"),
+        ("gpipe", {"threads": 10**6}, r"threads=1000000: at most \d+ here, 16 for each of \d+ cores"),
+        ("gpipe", {"train": {"batch_size": 23}}, "train.batch_size=23: more than the 22 samples of an epoch$"),
+        ("gpipe", {"lr_schedule": {**WARM, "warmup": 3}}, r"lr_schedule.warmup=3: longer than the run, .* step 12"),
+        ("gpipe", {"lr_schedule": {**WARM, "warmup": 13, "unit": "step"}}, r"warmup=13: longer .*unit=step"),
+        ("pipedream", {"schedule": {**DEEP, "depth": 7}}, "schedule.depth=7 holds 7 minibatches, .* has 6 steps"),
+        (
+            "pipedream",
+            {"schedule": {**DEEP, "depth": 4}, "partition": {**EVEN, "replicas": [2, 2]}},
+            "schedule.depth=4 holds 8 minibatches",
+        ),
+        ("pipedream", {"resume": "/nowhere"}, "resume=/nowhere: no such folder; name a run directory or a checkpoint"),
+        ("pipedream", {"resume": ""}, "resume=: no such folder"),
+    ],
+)
+def test_run_that_cannot_work_is_refused_before_it_starts(tmp_path, case, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, case, **changes)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("changes", [{"train": {"microbatches": 2}}, {"partition": {**EVEN, "stages": 1}}])
+def test_depth_above_steps_of_an_epoch_is_accepted_where_they_suffice(tmp_path, changes):
+    assert prepared(tmp_path, schedule={**DEEP, "depth": 7}, **changes).timetable.steps_per_epoch == 6
+
+
+def test_link_that_cannot_be_slowed_is_refused_before_start(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0")
+    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: .*above 0"):
+        prepared(tmp_path, "gpipe", executor={"name": "distributed"})
+
+
+def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
+    simulated(prepared(tmp_path))
+    resume = str(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"is at step 12, and this run ends at step 12; raise train.epochs"):
+        prepared(tmp_path, resume=resume)
+    longer = prepared(tmp_path, resume=resume, train={"epochs": 3})
+    assert (longer.start_step, longer.resume.name) == (12, "step-00000012")
+
+
+def test_device_is_cuda_only_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert (device_of("auto"), device_of("cpu")) == ("cpu", "cpu")
+    with pytest.raises(ConfigError, match=r"device=cuda: torch finds no CUDA device here; device=cpu works"):
+        device_of("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (device_of("auto"), device_of("cuda"), device_of("cpu")) == ("cuda", "cuda", "cpu")
+
+
+def test_outer_launchers_process_sets_cuda_variables_before_it_looks_for_devices(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: seen.append("PYTORCH_ALLOC_CONF" in os.environ))
+    with mock.patch.dict(os.environ, {"RANK": "0"}):
+        prepared(tmp_path, device="auto")
+    assert seen[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"),
+    [
+        ("gpipe", {"train": {"microbatches": 1}}),
+        ("sequential", {"train": {"microbatches": 2}}),
+        ("pipedream", {"partition": {**EVEN, "stages": 1}, "train": {"microbatches": 2}}),
+        ("pipedream", {"partition": FINEGRAINED, "executor": {"name": "simulated"}}),
+    ],
+)
+def test_forward_may_overwrite_what_its_own_backward_needs_where_one_is_in_flight(tmp_path, case, changes):
+    assert prepared(tmp_path, case, model={"_target_": f"{__name__}.growing"}, **changes)
+
+
+@pytest.mark.parametrize(("case", "microbatches"), [("gpipe", 2), ("pipedream", 1)])
+def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused(tmp_path, case, microbatches):
+    model, train = {"_target_": f"{__name__}.growing"}, {"microbatches": microbatches}
+    with pytest.raises(ConfigError, match="changes a buffer in place that the backward of an earlier microbatch"):
+        prepared(tmp_path, case, model=model, train=train)

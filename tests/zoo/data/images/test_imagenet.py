@@ -1,0 +1,82 @@
+"""ImageNet, on a few images in its folders."""
+
+import pytest
+import torch
+from PIL import Image
+
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.errors import ConfigError
+from pipetrain.zoo.data.images.imagenet import imagenet
+from pipetrain.zoo.torchvision_shim import transforms
+
+
+@pytest.fixture
+def root(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    for split in ("train", "val"):
+        for wnid in ("n01440764", "n01443537"):
+            (tmp_path / split / wnid).mkdir(parents=True)
+            for i, size in enumerate(((30, 40), (41, 29))):
+                pixels = torch.randint(256, (*size, 3), generator=generator, dtype=torch.uint8).numpy()
+                Image.fromarray(pixels).save(tmp_path / split / wnid / f"{i}.JPEG")
+    return tmp_path
+
+
+def test_evaluation_images_match_torchvision_preprocessing(root):
+    read = imagenet(str(root), size=14)
+    assert (read.channels, read.classes, read.size, len(read.eval)) == (3, 2, (14, 14), 4)
+    assert read.eval.targets.tolist() == [0, 1, 0, 1]
+    theirs = transforms.Compose(
+        [
+            transforms.Resize(16),
+            transforms.CenterCrop(14),
+            transforms.ToTensor(),
+            transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ]
+    )
+    for i, path in enumerate(read.eval.images.paths):
+        assert torch.equal(read.eval[i][0], theirs(Image.open(path).convert("RGB")))
+        assert read.train[i][0].shape == (3, 14, 14)
+
+
+def test_training_crop_depends_on_seed_epoch_and_sample_only(root):
+    def epoch(number, seed=0):
+        loader = Loader(imagenet(str(root), size=14, augment=True).train, batch_size=4, shuffle=False, seed=seed)
+        ((images,),) = loader.inputs(number)
+        return images
+
+    assert torch.equal(epoch(0), epoch(0))
+    assert not torch.equal(epoch(0), epoch(1))
+    assert not torch.equal(epoch(0), epoch(0, seed=1))
+    plain = imagenet(str(root), size=14)
+    assert torch.equal(imagenet(str(root), size=14, augment=True).eval[0][0], plain.eval[0][0])
+
+
+def test_missing_split_is_named_with_place_and_source(root):
+    (root / "val").rename(root / "validation")
+    with pytest.raises(
+        ConfigError, match=rf"dataset.root={root}: no folder {root}/val; ImageNet must be fetched"
+    ) as it:
+        imagenet(str(root))
+    assert "ILSVRC2012_img_val.tar into ROOT/val/WNID/" in str(it.value)
+
+
+def test_evaluation_images_without_class_folders_are_refused(root):
+    for path in (root / "val").glob("*/*"):
+        path.rename(root / "val" / f"{path.parent.name}_{path.name}")
+    for wnid in (root / "val").glob("n0???????"):
+        wnid.rmdir()
+    with pytest.raises(ConfigError, match=r"find any class folder.*sort the images"):
+        imagenet(str(root))
+
+
+def test_splits_with_different_classes_are_refused(root):
+    (root / "train" / "n01443537").rename(root / "train" / "n09999999")
+    with pytest.raises(ConfigError, match=r"train has 2 classes and .*val has 2; they differ in n01443537, n09999999"):
+        imagenet(str(root))
+
+
+@pytest.mark.parametrize("size", [0, 14.5, [14, 14]])
+def test_size_that_is_no_side_is_refused(root, size):
+    with pytest.raises(ConfigError, match=r"dataset\.size="):
+        imagenet(str(root), size=size)

@@ -1,0 +1,247 @@
+import gzip
+import hashlib
+import os
+import struct
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.cifar_files import cifar_batch, write_cifar10, write_pickle
+
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.errors import ConfigError
+from pipetrain.zoo.data.images import mnist_cifar
+from pipetrain.zoo.data.images.mnist_cifar import FASHION_MEAN, FASHION_STD, fashion_mnist_mini
+
+
+def write_idx(path, values):
+    """The format of yann.lecun.com/exdb/mnist: magic number (type 8 = unsigned byte, dimensions), sizes, bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = struct.pack(">BBBB", 0, 0, 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(head + values.astype(np.uint8).tobytes())
+
+
+def write_mnist(root, name):
+    random = np.random.default_rng(0)
+    held = {}
+    for split, samples in (("train", 12), ("t10k", 5)):
+        images, labels = random.integers(256, size=(samples, 28, 28)), np.arange(samples) % 10
+        write_idx(root / name / "raw" / f"{split}-images-idx3-ubyte", images)
+        write_idx(root / name / "raw" / f"{split}-labels-idx1-ubyte", labels)
+        held[split] = images, labels
+    return held
+
+
+@pytest.fixture
+def cifar10_files(tmp_path, monkeypatch):
+    return tmp_path, write_cifar10(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def cifar100_files(tmp_path, monkeypatch):
+    from pipetrain.zoo.torchvision_shim import datasets
+
+    folder = tmp_path / "cifar-100-python"
+    train = cifar_batch(4, fine_labels=[99, 0, 1, 2], coarse_labels=[1, 2, 3, 4])
+    test = cifar_batch(2, fine_labels=[5, 50], coarse_labels=[0, 0])
+    monkeypatch.setattr(datasets.CIFAR100, "train_list", [["train", write_pickle(folder / "train", train)]])
+    monkeypatch.setattr(datasets.CIFAR100, "test_list", [["test", write_pickle(folder / "test", test)]])
+    meta = write_pickle(folder / "meta", {"fine_label_names": [str(i) for i in range(100)]})
+    monkeypatch.setattr(datasets.CIFAR100, "meta", {**datasets.CIFAR100.meta, "md5": meta})
+    return tmp_path, train
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "mean", "std"),
+    [
+        (mnist_cifar.mnist, "MNIST", 0.1307, 0.3081),
+        (mnist_cifar.fashion_mnist, "FashionMNIST", 0.2860, 0.3530),
+    ],
+)
+def test_mnist_and_its_relatives_are_read_from_their_files(tmp_path, build, name, mean, std):
+    held = write_mnist(tmp_path, name)
+    read = build(root=str(tmp_path))
+    assert (read.channels, read.classes, read.size) == (1, 10, (28, 28))
+    assert (len(read.train), len(read.eval)) == (12, 5)
+    image, target = read.train[11]
+    expected = (torch.tensor(held["train"][0][11], dtype=torch.float32) / 255 - mean) / std
+    torch.testing.assert_close(image[0], expected)
+    assert (target.item(), target.dtype, read.eval.target(4).item()) == (1, torch.int64, 4)
+
+
+def test_mnist_augmentation_crops_and_never_mirrors(tmp_path):
+    write_mnist(tmp_path, "MNIST")
+    augmented = mnist_cifar.mnist(root=str(tmp_path), augment=True)
+    assert not augmented.train.augment.flip
+    assert augmented.eval.augment is None
+
+
+def test_cifar10_is_read_from_its_files(cifar10_files):
+    root, batches = cifar10_files
+    read = mnist_cifar.cifar10(root=str(root))
+    assert (read.channels, read.classes, read.size) == (3, 10, (32, 32))
+    assert (len(read.train), len(read.eval)) == (2 + 3 + 4 + 5 + 6, 3)
+    assert read.eval.targets.tolist() == [9, 8, 7]
+    red, green, blue = batches["data_batch_2"]["data"][0].reshape(3, 32, 32)
+    assert torch.equal(read.train.images[2], torch.from_numpy(np.stack((red, green, blue))))
+    assert read.train[2][0][1, 4, 5].item() == pytest.approx((green[4, 5] / 255 - 0.4822) / 0.2435, abs=1e-5)
+    assert mnist_cifar.cifar10(root=str(root), augment=True).train.augment.flip
+
+
+def test_cifar100_has_the_fine_labels(cifar100_files):
+    root, batch = cifar100_files
+    read = mnist_cifar.cifar100(root=str(root))
+    assert (read.channels, read.classes, read.size) == (3, 100, (32, 32))
+    assert read.train.targets.tolist() == batch["fine_labels"]
+    ((inputs,),) = Loader(read.train, batch_size=4).inputs(0)
+    assert inputs.shape == (4, 3, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "file"),
+    [
+        ("mnist", "MNIST/raw", "t10k-images-idx3-ubyte"),
+        ("fashion_mnist", "FashionMNIST/raw", "train-labels-idx1-ubyte"),
+        ("cifar10", "cifar-10-batches-py", "data_batch_1"),
+        ("cifar100", "cifar-100-python", "meta"),
+    ],
+)
+def test_missing_files_are_named_with_the_remedy(tmp_path, monkeypatch, name, folder, file):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        getattr(mnist_cifar, name)(root="here")
+    message = str(caught.value)
+    assert message.startswith("dataset.root=here: no ")
+    for part in (str(Path(tmp_path) / "here" / folder), file, "dataset.download=true", "or put"):
+        assert part in message
+    assert "\n" not in message
+    assert not (tmp_path / "here").exists()
+
+
+def test_missing_file_among_others_is_named_alone(cifar10_files):
+    root, _ = cifar10_files
+    (root / "cifar-10-batches-py" / "data_batch_4").unlink()
+    with pytest.raises(ConfigError, match=r"no data_batch_4 in /.*cifar-10-batches-py; set"):
+        mnist_cifar.cifar10(root=str(root))
+
+
+def test_pipe_in_place_of_a_file_is_refused_without_waiting(tmp_path):
+    write_mnist(tmp_path, "MNIST")
+    path = tmp_path / "MNIST" / "raw" / "train-labels-idx1-ubyte"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match=f"{path} is not a regular file"):
+        mnist_cifar.mnist(root=str(tmp_path))
+
+
+def test_damaged_files_are_refused(tmp_path, cifar10_files):
+    root, _ = cifar10_files
+    (root / "cifar-10-batches-py" / "test_batch").write_bytes(b"not a pickle")
+    with pytest.raises(ConfigError, match=r"a file in .* is damaged"):
+        mnist_cifar.cifar10(root=str(root))
+    write_mnist(tmp_path, "MNIST")
+    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"a file in .*MNIST/raw is damaged"):
+        mnist_cifar.mnist(root=str(tmp_path))
+
+
+def test_download_unpacks_packed_files(tmp_path, monkeypatch):
+    """The .gz files as published, already there: torchvision checks and unpacks them without a network."""
+    from pipetrain.zoo.torchvision_shim import datasets
+
+    write_mnist(tmp_path, "MNIST")
+    sums = []
+    for path in sorted((tmp_path / "MNIST" / "raw").iterdir()):
+        packed = path.with_name(path.name + ".gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+        sums.append((packed.name, hashlib.md5(packed.read_bytes()).hexdigest()))
+    monkeypatch.setattr(datasets.MNIST, "resources", sums)
+    with pytest.raises(ConfigError, match=r"dataset.download=true"):
+        mnist_cifar.mnist(root=str(tmp_path))
+    assert len(mnist_cifar.mnist(root=str(tmp_path), download=True).train) == 12
+
+
+def test_download_that_fails_is_reported(tmp_path, monkeypatch):
+    from pipetrain.zoo.torchvision_shim import datasets
+
+    monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:9/"])
+    with pytest.raises(
+        ConfigError, match=r"dataset.download=true: MNIST could not be fetched into .*: Error"
+    ) as caught:
+        mnist_cifar.mnist(root=str(tmp_path), download=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_root_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"dataset.root=.*cannot write to"):
+        mnist_cifar.mnist(root=str(tmp_path / "file"), download=True)
+
+
+def test_images_without_as_many_labels_are_refused(tmp_path):
+    write_mnist(tmp_path, "MNIST")
+    write_idx(tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte", np.arange(6))
+    with pytest.raises(ConfigError, match=r"MNIST/raw has 5 images with 6 labels"):
+        mnist_cifar.mnist(str(tmp_path))
+
+
+SHARED = Path(__file__).resolve().parents[4].parent / "shared"
+
+
+@pytest.fixture(scope="module")
+def images():
+    return fashion_mnist_mini()
+
+
+def test_fashion_mnist_mini_has_its_published_shape_and_balance(images):
+    assert (images.channels, images.classes, images.size) == (1, 10, (28, 28))
+    assert (len(images.train), len(images.eval)) == (6000, 2000)
+    image, target = images.train[0]
+    assert (image.shape, image.dtype) == ((1, 28, 28), torch.float32)
+    assert (target.shape, target.dtype) == ((), torch.int64)
+    assert images.train.targets.bincount().tolist() == [600] * 10
+    assert images.eval.targets.bincount().tolist() == [200] * 10
+
+
+def test_fashion_mnist_constants_match_bundled_subset(images):
+    values = images.train.images.float() / 255
+    assert values.mean().item() == pytest.approx(FASHION_MEAN[0], abs=0.003)
+    assert values.std().item() == pytest.approx(FASHION_STD[0], abs=0.003)
+
+
+def test_fashion_mnist_mini_is_the_published_subset(images):
+    path = SHARED / "data" / "fashion_mnist_subset.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    with np.load(path) as published:
+        assert np.array_equal(published["train_images"], images.train.images[:, 0].numpy())
+        assert np.array_equal(published["test_labels"], images.eval.targets.numpy())
+
+
+def test_license_of_fashion_mnist_is_bundled():
+    text = (resources.files("pipetrain.zoo.data.images") / "fashion_mnist_mini.LICENSE").read_text(encoding="utf-8")
+    assert "Zalando SE" in text
+    assert "The MIT License" in text
+
+
+def test_augmentation_is_for_training_only_and_keyed_by_sample(images):
+    augmented = fashion_mnist_mini(augment=True)
+    assert torch.equal(augmented.eval[7][0], images.eval[7][0])
+    first, again, later = (
+        torch.cat([inputs for (inputs,) in Loader(augmented.train, batch_size=size, limit=64, shuffle=False).inputs(e)])
+        for size, e in ((64, 0), (7, 0), (64, 1))
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, later)
+
+
+def test_fashion_mnist_mini_loads_without_torchvision():
+    """In a fresh interpreter: others of these tests import it."""
+    import subprocess
+    import sys
+
+    code = "import sys; from pipetrain.zoo.data.images.mnist_cifar import fashion_mnist_mini as f; f(augment=True).train[0]; "
+    subprocess.run([sys.executable, "-c", code + "assert 'torchvision' not in sys.modules"], check=True)

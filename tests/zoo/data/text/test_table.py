@@ -1,0 +1,134 @@
+"""Tables of texts and labels: columns, classes, and what is wrong with a line."""
+
+import gzip
+import re
+
+import pytest
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.zoo.data.text.table import labelled_table
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def written(folder, name, *lines):
+    text = "".join(f"{line}\n" for line in lines).encode()
+    path = folder / name
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    return str(path)
+
+
+def refused(message, **options):
+    with pytest.raises(ConfigError, match=message):
+        labelled_table(**options)
+
+
+RATED = [f"{i}\t{rating}\ttext number {i}" for i, rating in enumerate([-2, -0.5, 0, 0.5, 3] * 4)]
+
+
+def test_columns_are_found_by_name_and_labels_are_classes(tmp_path):
+    file = written(tmp_path, "a.tsv", "text\tmood", *[f'a "good" text\t{mood}' for mood in ("sad", "glad")] * 5)
+    data = labelled_table(file, label="mood", eval_share=0.3)
+    assert list(data.classes) == ["glad", "sad"]
+    assert (len(data.train), len(data.eval)) == (7, 3)
+
+
+def test_columns_are_read_by_number_from_compressed_table(tmp_path):
+    file = written(tmp_path, "a.tsv.gz", *RATED)
+    data = labelled_table(file, text=2, label=1, thresholds=[0, 1], eval_file=file)
+    assert list(data.classes) == ["below 0", "0 to 1", "from 1"]
+    assert data.train.targets.tolist() == data.eval.targets.tolist() == [0, 0, 1, 1, 2] * 4
+    assert len(data.train[0][0]) == 3
+
+
+def test_csv_quotes_keep_commas_and_integer_labels_are_ordered(tmp_path):
+    file = written(tmp_path, "a.csv", "label,text", *['10,"well, well"', "9,well"] * 3)
+    data = labelled_table(file, eval_file=file)
+    assert list(data.classes) == ["9", "10"]
+    assert [len(ids) for ids in data.train.ids] == [3, 1] * 3
+
+
+def test_labels_that_merely_look_like_numbers_are_classes(tmp_path):
+    file = written(tmp_path, "a.csv", "label,text", "--1,bad", "1,good")
+    assert list(labelled_table(file, eval_file=file).classes) == ["--1", "1"]
+
+
+def test_malformed_line_is_named_by_its_number(tmp_path):
+    file = written(tmp_path, "a.tsv", *RATED, "20\t1")
+    refused(re.escape(f"{file}, line 21: 2 columns, and dataset.text=2"), file=file, text=2, label=1, thresholds=[0])
+
+
+def test_empty_text_is_named_by_its_line(tmp_path):
+    file = written(tmp_path, "a.tsv", *RATED, "20\t1\t ")
+    refused("line 21: the text is empty", file=file, text=2, label=1, thresholds=[0])
+
+
+@pytest.mark.parametrize("label", ["good", "nan"])
+def test_label_that_is_no_number_is_named_by_its_line(tmp_path, label):
+    file = written(tmp_path, "a.tsv", "a\t1", f"b\t{label}")
+    refused(f"line 2: the label '{label}' is no number", file=file, text=0, label=1, thresholds=[0])
+
+
+def test_label_that_no_text_to_train_on_has_is_named_by_its_line(tmp_path):
+    file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
+    other = written(tmp_path, "b.tsv", "a\t1", "b\t7")
+    refused("b.tsv, line 2: the label '7' is none of the 2", file=file, eval_file=other, text=0, label=1)
+
+
+def test_column_of_numbers_without_thresholds_is_told_what_works(tmp_path):
+    file = written(tmp_path, "a.tsv", "a\t0.1", "b\t0.2", "c\t0.3")
+    refused("line 1: the label '0.1' is a number and no class.*thresholds", file=file, text=0, label=1)
+
+
+def test_column_that_the_table_lacks_is_told_which_there_are(tmp_path):
+    file = written(tmp_path, "a.tsv", "review\tlabel", "a\t1")
+    refused(r"dataset\.text=text: the first line .* has the columns review, label", file=file)
+
+
+def test_missing_or_damaged_file_is_named(tmp_path):
+    refused(f"dataset.file=x.tsv: there is no file .*{re.escape('/x.tsv')}", file="x.tsv")
+    whole = written(tmp_path, "a.tsv.gz", *RATED)
+    cut = tmp_path / "cut.tsv.gz"
+    cut.write_bytes((tmp_path / "a.tsv.gz").read_bytes()[:-20])
+    refused("cut.tsv.gz is no whole gzip archive", file=str(cut), text=2, label=1)
+    (tmp_path / "plain.tsv.gz").write_bytes(b"no gzip")
+    refused("plain.tsv.gz is no whole gzip archive", file=str(tmp_path / "plain.tsv.gz"), text=2, label=1)
+    (tmp_path / "bytes.tsv").write_bytes(b"\xff\xfe\t1\n")
+    refused("bytes.tsv is not UTF-8", file=str(tmp_path / "bytes.tsv"), text=0, label=1)
+    refused("empty.tsv holds no text", file=written(tmp_path, "empty.tsv"), text=0, label=1)
+    refused("called .tsv or .csv", file=written(tmp_path, "a.txt", "a"), text=0, label=1)
+    refused(r"dataset\.thresholds=\[1, ?0\]", file=whole, text=2, label=1, thresholds=[1, 0])
+
+
+def test_empty_label_is_named_by_its_line(tmp_path):
+    file = written(tmp_path, "a.tsv", *RATED, "20\t \ttext")
+    refused("line 21: the label is empty; take the line out", file=file, text=2, label=1, thresholds=[0])
+
+
+def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path):
+    file = written(tmp_path, "a.csv", "\ufefftext,label", *["well,9", "bad,10"] * 3)
+    assert list(labelled_table(file, eval_file=file).classes) == ["9", "10"]
+
+
+def test_columns_are_not_counted_from_the_end(tmp_path):
+    file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
+    refused("dataset.label=-1: a whole number of at least 0", file=file, text=0, label=-1)
+
+
+def test_line_whose_quotation_mark_is_not_closed_is_named_and_not_the_last_one(tmp_path):
+    lines = [f"fine {i},1" for i in range(1, 9)] + ['"open,1'] + [f"fine {i},1" for i in range(10, 41)]
+    file = written(tmp_path, "a.csv", *lines)
+    refused("a.csv, line 9: 1 columns, .* it goes on over 32 lines, as a quotation", file=file, text=0, label=1)
+
+
+def test_line_after_a_text_of_several_lines_is_named_by_its_own_number(tmp_path):
+    file = written(tmp_path, "a.csv", '"one', 'two",1', "fine,")
+    refused("a.csv, line 3: the label is empty", file=file, text=0, label=1)
+
+
+def test_text_longer_than_the_reader_allows_is_named_by_its_first_line(tmp_path):
+    file = written(tmp_path, "a.csv", "fine,1", '"open,1', *["x" * 1000] * 200)
+    refused("a.csv, line 2: field larger than field limit", file=file, text=0, label=1)

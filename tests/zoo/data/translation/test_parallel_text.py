@@ -1,0 +1,139 @@
+import gzip
+import re
+
+import pytest
+from support.cli import pipetrain_here, run_here, summary
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.zoo.data.translation.parallel_text import parallel_files, parallel_text
+
+NUMBERS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six"}
+SENTENCES = [f"{a} und {b} und {c}" for a in NUMBERS for b in NUMBERS for c in NUMBERS]
+TINY = (
+    "model=transformer", "model.layers=1", "model.width=32", "model.feedforward=32", "model.heads=2",
+    "optimizer.lr=0.01", "lr_schedule.warmup=20", "train.batch_size=64", "train.epochs=4",
+    "threads=1", "executor=simulated",
+)  # fmt: skip
+
+
+def english(sentence):
+    return " ".join({**NUMBERS, "und": "and"}[word] for word in sentence.split())
+
+
+def written(folder, **splits):
+    """German and English files of these sentences."""
+    folder.mkdir()
+    for name, sentences in splits.items():
+        (folder / f"{name}.de").write_text("".join(f"{sentence}\n" for sentence in sentences))
+        (folder / f"{name}.en").write_text("".join(f"{english(sentence)}\n" for sentence in sentences))
+    return folder
+
+
+def test_files_of_two_languages_become_a_data_set(tmp_path):
+    folder = written(tmp_path / "data", train=SENTENCES, dev=SENTENCES[:5])
+    data = parallel_text(str(folder), eval="dev", tokens="words", vocabulary_size=None, batch_tokens=70)
+    assert (len(data.train), len(data.eval)) == (216, 5)
+    assert (data.source_vocabulary_size, data.target_vocabulary_size) == (11, 11)
+    assert {len(batch) for batch in data.train.batches(64, 216)} == {11, 7}
+    assert data.decoding.references[0] == ["one and one and one"]
+
+
+def test_missing_split_is_refused_with_the_setting_that_names_it(tmp_path):
+    folder = written(tmp_path / "data", train=SENTENCES)
+    with pytest.raises(ConfigError, match=rf"dataset.eval=val: no file {folder}/val.de \(or val.de.gz\)"):
+        parallel_text(str(folder))
+
+
+@pytest.mark.slow
+def test_training_on_files_reports_bleu_and_evaluates_a_split(tmp_path):
+    folder = written(tmp_path / "data", train=[*SENTENCES[:200], ""], val=SENTENCES[200:], test=SENTENCES[::40])
+    settings = (*TINY, "dataset=parallel_text", "dataset.tokens=words", "dataset.vocabulary_size=null")
+    done = run_here(tmp_path / "run", f"dataset.root={folder}", *settings)
+    assert "training leaves out 1 with an empty line, of 201 pairs" in done.stdout + done.stderr
+    final = summary(tmp_path / "run")["final"]
+    assert final["bleu"] > 20
+    assert final["perplexity"] < 6
+    evaluated = pipetrain_here("eval", str(tmp_path / "run"), "dataset.eval=test", "--json", cwd=tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert '"bleu"' in evaluated.stdout
+    (folder / "val.en").write_text("one\n")
+    refused = run_here(tmp_path / "other", f"dataset.root={folder}", *settings, code=2)
+    assert re.search(r"val.en has 1 lines and .*val.de more", refused.stderr)
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def read(folder, names="train", origin=None):
+    return list(parallel_files(str(folder), ("de", "en"), "dataset.train", names, origin))
+
+
+def refused(folder, names="train", origin=None):
+    with pytest.raises(ConfigError) as caught:
+        read(folder, names, origin)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_paired_lines_are_stripped(tmp_path):
+    write(tmp_path, "train.de", "ein Hund \r\n\nzwei\u2028Hunde\n")
+    write(tmp_path, "train.en", "a dog\nnothing\ntwo dogs")
+    assert read(tmp_path) == [("ein Hund", "a dog"), ("", "nothing"), ("zwei\u2028Hunde", "two dogs")]
+
+
+def test_one_file_may_be_compressed_and_the_other_not(tmp_path):
+    write(tmp_path, "train.de.gz", "eins\nzwei\n")
+    write(tmp_path, "train.en", "one\ntwo\n")
+    assert read(tmp_path) == [("eins", "one"), ("zwei", "two")]
+
+
+def test_several_names_are_read_in_turn_with_lang_replaced(tmp_path):
+    for language, word in (("de", "eins"), ("en", "one")):
+        write(tmp_path, f"news.{language}", f"{word}\n")
+        write(tmp_path, f"{language}/books.txt", f"{word} {word}\n")
+    files = parallel_files(str(tmp_path), ("de", "en"), "dataset.train", ["news", "LANG/books.txt"])
+    assert list(files) == list(files) == [("eins", "one"), ("eins eins", "one one")]
+
+
+def test_missing_file_is_named_with_place_and_source(tmp_path):
+    write(tmp_path, "train.de", "eins\n")
+    message = refused(tmp_path, origin="example.org/corpus")
+    assert f"no file {tmp_path}/train.en (or train.en.gz); it comes from example.org/corpus" in message
+    assert "put it there, or name others with dataset.train" in refused(tmp_path)
+
+
+def test_files_with_unequal_line_counts_are_refused(tmp_path):
+    write(tmp_path, "train.de", "eins\nzwei\ndrei\n")
+    short = write(tmp_path, "train.en", "one\ntwo\n")
+    assert f"{short} has 2 lines and {tmp_path}/train.de more" in refused(tmp_path)
+
+
+def test_damaged_archive_is_refused_with_the_line(tmp_path):
+    write(tmp_path, "train.en", "one\n" * 5000)
+    path = write(tmp_path, "train.de.gz", "".join(f"{i}\n" for i in range(5000)))
+    path.write_bytes(path.read_bytes()[:-200])
+    assert f"{path} cannot be read after line" in refused(tmp_path)
+    path.write_bytes(b"no archive")
+    assert f"{path} cannot be read after line 0" in refused(tmp_path)
+
+
+def test_text_in_another_encoding_is_refused_with_the_line(tmp_path):
+    write(tmp_path, "train.en", "one\ntwo\n")
+    (tmp_path / "train.de").write_bytes(b"eins\nf\xfcnf\n")
+    assert "line 2 of" in refused(tmp_path)
+    assert "is not in UTF-8" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("names", [[], 3, [3], None])
+def test_names_that_are_none_are_refused(tmp_path, names):
+    assert f"dataset.train={names}: a name such as `train`" in refused(tmp_path, names)
+
+
+def test_byte_order_mark_is_no_part_of_a_line(tmp_path):
+    write(tmp_path, "train.de", "\ufeffeins\n")
+    write(tmp_path, "train.en", "one\n")
+    assert read(tmp_path) == [("eins", "one")]

@@ -1,0 +1,64 @@
+"""The Residual LSTM, against its equations and on padded texts."""
+
+import pytest
+import torch
+from support.equal_bits import both_ways
+from support.worker_pool import job
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.zoo.models import residual_lstm
+
+IDS = torch.randint(1, 20, (4, 7), generator=torch.Generator().manual_seed(0))
+
+
+def test_chain_computes_what_the_module_does():
+    chain = residual_lstm.build(20, 6, embedding=8, hidden=12, layers=2)
+    chain.module.eval()
+    assert torch.equal(chain(IDS), chain.module(IDS))
+    assert chain(IDS).shape == (4, 6)
+    assert len(chain) == 4
+
+
+def test_cell_follows_the_equations_of_the_paper():
+    torch.manual_seed(0)
+    cell, x = residual_lstm.ResidualLstmCell(3, 3), torch.randn(2, 2, 3)
+    with torch.no_grad():
+        cell.peepholes.normal_()
+    w, b, u = cell.from_input.weight, cell.from_input.bias, cell.from_hidden.weight
+    h = c = torch.zeros(2, 3)
+    for t in range(2):
+        i, f, o, g = (x[:, t] @ w.T + h @ u.T + b).split(3, dim=1)
+        i, f = torch.sigmoid(i + cell.peepholes[0] * c), torch.sigmoid(f + cell.peepholes[1] * c)
+        c = f * c + i * torch.tanh(g)
+        h = torch.sigmoid(o + cell.peepholes[2] * c) * (torch.tanh(c) @ cell.projection.weight.T + x[:, t])
+        torch.testing.assert_close(cell(x)[:, t], h)
+
+
+def test_padding_behind_a_text_changes_no_score():
+    chain = residual_lstm.build(20, 6, embedding=8, hidden=12, layers=2)
+    chain.module.eval()
+    padded = torch.cat([IDS, torch.zeros(4, 3, dtype=torch.long)], dim=1)
+    torch.testing.assert_close(chain(padded), chain(IDS))
+
+
+def test_setting_out_of_its_range_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"model\.hidden=0"):
+        residual_lstm.build(20, 6, hidden=0)
+    with pytest.raises(ConfigError, match=r"model\.dropout=1"):
+        residual_lstm.build(20, 6, dropout=1)
+
+
+@pytest.mark.slow
+def test_texts_of_many_lengths_have_equal_bits_in_executors(tmp_path):
+    stages, methods = 4, ("pipedream", "pipeoptim")
+    words = [f"{'good' if i % 2 else 'bad'} {'very ' * (i % 7)}film" for i in range(44)]
+    table = tmp_path / "reviews.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(words)))
+    changes = {
+        "dataset": {"_target_": "pipetrain.zoo.data.text.table.labelled_table", "file": str(table)},
+        "model": {"_target_": "pipetrain.zoo.models.residual_lstm.build", "embedding": 6, "hidden": 5, "layers": 5},
+        "train": {"epochs": 2, "batch_size": 4, "microbatches": 2},
+    }
+    for result, _ in both_ways([job(tmp_path / method, method, stages, **changes) for method in methods]):
+        assert result["steps"] == 20
+        assert "top1" in result["final"]

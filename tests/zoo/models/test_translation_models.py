@@ -1,0 +1,149 @@
+"""What the models of translation promise, whatever their family."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.equal_bits import both_ways
+from support.pipelines import assert_cuts_keep_gradients
+from support.worker_pool import job, plan_of
+
+from pipetrain.engine.errors import ConfigError
+from pipetrain.zoo.models import gnmt, transformer
+
+SOURCE = torch.tensor([[4, 5, 6, 7, 2], [8, 9, 2, 0, 0], [5, 2, 0, 0, 0]])
+TARGET = torch.tensor([[1, 9, 8, 7], [1, 4, 0, 0], [1, 5, 6, 0]])
+BUILDS = {
+    "transformer": lambda **options: transformer.build(
+        12, 14, **{"layers": 2, "width": 16, "feedforward": 24, "heads": 4, "dropout": 0.0, **options}
+    ),
+    "gnmt": lambda **options: gnmt.build(12, 14, **{"layers": 6, "width": 16, "dropout": 0.0, **options}),
+}
+
+
+@pytest.fixture(params=BUILDS)
+def build(request):
+    torch.manual_seed(0)
+    return BUILDS[request.param]
+
+
+def test_layers_compute_what_the_module_computes(build):
+    chain = build()
+    scores = chain(SOURCE, TARGET)
+    assert scores.shape == (3, 4, 14)
+    assert torch.equal(scores, chain.module(SOURCE, TARGET))
+
+
+def test_every_weight_is_in_one_layer_under_its_own_name(build):
+    chain = build()
+    held = [full for i in range(len(chain)) for full in chain.names(i).values()]
+    assert sorted(held) == sorted(chain.module.state_dict())
+    assert chain.tied() == []
+
+
+def test_cuts_between_all_layers_do_not_change_the_gradients(build):
+    assert_cuts_keep_gradients(build(), SOURCE, TARGET)
+
+
+def test_scores_are_independent_of_padding_and_other_samples(build):
+    chain = build()
+    together = chain(SOURCE, TARGET)
+    torch.testing.assert_close(chain(SOURCE[1:2, :3], TARGET[1:2, :2]), together[1:2, :2])
+
+
+def test_scores_of_a_position_do_not_depend_on_later_tokens(build):
+    chain = build()
+    changed = TARGET.clone()
+    changed[:, 2:] = 3
+    torch.testing.assert_close(chain(SOURCE, changed)[:, :2], chain(SOURCE, TARGET)[:, :2])
+
+
+@torch.no_grad()
+def test_search_steps_give_the_scores_of_the_whole_prefix(build):
+    module = build().module.eval()
+    state, expected = module.begin(SOURCE), module(SOURCE, TARGET)
+    for position in range(TARGET.shape[1]):
+        scores, state = module.step(TARGET[:, position], state)
+        torch.testing.assert_close(scores, expected[:, position])
+        assert {len(tensor) for tensor in state} == {3}
+
+
+@torch.no_grad()
+def test_search_may_drop_and_repeat_samples_between_steps(build):
+    module = build().module.eval()
+    rows = torch.tensor([2, 0, 0])
+    _, state = module.step(TARGET[:, 0], module.begin(SOURCE))
+    scores, _ = module.step(TARGET[rows, 1], tuple(tensor.index_select(0, rows) for tensor in state))
+    torch.testing.assert_close(scores, module(SOURCE, TARGET)[rows, 1])
+
+
+def test_dropout_of_the_setting_is_at_work_in_training_alone(build):
+    chain = build(dropout=0.5)
+    torch.manual_seed(1)
+    first = chain(SOURCE, TARGET)
+    assert not torch.equal(first, chain(SOURCE, TARGET))
+    chain.module.eval()
+    assert torch.equal(chain(SOURCE, TARGET), chain(SOURCE, TARGET))
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "named"),
+    [
+        (transformer.build, {"heads": 3}, "model.heads=3: must divide model.width=512"),
+        (transformer.build, {"layers": 0}, "model.layers=0"),
+        (transformer.build, {"dropout": 1.0}, "model.dropout=1.0"),
+        (transformer.build, {"shared_embeddings": "both"}, "model.shared_embeddings=both: one of target, all"),
+        (
+            transformer.build,
+            {"shared_embeddings": "all"},
+            "theirs, of 12 and 14 tokens, are different; dataset.joint=true",
+        ),
+        (gnmt.build, {"layers": 7}, "model.layers=7: an even number from 4 on"),
+        (gnmt.build, {"width": 0}, "model.width=0"),
+        (gnmt.build, {"shared_embeddings": True}, "dataset.joint=true"),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_works(build, options, named):
+    with pytest.raises(ConfigError) as caught:
+        build(12, 14, **options)
+    assert named in str(caught.value)
+
+
+SMALL = {
+    "transformer": {"layers": 2, "width": 16, "feedforward": 24, "heads": 2, "dropout": 0.1},
+    "gnmt": {"layers": 4, "width": 16, "dropout": 0.1},
+}
+CUTS = {2: [5], 4: [1, 4, 6]}
+"""Behind the first embedding, between the encoder and the decoder, inside both."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stages", "method"), [(2, "pipedream"), (4, "pipeoptim")])
+def test_twenty_asynchronous_steps_have_equal_bits(tmp_path, stages, method):
+    jobs = [translating(tmp_path / model, model, method, stages) for model in SMALL]
+    assert all(ours["steps"] == 20 for ours, _ in both_ways(jobs))
+
+
+def translating(folder, model, method, stages):
+    """Twenty steps of minibatches whose sentences differ in length and number."""
+    cuts = CUTS[stages]
+    bounds = list(zip([0, *cuts], [*cuts, len(BUILDS[model](**SMALL[model]))], strict=True))
+    made = job(
+        folder,
+        method,
+        stages,
+        dataset={
+            "_target_": "pipetrain.zoo.data.translation.synthetic.synthetic_en_de",
+            "train": 60,
+            "eval": 6,
+            "vocabulary_size": 300,
+            "batch_tokens": 320,
+        },
+        model={"_target_": f"pipetrain.zoo.models.{model}.build", **SMALL[model]},
+        loss={"_target_": "pipetrain.engine.losses.TokenCrossEntropy", "label_smoothing": 0.1},
+        optimizer={"_target_": "torch.optim.AdamW", "lr": 1e-2},
+        lr_schedule={"_target_": "pipetrain.engine.optim.lr_schedules.InverseSqrt", "warmup": 5},
+        train={"epochs": 9, "max_steps": 20, "batch_size": 8, "microbatches": 2},
+        eval={"every_epochs": 9},  # and at the end
+    )
+    return replace(made, plan=plan_of(bounds))

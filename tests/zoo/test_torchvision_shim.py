@@ -1,0 +1,31 @@
+import subprocess
+import sys
+
+import pytest
+
+# What a native library that loads does before torchvision's own check: the operators exist.
+AS_IF_LOADED = """
+import torch
+library = torch.library.Library("torchvision", "DEF")
+for operator in ("nms", "qnms"):
+    library.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from pipetrain.engine.libraries import torchvision_import
+from pipetrain.zoo import torchvision_shim
+assert not torchvision_import._schemas
+"""
+AS_IT_IS = "from pipetrain.zoo.torchvision_shim import datasets, models, transforms, v2; models.resnet18"
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_torchvision_imports_without_native_library():
+    assert python(AS_IT_IS).returncode == 0
+
+
+def test_schemas_that_exist_are_not_defined_again():
+    result = python(AS_IF_LOADED)
+    if result.returncode and python("import torchvision").returncode == 0:
+        pytest.skip("the native library loads here and defines the operators itself")
+    assert result.returncode == 0, result.stderr
