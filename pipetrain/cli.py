@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import NoReturn
 
 from typing_extensions import override
@@ -18,10 +19,14 @@ from pipetrain.runner.launch.signals import Interruption, handle_from_now_on, ig
 from pipetrain.runner.terminal.arguments import Subparsers
 
 _COMMANDS = (
-    "run", "list", "evaluate", "export", "timeline", "profile", "plan", "predict", "compare", "report", "doctor",
-    "completion",
+_COMMANDS = (
+    "commands.run", "commands.list", "commands.evaluate", "commands.export", "reporting.commands.timeline",
+    "planning.commands.profile", "planning.commands.plan", "planning.commands.predict", "reporting.commands.compare",
+    "reporting.commands.report", "commands.doctor", "commands.completion",
 )  # fmt: skip
-"""Modules of `pipetrain.runner.terminal.arguments`, imported once signals are handled."""
+"""Modules of the package, imported once signals are handled; those of a room that is not installed are left out."""
+)  # fmt: skip
+"""Modules of the package, imported once signals are handled; those of a room that is not installed are left out."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
 """Name of a command in other programs -> name here."""
 _EPILOG = """\
@@ -44,7 +49,8 @@ class Program:
 
 def _add_parsers(subparsers: Subparsers) -> None:
     for name in _COMMANDS:
-        import_module(f"pipetrain.runner.terminal.arguments.{name}").add_parser(subparsers)
+        if find_spec(f"pipetrain.{name.partition('.')[0]}") is not None:
+            import_module(f"pipetrain.{name}").add_parser(subparsers)
 
 
 PIPETRAIN = Program(

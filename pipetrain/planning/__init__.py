@@ -1,1 +1,4 @@
-"""Assignment of layers to stages: cost estimates, partition rules, and the plan of a run."""
+"""Pipelines planned and predicted from measured times: profiles, costs, search, `partition=auto` and `partition=file`.
+
+Imports the engine, the graph and the runner, but not the reporting.
+"""

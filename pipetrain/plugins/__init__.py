@@ -1,1 +1,4 @@
-"""Parts that no other module imports: choices in YAML name them. None imports another."""
+"""Parts that a configuration names and no module imports: torch's own schedules, and trackers of optional packages.
+
+They import the engine and the runner, and none another.
+"""

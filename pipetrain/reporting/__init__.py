@@ -1,1 +1,4 @@
-"""Results as tables, figures and pages."""
+"""Runs compared, as tables, figures and pages: reports, timelines and comparisons of methods.
+
+Imports the engine and the runner, but not the planning.
+"""

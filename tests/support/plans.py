@@ -11,7 +11,7 @@ from pipetrain.planning.profile.profile import Profile, ProfiledLayer
 from pipetrain.planning.search.flat import FlatSearch
 from pipetrain.planning.search.hierarchical import HierarchicalSearch
 
-VGG16 = Path(__file__).parents[1] / "planner" / "vgg16" / "graph.txt"
+VGG16 = Path(__file__).parents[1] / "planning" / "vgg16" / "graph.txt"
 """As PipeDream's authors published it, byte for byte."""
 PUBLISHED = Path(__file__).parents[3] / "shared" / "profiles"
 """More of them, where there are any."""

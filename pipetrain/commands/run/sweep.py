@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -279,7 +280,7 @@ class SweepReport(Callback):
 def show() -> None:
     """Shows the runs of this process's sweep side by side, if there are any."""
     sweep = current()
-    if sweep is None:
+    if sweep is None or find_spec("pipetrain.reporting") is None:
         return
     # from here on torch is needed, which takes seconds to import
     from pipetrain.reporting.sweep import comparison, sweep_tables

@@ -1,7 +1,4 @@
-"""The subcommands: each module or folder adds its parser to the command line and carries out the parsed command.
-
-To keep `pipetrain --help` fast, these modules import slow libraries, torch above all, only to carry out a command.
-"""
+"""Arguments that commands have in common."""
 
 import argparse
 from pathlib import Path

@@ -1,0 +1,1 @@
+"""Files whose content is not trusted, and the cache of the user."""

@@ -1,0 +1,1 @@
+"""The commands that compare runs and draw what they did."""
