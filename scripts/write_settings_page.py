@@ -18,8 +18,8 @@ _INTRODUCTION = """\
 
 `name.name=value` changes a setting, and `group=name` makes a choice. `pipetrain run --help` shows the settings below
 and the choices of every group; `pipetrain list` describes the choices. A setting that nothing reads is rejected with
-an error that suggests similar ones. `make docs` writes this page from the docstrings of `pipetrain/runner/config/schema.py`
-and the comments of the files under `conf/`.
+an error that suggests similar ones. `make docs` writes this page from the docstrings of
+`pipetrain/runner/config/schema.py` and the comments of the files under `conf/`.
 
 `hydra.run.dir` sets the directory of a run, `hydra.sweep.dir` that of a sweep.
 """

@@ -1,12 +1,10 @@
 """How a user's module becomes a chain of layers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain
@@ -48,11 +46,7 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
     if isinstance(model, LayerChain):
         return model
     assert isinstance(model, nn.Sequential)
-    # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.
-    children = [(name, child) for name, child in model._modules.items() if child is not None]
-    layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
-    labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
-    return LayerChain(model, layers, labels)
+    return LayerChain.of_sequential(model)
 
 
 def _check_module(model: nn.Module | LayerChain) -> None:
@@ -84,15 +78,3 @@ def is_cut_along_graph(model: object) -> bool:
     if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
         return bool(model._forward_hooks or model._forward_pre_hooks)
     return not isinstance(model, LayerChain)
-
-
-class _Child(nn.Module):
-    """A later child of an nn.Sequential, which gets what its predecessor returned as one argument, tuple or not."""
-
-    def __init__(self, child: nn.Module) -> None:
-        super().__init__()
-        self.child = child
-
-    @override
-    def forward(self, *tensors: Tensor) -> Any:
-        return self.child(tensors if len(tensors) > 1 else tensors[0])

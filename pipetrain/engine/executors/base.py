@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.device_queue import lock_numbers, synchronize
 from pipetrain.engine.executors.admission_gate import BrokenOffError
 from pipetrain.engine.executors.evaluation import evaluate
@@ -102,7 +102,7 @@ class Executor(ABC):
                 raise BrokenOffError
             gate.open()
 
-    def feed(self, loader: Loader, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
+    def feed(self, loader: Minibatches, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
         """Data of the interval: inputs if `stages` include the first stage, targets if they include the last."""
         first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
         stage, replicas = stages[0], self._phases[interval.phase].rules.replicas
@@ -121,11 +121,11 @@ class Executor(ABC):
         return self.stages[-1].index == self.num_stages - 1
 
     @abstractmethod
-    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+    def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         """Trains on the interval, and waits until every stage has finished it."""
 
     @abstractmethod
-    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
+    def evaluate(self, loader: Minibatches, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         """The loss and metrics over the whole evaluation set where the last stage is, None elsewhere.
 
         Of the replicas of the last stage, only the first one has `metrics`; the others have those of the loss.

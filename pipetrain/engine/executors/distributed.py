@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.engine.executors.evaluation import PartScore, metrics_of, on_host
 from pipetrain.engine.executors.feed import Feed, to_device
@@ -46,7 +46,7 @@ class DistributedExecutor(ManyProcesses):
         self._ports = Neighbors(stage, self.replicas, self.transport, hooks.waiting)
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+    def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         cursor = ReadCursor(self._stage, rules, interval)
         keys = training_keys(loader, interval, rules.num_microbatches)
@@ -80,7 +80,7 @@ class DistributedExecutor(ManyProcesses):
         return drained_at
 
     @override
-    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
+    def evaluate(self, loader: Minibatches, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         keys = evaluation_keys(loader)
         stage, ports = self._stage, self._ports
         own = self.replicas.own(self.replicas.workers_of(stage.index)[stage.replica], len(keys))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.device_queue import numbers, queues
 from pipetrain.engine.executors.feed import Feed, to_device
 from pipetrain.engine.executors.hooks import Around, RunHooks
@@ -29,7 +29,7 @@ _UNREAD = 256
 
 
 def evaluate_model(
-    loader: Loader,
+    loader: Minibatches,
     compute: Callable[[Tensors], Tensors],
     loss: Loss,
     device: torch.device,

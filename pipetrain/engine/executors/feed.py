@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.device_queue import Event, bytes_in_block, event, in_block, page_locked, queues
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.tensors import Tensors
@@ -91,7 +91,7 @@ class Feed:
 
     def __init__(
         self,
-        loader: Loader,
+        loader: Minibatches,
         interval: DrainInterval,
         device: torch.device,
         *,

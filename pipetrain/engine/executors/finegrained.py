@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import Loader, split
+from pipetrain.engine.data.loader import split
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.executors.base import IntervalTimes, OneProcess
 from pipetrain.engine.executors.evaluation import evaluate_model
 from pipetrain.engine.executors.hooks import RunHooks
@@ -206,7 +207,7 @@ class FinegrainedExecutor(OneProcess):
         return sum(stage.weights.copy_seconds for stage in self.stages)
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+    def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         """Trains on the interval; no idle shares, as no stage runs separately."""
         rules = self.enter(interval)
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
@@ -246,7 +247,7 @@ class FinegrainedExecutor(OneProcess):
         ]
 
     @override
-    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
+    def evaluate(self, loader: Minibatches, metrics: Metrics = NO_METRICS) -> dict[str, float]:
         module, loss, device = self._model.module, self._model.loss, self.stages[0].device
         parts = self.evaluated_parts(len(loader))
         averaged = self.stages[0].weights.average is not None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.engine.data.loader import Loader, split
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.executors.feed import Feed
 from pipetrain.engine.losses import count_of, microbatch_loss, microbatch_weight
 from pipetrain.engine.program.drain_interval import DrainInterval
@@ -29,11 +30,14 @@ class NewestGradients:
         num_microbatches: N.
     """
 
-    def __init__(self, stages: Sequence[Stage], loader: Loader, interval: DrainInterval, num_microbatches: int) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], loader: Minibatches, interval: DrainInterval, num_microbatches: int
+    ) -> None:
         self._stages = stages
         self._meters = [stage.staleness for stage in stages if stage.staleness and stage.staleness.with_gradients]
         self._loader = copy.copy(loader)
-        self._loader.workers = 0  # they would be started for each minibatch
+        if isinstance(self._loader, Loader):
+            self._loader.workers = 0  # they would be started for each minibatch
         self._interval = interval
         self._num_microbatches = num_microbatches
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.errors import InvariantError
 from pipetrain.engine.executors.base import IntervalTimes, OneProcess
 from pipetrain.engine.executors.evaluation import evaluate_model
@@ -87,7 +87,7 @@ class SimulatedExecutor(OneProcess):
         self.stages: list[Stage] = list(stages)
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+    def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         boxes = self._mailboxes(rules.replicas, interval.start)
         runners = []
@@ -178,7 +178,7 @@ class SimulatedExecutor(OneProcess):
         self._played_until += max(slices[-1].end for slices in played if slices)
 
     @override
-    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
+    def evaluate(self, loader: Minibatches, metrics: Metrics = NO_METRICS) -> dict[str, float]:
         loss = self.stages[-1].loss
         assert loss is not None
         parts = self.evaluated_parts(len(loader))

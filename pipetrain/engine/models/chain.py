@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError
 
@@ -56,6 +57,15 @@ class LayerChain:
         full = _names(self.module)
         local = self.layers[i].state_dict(keep_vars=True)
         return {name: full[id(value)] for name, value in local.items() if isinstance(value, Tensor)}
+
+    @classmethod
+    def of_sequential(cls, module: nn.Sequential) -> "LayerChain":
+        """The children of an `nn.Sequential` as layers."""
+        # _modules, as a module that appears twice (one ReLU for all) is two layers; named_children() drops the second
+        children = [(name, child) for name, child in module._modules.items() if child is not None]
+        layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
+        labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
+        return cls(module, layers, labels)
 
     def aliases(self) -> dict[str, str]:
         """Each further name of a tied tensor in the state dict of `module`, and the first, which stands for all."""
@@ -114,6 +124,18 @@ class LayerChain:
             for tensor in tensors(layer):
                 found.setdefault(tensor, []).append(i)
         return found
+
+
+class _Child(nn.Module):
+    """A later child of an nn.Sequential, which gets what its predecessor returned as one argument, tuple or not."""
+
+    def __init__(self, child: nn.Module) -> None:
+        super().__init__()
+        self.child = child
+
+    @override
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.child(tensors if len(tensors) > 1 else tensors[0])
 
 
 def trainable_weights(module: nn.Module) -> dict[str, nn.Parameter]:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import Loader, split
+from pipetrain.engine.data.loader import split
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.device_queue import numbers, queues
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.base import IntervalTimes, ManyProcesses
@@ -67,7 +68,7 @@ class TorchPipeliningExecutor(ManyProcesses):
     # -- training ------------------------------------------------------------------------------------------------
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+    def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         feed = self.feed(loader, interval, self.stages)
         sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
@@ -140,7 +141,7 @@ class TorchPipeliningExecutor(ManyProcesses):
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @override
-    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
+    def evaluate(self, loader: Minibatches, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
         outputs, loss = self._outputs(evaluation_keys(loader), feed), self.stages[-1].loss
         found = self._metrics(outputs, feed, loss, metrics)

@@ -58,7 +58,8 @@ def test_phase_takes_from_the_run_what_it_leaves_out():
 def test_phase_mapping_changes_settings_of_the_section_it_names():
     (found,) = entries_of({"method": {"name": "pipemare", "t1": False, "decay": 0.1}})
     assert found["method"] == {
-        "_target_": "pipetrain.engine.methods.pipemare.PipeMare", "t1": False, "t2": True, "anneal_steps": 1000, "decay": 0.1,
+        "_target_": "pipetrain.engine.methods.pipemare.PipeMare", "t1": False, "t2": True, "anneal_steps": 1000,
+        "decay": 0.1,
     }  # fmt: skip
     assert found["names"]["method"] == "pipemare"
 

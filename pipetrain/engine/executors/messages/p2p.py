@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.loader import Loader, microbatch_sizes
+from pipetrain.engine.data.loader import microbatch_sizes
+from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of
 from pipetrain.engine.program.drain_interval import DrainInterval
@@ -186,12 +187,12 @@ class Incoming:
             self._expected.append(message)
 
 
-def evaluation_keys(loader: Loader) -> list[Key]:
+def evaluation_keys(loader: Minibatches) -> list[Key]:
     """The keys of the messages of an evaluation, one for each part."""
     return [None if _may_vary(loader, size) else ("evaluation", size) for size in loader.sizes(0)]
 
 
-def training_keys(loader: Loader, interval: DrainInterval, num_microbatches: int) -> dict[BackwardId, Key]:
+def training_keys(loader: Minibatches, interval: DrainInterval, num_microbatches: int) -> dict[BackwardId, Key]:
     """The key of each microbatch's messages, and of the gradients of a whole minibatch."""
     keys: dict[BackwardId, Key] = {}
     sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
@@ -203,6 +204,6 @@ def training_keys(loader: Loader, interval: DrainInterval, num_microbatches: int
     return keys
 
 
-def _may_vary(loader: Loader, size: int) -> bool:
+def _may_vary(loader: Minibatches, size: int) -> bool:
     """True if minibatches of so many samples may differ in shape; a single sample need not match any other."""
     return loader.varying or size == 1

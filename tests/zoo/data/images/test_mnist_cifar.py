@@ -243,5 +243,8 @@ def test_fashion_mnist_mini_loads_without_torchvision():
     import subprocess
     import sys
 
-    code = "import sys; from pipetrain.zoo.data.images.mnist_cifar import fashion_mnist_mini as f; f(augment=True).train[0]; "
-    subprocess.run([sys.executable, "-c", code + "assert 'torchvision' not in sys.modules"], check=True)
+    code = """import sys
+from pipetrain.zoo.data.images.mnist_cifar import fashion_mnist_mini
+fashion_mnist_mini(augment=True).train[0]
+assert 'torchvision' not in sys.modules"""
+    subprocess.run([sys.executable, "-c", code], check=True)

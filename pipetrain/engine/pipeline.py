@@ -1,0 +1,268 @@
+"""A model trained as a pipeline of stages, by a few calls."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from pipetrain.engine import outer_launcher
+from pipetrain.engine.arithmetic import ComputeOptions
+from pipetrain.engine.data.minibatches import OnePass
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.base import Executor
+from pipetrain.engine.executors.hooks import RunHooks
+from pipetrain.engine.executors.messages.transport import NEVER, agreed_transport, set_environment
+from pipetrain.engine.executors.pipeline import build_pipeline, build_stages, connect_stages
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.losses import Loss, StepLoss
+from pipetrain.engine.methods import Method
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.schedules import Schedule
+from pipetrain.engine.stage.base import BaseStage, Training
+
+OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
+"""A stage's parameters -> its optimizer, one of torch's."""
+_PLAIN = ComputeOptions()
+
+
+class Pipeline:
+    """A model whose stages train under a schedule and a method.
+
+    Without a launcher, all stages are simulated in this process. Under torchrun, each process has one stage, and the
+    stages exchange messages over NCCL if each has a GPU of its own, else over Gloo. The weights are equal bit by bit.
+    Every process makes the same calls. The first one reads the inputs of minibatches, the last one their targets.
+
+    Attributes:
+        steps: minibatches trained so far.
+    """
+
+    def __init__(  # noqa: PLR0913  (by name)
+        self,
+        model: nn.Sequential | LayerChain,
+        stages: int | Sequence[int],
+        *,
+        schedule: Schedule,
+        method: Method,
+        optimizer: OptimizerFactory,
+        loss: Loss,
+        rate: Callable[[int], float] | None = None,
+        microbatches: int = 1,
+        clip_norm: float | None = None,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        arithmetic: ComputeOptions = _PLAIN,
+    ) -> None:
+        """Builds the stages of this process, and connects them to those of the others.
+
+        Args:
+            model: its layers are cut into stages; `pipetrain.graph` makes a chain of any other module. The pipeline
+                takes over its weights, which every process must have initialized alike.
+            stages: their number, D, for stages of about equally many weights; or the first layer of every stage but
+                the first, such as [2, 5] for three stages.
+            schedule: says when each stage does what.
+            method: says which weights each forward and backward reads; of the schedule's family.
+            optimizer: called once for each stage.
+            loss: (output, target) -> the mean over a microbatch.
+            rate: learning rate of update k, from 0; None: what the optimizer has.
+            microbatches: N, of a minibatch.
+            clip_norm: the largest norm of a minibatch's gradient over all stages; None for no clipping.
+            seed: of dropout and other draws of the layers.
+            device: of the stages; None: a GPU if there is one.
+            arithmetic: precision and memory format.
+
+        Raises:
+            ConfigError: schedule, method, stages and microbatches do not go together, or torchrun has started another
+                number of processes than there are stages.
+        """
+        chain = model if isinstance(model, LayerChain) else LayerChain.of_sequential(model)
+        bounds = _bounds(chain, stages)
+        if method.family != schedule.family:
+            raise ConfigError(
+                f"{type(method).__name__} takes schedules of the {method.family} family, and {type(schedule).__name__} "
+                f"is of the {schedule.family} one"
+            )
+        rules = PipelineRules(schedule, method, len(bounds), microbatches)
+        usual = _usual_rate(optimizer)
+        self._losses: list[Tensor] = []
+        self._device = _device(device)
+        self._epochs = self.steps = 0
+        training = Training(
+            optimizer=lambda parameters: _with_scales(optimizer(parameters), usual),
+            rate=rate or (lambda _update: usual),
+            loss=loss,
+            clip_norm=clip_norm,
+            seed=seed,
+            device=self._device,
+            arithmetic=arithmetic,
+        )
+        hooks = RunHooks(on_step=self._note)
+        self._executor: Executor
+        if not outer_launcher.is_present():
+            self._executor = build_pipeline(chain, bounds, rules, training, hooks)
+            return
+        rank = _joined(self._device, rules)
+        placement = schedule.placement(len(bounds))
+        own = build_stages(chain, bounds, training, placement.stages_of[rank], placement.replica_of(rank))
+        self._executor = connect_stages(own, rules, hooks, clip_norm, agreed_transport(self._device))
+
+    def _note(self, _minibatch: int, loss: StepLoss) -> None:
+        self._losses.append(loss.mean)
+
+    @property
+    def stages(self) -> Sequence[BaseStage]:
+        """The stages of this process, in order."""
+        return self._executor.stages
+
+    def train(self, minibatches: Iterable[Any]) -> list[float]:
+        """Trains on each minibatch once, and drains the pipeline after the last.
+
+        Args:
+            minibatches: (inputs, targets), each a tensor or a tuple of tensors with a row for each sample, such as a
+                DataLoader. Without a length, they are read at once.
+
+        Returns:
+            The loss of each step, in every process.
+
+        Raises:
+            DataError: an item is no pair of tensors.
+        """
+        given = OnePass(minibatches)
+        self._losses = []
+        interval = DrainInterval(self._epochs, first=0, last=len(given), start=self.steps)
+        self._executor.train(given, interval)
+        self._epochs += 1
+        self.steps += len(given)
+        losses: list[float] = self._executor.broadcast_from_last([loss.item() for loss in self._losses])
+        return losses
+
+    def evaluate(self, minibatches: Iterable[Any]) -> dict[str, float]:
+        """The loss and its metrics over all minibatches, in every process; see `train` for what they may be."""
+        found: dict[str, float] = self._executor.broadcast_from_last(self._executor.evaluate(OnePass(minibatches)))
+        return found
+
+    def report(self) -> list[dict[str, Any]]:
+        """Measurements of each stage: weight versions, peak bytes of weights and activations, staleness."""
+        return self._executor.gather([stage.report() for stage in self.stages])
+
+    def weights(self) -> dict[str, Tensor] | None:
+        """Weights and buffers of the whole model by name, in the process of the last stage; None in the others.
+
+        They are as `model.state_dict()` has them, and only valid until the training goes on.
+        """
+        return self._executor.whole_state()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the stages of this process, to save with torch.save. Names are those of the whole model."""
+        states = [_state_of(stage) for stage in self.stages]
+        merged: dict[str, Any] = {"steps": self.steps, "epochs": self._epochs}
+        for part in states[0]:
+            merged[part] = {name: value for state in states for name, value in state[part].items()}
+        return merged
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the stages of this process from a `state_dict`, of a whole pipeline or of these stages.
+
+        Raises:
+            ConfigError: it lacks a weight of these stages.
+        """
+        for stage in self.stages:
+            _load(stage, state)
+        self.steps, self._epochs = state["steps"], state["epochs"]
+
+
+def _bounds(chain: LayerChain, stages: int | Sequence[int]) -> list[tuple[int, int]]:
+    """(first layer, last layer exclusive) of each stage."""
+    cuts = _even_cuts(chain, stages) if isinstance(stages, int) else list(stages)
+    ends = [0, *cuts, len(chain)]
+    if any(a >= b for a, b in pairwise(ends)):
+        raise ConfigError(
+            f"stages={stages}: each stage needs a layer, and the model has {len(chain)}; give their number, or the "
+            "first layer of each later stage in ascending order"
+        )
+    return list(pairwise(ends))
+
+
+def _even_cuts(chain: LayerChain, stages: int) -> list[int]:
+    """The first layer of every later stage, where each has about as many weights and at least one layer."""
+    sizes = [sum(weight.numel() for weight in layer.parameters()) for layer in chain.layers]
+    cuts, total, so_far, first = [], sum(sizes) or 1, 0, 0
+    for r in range(1, stages):
+        last = max(first + 1, len(sizes) - (stages - r))
+        cut = first + 1
+        so_far += sizes[first] if first < len(sizes) else 0
+        while cut < last and so_far + sizes[cut] / 2 <= total * r / stages:
+            so_far += sizes[cut]
+            cut += 1
+        cuts.append(cut)
+        first = cut
+    return cuts
+
+
+def _device(given: torch.device | str | None) -> torch.device:
+    if given is not None:
+        return torch.device(given)
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    return torch.device("cpu")
+
+
+def _joined(device: torch.device, rules: PipelineRules) -> int:
+    """The rank of this process, in torch.distributed's default group."""
+    needed = rules.schedule.placement(rules.num_stages).num_processes
+    if int(os.environ["WORLD_SIZE"]) != needed:
+        raise ConfigError(
+            f"{os.environ['WORLD_SIZE']} processes for {rules.num_stages} stages; torchrun --nproc-per-node {needed} "
+            "starts one for each"
+        )
+    if not dist.is_initialized():
+        set_environment(device.type)
+        dist.init_process_group("gloo", timeout=NEVER)
+    return dist.get_rank()
+
+
+def _usual_rate(optimizer: OptimizerFactory) -> float:
+    """The learning rate with which a factory makes optimizers."""
+    return float(optimizer([nn.Parameter(torch.zeros(1, 1))]).defaults["lr"])
+
+
+def _with_scales(optimizer: Optimizer, usual: float) -> Optimizer:
+    """An optimizer whose parameter groups keep their learning rates as factors of the usual one."""
+    for group in optimizer.param_groups:
+        group.setdefault("lr_scale", float(group["lr"]) / usual if usual else 1.0)
+    return optimizer
+
+
+def _state_of(stage: BaseStage) -> dict[str, dict[str, Any]]:
+    full = stage.full_names
+    return {
+        "weights": {name: tensor.clone() for name, tensor in stage.state().items()},
+        "optimizer": {full[name]: dict(state) for name, state in stage.optimizer.state().items()},
+        "statistics": {
+            f"{statistic}.{full[name]}": value
+            for statistic, values in stage.statistics.items()
+            for name, value in values.items()
+        },
+    }
+
+
+def _load(stage: BaseStage, state: Mapping[str, Any]) -> None:
+    local = {full: name for name, full in reversed(stage.full_names.items())}
+    weights = stage.state()
+    if missing := weights.keys() - state["weights"].keys():
+        raise ConfigError(f"the state dict has no {min(missing)}; it is of another model or of other stages")
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            tensor.copy_(state["weights"][name])
+    stage.optimizer.load_state({local[name]: kept for name, kept in state["optimizer"].items() if name in local})
+    statistics: dict[str, dict[str, Tensor]] = {}
+    for name, value in state["statistics"].items():
+        statistic, _, full = name.partition(".")
+        if full in local:
+            statistics.setdefault(statistic, {})[local[full]] = value
+    stage.resume_at(state["steps"], statistics)
