@@ -19,12 +19,9 @@ from pipetrain.runner.launch.signals import Interruption, handle_from_now_on, ig
 from pipetrain.runner.terminal.arguments import Subparsers
 
 _COMMANDS = (
-_COMMANDS = (
     "commands.run", "commands.list", "commands.evaluate", "commands.export", "reporting.commands.timeline",
     "planning.commands.profile", "planning.commands.plan", "planning.commands.predict", "reporting.commands.compare",
     "reporting.commands.report", "commands.doctor", "commands.completion",
-)  # fmt: skip
-"""Modules of the package, imported once signals are handled; those of a room that is not installed are left out."""
 )  # fmt: skip
 """Modules of the package, imported once signals are handled; those of a room that is not installed are left out."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}

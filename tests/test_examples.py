@@ -3,6 +3,8 @@
 import importlib
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,21 @@ def test_example_of_a_text_is_drawn_by_the_scores_of_the_trained_model(tmp_path,
     assert drawn("--length", "12", "--temperature", "0") == likeliest
     assert drawn("--length", "12", "--top-k", "1") == likeliest
     assert drawn("--length", "12", "--seed", "3") == drawn("--length", "12", "--seed", "3") != likeliest
+
+
+def test_example_of_the_engine_prints_equal_hashes_simulated_and_under_torchrun():
+    script = str(EXAMPLES / "engine_torchrun.py")
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    printed = [
+        subprocess.run([sys.executable, *launcher, script], capture_output=True, text=True, check=True).stdout
+        for launcher in ((), torchrun)
+    ]
+    assert printed[0] == printed[1]
+    losses, _evaluation, staleness, weights = printed[0].splitlines()
+    first, *_, last = map(float, losses.split()[1:])
+    assert last < first / 2
+    assert staleness == "staleness [[1], [0]]"
+    assert re.fullmatch(r"weights [0-9a-f]{64}", weights)
 
 
 @pytest.fixture

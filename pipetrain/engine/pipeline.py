@@ -180,7 +180,7 @@ def _bounds(chain: LayerChain, stages: int | Sequence[int]) -> list[tuple[int, i
     """(first layer, last layer exclusive) of each stage."""
     cuts = _even_cuts(chain, stages) if isinstance(stages, int) else list(stages)
     ends = [0, *cuts, len(chain)]
-    if any(a >= b for a, b in pairwise(ends)):
+    if stages == 0 or any(a >= b for a, b in pairwise(ends)):
         raise ConfigError(
             f"stages={stages}: each stage needs a layer, and the model has {len(chain)}; give their number, or the "
             "first layer of each later stage in ascending order"

@@ -1,7 +1,8 @@
 """Faults of every kind at a chosen point of a run: models and a data set as a user would bring them.
 
 The model of `model` replaces the function at a point, such as
-`pipetrain.runner.training.checkpoint.tensor_file.write`, by one that does something else first, in the worker of one rank. The launcher, which builds the model as well, has no rank.
+`pipetrain.runner.training.checkpoint.tensor_file.write`, by one that does something else first, in the worker of one
+rank. The launcher, which builds the model as well, has no rank.
 """
 
 import ctypes

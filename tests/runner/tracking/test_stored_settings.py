@@ -87,7 +87,7 @@ def test_targets_that_the_choices_name_are_called_unasked():
         ({"model": {"_target_": "mylib.build"}}, "model._target_", "mylib.build"),
         ({"dataset": {"_target_": "torch.load"}}, "dataset._target_", "torch.load"),
         # a path below the package may lead out of it again
-        ({"loss": {"_target_": "pipetrain.engine.losses.loss.math"}}, "loss._target_", "pipetrain.engine.losses.loss.math"),
+        ({"loss": {"_target_": "pipetrain.engine.seeding.sys"}}, "loss._target_", "pipetrain.engine.seeding.sys"),
         ({"model": {"_target_": "pipetrain.cli.main"}}, "model._target_", "pipetrain.cli.main"),
         ({"loss": {"_target_": "torch.nn.Module"}}, "loss._target_", "torch.nn.Module"),
         ({"metrics": {"f1": {"_target_": "mylib.F1"}}}, "metrics.f1._target_", "mylib.F1"),

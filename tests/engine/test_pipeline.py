@@ -1,0 +1,148 @@
+"""The engine's own interface: a pipeline that takes any iterable of minibatches."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from pipetrain.engine import (
+    GPipe,
+    NaiveAsync,
+    OneFOneB,
+    PipeDream,
+    Pipeline,
+    PipeMare,
+    PipeMareSchedule,
+    PipeOptim,
+    Synchronous,
+)
+from pipetrain.engine.errors import ConfigError, DataError
+
+BUILD = {"schedule": OneFOneB(), "method": PipeDream(), "loss": nn.CrossEntropyLoss(), "device": "cpu"}
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def data(minibatches=4):
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.randn(8, 6, generator=generator), torch.arange(8) % 3) for _ in range(minibatches)]
+
+
+def pipeline(stages=2, **changes):
+    return Pipeline(model(), stages, **{**BUILD, "optimizer": adamw, **changes})
+
+
+def test_one_stage_trains_as_a_plain_loop_does():
+    reference = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    built = Pipeline(
+        copy.deepcopy(reference), 1, **{**BUILD, "schedule": GPipe(), "method": Synchronous(), "optimizer": adamw}
+    )
+    optimizer, losses = adamw(reference.parameters()), []
+    for inputs, targets in data():
+        loss = nn.functional.cross_entropy(reference(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert built.train(data()) == losses
+    for name, weight in reference.state_dict().items():
+        assert torch.equal(built.weights()[name], weight)
+
+
+def test_any_iterable_gives_the_same_training():
+    rows = TensorDataset(torch.cat([x for x, _ in data()]), torch.cat([y for _, y in data()]))
+    losses = pipeline().train(data())
+    for minibatches in ((pair for pair in data()), DataLoader(rows, batch_size=8), [[(x,), [y]] for x, y in data()]):
+        assert pipeline().train(minibatches) == losses
+
+
+def test_a_loader_that_shuffles_is_read_once_for_inputs_and_targets():
+    rows = TensorDataset(torch.arange(32.0)[:, None], torch.arange(32.0)[:, None])
+    identity = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    for layer in identity:
+        nn.init.ones_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    built = Pipeline(
+        identity, 2, **{**BUILD, "loss": nn.MSELoss(), "optimizer": lambda weights: torch.optim.SGD(weights, lr=0.0)}
+    )
+    assert built.train(DataLoader(rows, batch_size=4, shuffle=True)) == [0.0] * 8
+
+
+@pytest.mark.parametrize(
+    ("schedule", "method"), [(OneFOneB(), PipeOptim()), (PipeMareSchedule(), PipeMare()), (OneFOneB(), NaiveAsync())]
+)
+def test_a_restored_pipeline_goes_on_as_if_never_stopped(schedule, method, tmp_path):
+    whole, first = (pipeline(3, schedule=schedule, method=method) for _ in range(2))
+    expected = [whole.train(data()), whole.train(data(3))]
+    assert first.train(data()) == expected[0]
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second = pipeline(3, schedule=schedule, method=method)
+    second.load_state_dict(torch.load(tmp_path / "state.pt"))
+    assert (second.train(data(3)), second.steps) == (expected[1], 7)
+    assert all(torch.equal(weight, whole.weights()[name]) for name, weight in second.weights().items())
+
+
+def test_report_and_evaluation():
+    built = pipeline(3)
+    built.train(data(6))
+    assert [stage["weight_versions_max"] for stage in built.report()] == [3, 2, 1]
+    assert [stage["forward_staleness"] for stage in built.report()] == [[2], [1], [0]]
+    assert set(built.evaluate(data())) == {"loss", "top1"}
+
+
+def test_parameter_groups_keep_their_rates():
+    def groups(weights):
+        return torch.optim.SGD([{"params": weights[:1], "lr": 0.0}, {"params": weights[1:]}], lr=0.1)
+
+    built = pipeline(1, schedule=GPipe(), method=Synchronous(), optimizer=groups)
+    before = model().state_dict()
+    built.train(data())
+    after = built.weights()
+    assert torch.equal(after["0.weight"], before["0.weight"])
+    assert not torch.equal(after["0.bias"], before["0.bias"])
+
+
+@pytest.mark.parametrize(("stages", "expected"), [(1, []), (2, [2]), (5, [1, 2, 3, 4]), ([1, 4], [1, 4])])
+def test_stages_are_cut_where_weights_are_balanced_or_as_given(stages, expected):
+    assert [int(stage.layers.split("-")[0]) for stage in pipeline(stages).stages][1:] == expected
+
+
+def test_wrong_arguments_are_refused(monkeypatch):
+    for stages in (6, 0, [3, 2], [0], [5]):
+        with pytest.raises(ConfigError, match=r"each stage needs a layer, and the model has 5"):
+            pipeline(stages)
+    with pytest.raises(ConfigError, match=r"PipeDream takes schedules of the continuous family, and GPipe"):
+        pipeline(schedule=GPipe())
+    for item in (torch.zeros(8), [torch.zeros(8)], {"x": 1}, (torch.zeros(8), 1), ((), torch.zeros(8))):
+        with pytest.raises(DataError, match="it must be a pair"):
+            pipeline().train([item])
+    with pytest.raises(ConfigError, match="the state dict has no "):
+        pipeline().load_state_dict({"weights": {}, "optimizer": {}, "statistics": {}, "steps": 0, "epochs": 0})
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ConfigError, match=r"3 processes for 2 stages; torchrun --nproc-per-node 2"):
+        pipeline()
+
+
+def test_import_loads_nothing_that_only_the_command_needs():
+    code = """import sys, torch
+before = set(sys.modules)
+import pipetrain.engine
+from pipetrain.engine import Pipeline
+print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "pipetrain" in loaded
+    unwanted = {"hydra", "omegaconf", "tqdm", "tensorboard", "matplotlib", "torchvision", "yaml", "PIL"}
+    assert loaded & unwanted == set()
