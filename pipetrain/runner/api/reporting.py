@@ -52,7 +52,7 @@ def reporting(
         starting = counted(job.placement.num_processes, "process", "processes")
     timetable, log = job.timetable, job.settings.log
     bar = ProgressBar(
-        RunLength(timetable.total_steps, timetable.steps_per_epoch, timetable.evaluations, log.every_steps),
+        RunLength(timetable.total_steps, timetable.steps_per_epoch, timetable.evaluations),
         f"starting {starting}",
         job.start_step,
         line_seconds=log.progress_seconds,

@@ -21,12 +21,11 @@ from pipetrain.runner.tracking.throughput import SIMULATOR
 
 @dataclass(frozen=True)
 class RunLength:
-    """Number of steps of a run, of an epoch and of a record, and the steps after which the evaluation set is passed."""
+    """Number of steps of a run and of an epoch, and the steps after which the evaluation set is passed."""
 
     steps: int
     steps_per_epoch: int
     evaluations: Sequence[int] = ()
-    every_steps: int = 1
 
     @property
     def epochs(self) -> int:
@@ -40,39 +39,6 @@ class RunLength:
 
 _LEAST_STEPS, _LEAST_SECONDS = 3, 10.0
 """Steps or seconds before the time of an epoch is estimated; the first steps take longer than others."""
-
-
-class TimeLeft:
-    """Remaining time of a run, estimated from the steps and evaluations since `step`."""
-
-    def __init__(self, length: RunLength, step: int) -> None:
-        self._length = length
-        self._step, self._timed = step, 0
-        self._train_s = self._eval_s = 0.0
-
-    def add(self, record: Record) -> None:
-        """Takes a record into account."""
-        if record["kind"] == "interval":
-            # the first record after a resumption may begin before it
-            self._timed += max(record["step"] - self._step, self._length.every_steps)
-            self._step = record["step"]
-            self._train_s += record["train_s"]
-        elif record["kind"] == "eval":
-            self._eval_s = record["eval_s"]
-
-    def seconds(self) -> float:
-        """Seconds for the remaining steps and, once one has been seen, the evaluations, without checkpoints."""
-        evaluations = sum(step >= self._step for step in self._length.evaluations)
-        return (self._length.steps - self._step) * self._step_s + evaluations * self._eval_s
-
-    def of_epoch(self) -> float | None:
-        """Estimated seconds of the steps of an epoch; None until enough steps have run."""
-        enough = self._timed >= _LEAST_STEPS or self._train_s >= _LEAST_SECONDS
-        return self._length.steps_of(1) * self._step_s if enough else None
-
-    @property
-    def _step_s(self) -> float:
-        return self._train_s / max(1, self._timed)
 
 
 _RECENT = 20
@@ -148,7 +114,7 @@ class ProgressBar:
 
     def _begin(self, step: int) -> None:
         self.begun_at = step
-        self._left = TimeLeft(self._length, step)
+        self._begun_s = time.monotonic()
         self._epoch = 0
         self._recent.clear()
         self._wait_for(self._starting)
@@ -184,7 +150,8 @@ class ProgressBar:
         """Shows one record of metrics.jsonl."""
         kind, evaluated = record["kind"], record["step"] in self._length.evaluations
         with self._lock:
-            self._left.add(record)
+            if kind == "start":
+                self._begun_s = time.monotonic()
             if kind == "epoch":
                 self._train_loss = record["loss"]
             if evaluated and (kind == "epoch" or (kind == "start" and record.get("evaluation_due"))):
@@ -220,14 +187,16 @@ class ProgressBar:
         unit, whose = "tokens" if "tokens" in record else "samples", "simulator " if SIMULATOR in record else ""
         self._recent.append((record[unit], record["train_s"]))
         amount, seconds = map(sum, zip(*self._recent, strict=True))
-        left = tqdm.format_interval(self._left.seconds())
+        done, elapsed = step - self.begun_at, time.monotonic() - self._begun_s
+        left = tqdm.format_meter(step, self._length.steps, elapsed, bar_format="{remaining}", initial=self.begun_at)
         measured = [f"loss {record['loss']:.4f}", f"{whose}{amount / seconds:.0f} {unit}/s", f"{left} left"]
         self._bar.bar_format = f"{self._of(epoch)} {{percentage:3.0f}}%|{{bar}}| {', '.join(measured)}"
         self._bar.update(step - (epoch - 1) * self._length.steps_per_epoch - self._bar.n)
         shown = [self._of(epoch), f"step {step}/{self._length.steps}", *measured]
-        epoch_s = self._left.of_epoch() if self._estimates_epoch else None
-        self._estimates_epoch = self._estimates_epoch and epoch_s is None
-        if epoch_s is not None and epoch_s >= _LONG_EPOCH:
+        epoch_s = self._length.steps_of(1) * elapsed / max(1, done)
+        tells = self._estimates_epoch and (done >= _LEAST_STEPS or elapsed >= _LEAST_SECONDS)
+        self._estimates_epoch = self._estimates_epoch and not tells
+        if tells and epoch_s >= _LONG_EPOCH:
             self._line(" | ".join([*shown, f"{tqdm.format_interval(epoch_s)} per epoch"]))
         elif self._bar.disable and self._line_seconds and time.monotonic() - self._line_at >= self._line_seconds:
             self._line(" | ".join(shown))

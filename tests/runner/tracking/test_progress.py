@@ -1,4 +1,4 @@
-"""How much longer a run will take."""
+"""Progress of a run on the terminal, and how much longer it will take."""
 
 import io
 import re
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from support.waiting import eventually
 
-from pipetrain.runner.tracking.progress import MetricsTail, ProgressBar, RunLength, TimeLeft, announce
+from pipetrain.runner.tracking.progress import MetricsTail, ProgressBar, RunLength, announce
 from pipetrain.runner.tracking.records import MetricsFile
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
@@ -16,39 +16,6 @@ from pipetrain.runner.tracking.run_directory import RunDirectory
 def test_last_epoch_may_be_cut_short():
     length = RunLength(10, 4)
     assert (length.epochs, [length.steps_of(epoch) for epoch in (1, 2, 3)]) == (3, [4, 4, 2])
-
-
-def test_time_left_counts_steps_and_the_evaluations_to_come():
-    left = TimeLeft(RunLength(8, 4, [4, 8]), 0)
-    assert left.seconds() == 0
-    left.add({"kind": "interval", "step": 4, "train_s": 2.0})
-    assert left.seconds() == 2.0
-    left.add({"kind": "eval", "step": 4, "eval_s": 3.0})
-    left.add({"kind": "interval", "step": 6, "train_s": 1.0})
-    assert left.seconds() == 2 * 0.5 + 3.0
-
-
-def test_epoch_is_told_by_three_steps_or_ten_seconds():
-    quick, slow = TimeLeft(RunLength(400, 40), 20), TimeLeft(RunLength(30, 40), 0)
-    told = []
-    for step in (21, 22, 23):
-        quick.add({"kind": "interval", "step": step, "train_s": 2.0})
-        told.append(quick.of_epoch())
-    assert told == [None, None, 80.0]
-    slow.add({"kind": "interval", "step": 1, "train_s": 11.0})
-    assert slow.of_epoch() == 330.0, "the steps that there are"
-
-
-def test_time_left_of_a_resumed_run_goes_by_its_own_steps():
-    left = TimeLeft(RunLength(8, 4), 4)
-    left.add({"kind": "interval", "step": 6, "train_s": 1.0})
-    assert left.seconds() == 1.0
-
-
-def test_time_left_counts_steps_of_a_record_before_the_resumption():
-    left = TimeLeft(RunLength(100, 50, every_steps=10), 15)
-    left.add({"kind": "interval", "step": 20, "train_s": 10.0})
-    assert left.seconds() == 80.0
 
 
 LENGTH = RunLength(8, 4, [4, 8])
@@ -70,6 +37,21 @@ def shown(records, capsys, length=LENGTH, **options):
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The seconds of a clock that stands still by itself."""
+    now = [100.0]
+    monkeypatch.setattr("pipetrain.runner.tracking.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def taking(seconds, records, clock):
+    """Records, each of which comes so many seconds after the one before."""
+    for record in records:
+        clock[0] += seconds
+        yield record
+
+
 def test_start_and_epochs_are_lines_without_terminal(capsys):
     evaluation = of("eval", 4, eval_loss=1.25, eval_top1=60.0, eval_s=1.0)
     records = [of("start", 0), of_steps(1), of("epoch", 4, loss=1.5), evaluation, of("epoch", 8, loss=1.0)]
@@ -80,8 +62,10 @@ def test_start_and_epochs_are_lines_without_terminal(capsys):
     ]
 
 
-def test_progress_is_an_occasional_line_without_terminal(capsys):
-    every, never = ([*shown([of_steps(1), of_steps(2)], capsys, line_seconds=each)] for each in (1e-9, 0))
+def test_progress_is_an_occasional_line_without_terminal(capsys, clock):
+    every, never = (
+        [*shown(taking(0.5, [of_steps(1), of_steps(2)], clock), capsys, line_seconds=each)] for each in (1e-9, 0)
+    )
     assert every[1:] == [
         "epoch 1/2 | step 1/8 | loss 2.0000 | 100 samples/s | 00:03 left",
         "epoch 1/2 | step 2/8 | loss 2.0000 | 100 samples/s | 00:03 left",
@@ -89,12 +73,29 @@ def test_progress_is_an_occasional_line_without_terminal(capsys):
     assert never == ["starting 2 processes"]
 
 
-def test_first_steps_tell_once_how_long_a_long_epoch_will_take(capsys):
-    records = [of("interval", step, loss=2.0, samples=50, train_s=5.0) for step in range(1, 6)]
-    assert shown([of_steps(step) for step in range(1, 6)], capsys, RunLength(400, 40)) == ["starting 2 processes"]
-    (_, line) = shown(records, capsys, RunLength(400, 40))
-    assert line == "epoch 1/10 | step 2/400 | loss 2.0000 | 10 samples/s | 33:10 left | 03:20 per epoch"
-    assert shown(records, capsys, RunLength(400, 40), line_seconds=0) == ["starting 2 processes"]
+def test_time_left_of_a_resumed_or_restarted_run_goes_by_its_own_steps_and_evaluations(capsys, clock):
+    bar = ProgressBar(RunLength(100, 50, [50, 100]), "starting", step=40, line_seconds=1e-9)
+
+    def left(step, seconds):
+        clock[0] += seconds
+        bar.update(of_steps(step))
+        return capsys.readouterr().out.splitlines()[-1].rpartition(" | ")[2]
+
+    clock[0] += 1000
+    bar.update(of("start", 40))
+    assert left(45, 1) == "00:11 left"
+    assert left(60, 3) == "00:08 left"
+    bar.begin_again("restarting from step 50", 50)
+    assert left(60, 1) == "00:04 left"
+    bar.close()
+
+
+def test_first_steps_tell_once_how_long_a_long_epoch_will_take(capsys, clock):
+    quick, slow = ([of_steps(step) for step in range(1, 6)] for _ in range(2))
+    assert shown(taking(0.5, quick, clock), capsys, RunLength(400, 40)) == ["starting 2 processes"]
+    (_, line) = shown(taking(5.0, slow, clock), capsys, RunLength(400, 40))
+    assert line == "epoch 1/10 | step 2/400 | loss 2.0000 | 100 samples/s | 33:10 left | 03:20 per epoch"
+    assert shown(taking(5.0, slow, clock), capsys, RunLength(400, 40), line_seconds=0) == ["starting 2 processes"]
 
 
 def test_speed_of_a_simulation_is_called_the_simulators(capsys):
@@ -108,16 +109,14 @@ def test_speed_shown_is_that_of_the_last_records_together(capsys):
     assert "| 100 samples/s |" in lines[-1]
 
 
-def test_long_evaluation_is_an_occasional_line_without_terminal(capsys, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("pipetrain.runner.tracking.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+def test_long_evaluation_is_an_occasional_line_without_terminal(capsys, clock):
     bar = ProgressBar(LENGTH, "starting")
     bar.update(of("epoch", 4, loss=1.5))
     for seconds in (9, 1, 59, 1, 30):
-        now[0] += seconds
+        clock[0] += seconds
         bar.tick()
     bar.update(of("eval", 4, eval_loss=1.0, eval_s=100.0))
-    now[0] += 100
+    clock[0] += 100
     bar.tick()
     bar.close()
     assert capsys.readouterr().out.splitlines() == [
@@ -182,7 +181,7 @@ def test_bar_shows_what_it_waits_for_and_the_share_of_the_epoch(monkeypatch):
 def test_bar_is_not_cut_at_80_columns(monkeypatch):
     long = of_steps(3, loss=12.3456, samples=123456 * 99_999, train_s=99_999.0)
     (state,) = {state for state in on_terminal(monkeypatch, [long]) if "%|" in state}
-    assert re.fullmatch(r"epoch 1/2  75%\|.+\| loss 12.3456, 123456 samples/s, \d+:\d\d:\d\d left", state)
+    assert re.fullmatch(r"epoch 1/2  75%\|.+\| loss 12.3456, 123456 samples/s, \d+:\d\d(:\d\d)? left", state)
     assert len(state) <= 80
 
 
