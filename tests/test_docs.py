@@ -176,16 +176,6 @@ def test_choices_page_names_every_choice(group):
     assert choices <= set(re.findall(r"`(\w+)`", row))
 
 
-@pytest.mark.parametrize(("group", "room"), [("method", "methods"), ("schedule", "schedules")])
-def test_import_contract_covers_the_file_of_every_choice(group, room):
-    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    title = f"A {group} is one file: no {group} imports another"
-    contract = next(each for each in content["tool"]["importlinter"]["contracts"] if each["name"] == title)
-    targets = {OmegaConf.load(path).get("_target_") for path in (ROOT / "conf" / group).glob("*.yaml")} - {None, "???"}
-    files = {target.rpartition(".")[0] for target in targets if target.startswith(f"pipetrain.{room}.")}
-    assert files <= set(contract["modules"])
-
-
 def test_readme_counts_the_methods_and_schedules_that_there_are():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     there = [
