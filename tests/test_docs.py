@@ -69,10 +69,10 @@ def named_commands(page):
 
 
 def examples(page):
-    """The commands that take the settings of a run and have no placeholders and no output."""
+    """The commands that take the settings of a run and have no placeholders, no choices to install and no output."""
     text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
     lines = re.findall(r"^pipetrain (?:run|profile|plan|predict|timeline) .*=.*$", text, re.MULTILINE)
-    return [line for line in lines if not re.search(r"METHOD|\.\.\.", line)]
+    return [line for line in lines if not re.search(r"METHOD|own_method|\.\.\.", line)]
 
 
 @pytest.mark.parametrize(("path", "text"), list(shown_files()))
