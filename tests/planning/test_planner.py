@@ -15,7 +15,7 @@ from pipetrain.planning.profile.profile import LoaderTime
 from pipetrain.planning.profiling.auto_partition import with_updates
 from pipetrain.planning.profiling.predict import ProfiledRun
 from pipetrain.planning.tables.plan_comparison import ComparedPlan, Comparison
-from pipetrain.runner.partition.estimate import SharedWeight
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 HEAVY_END = chain(

@@ -19,7 +19,7 @@ from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.phases import PhaseSettings
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.partition.estimate import SharedWeight
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
 """Bytes of one stage, or a vector of the bytes of many stages."""

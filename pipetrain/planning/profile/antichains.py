@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
-from pipetrain.runner.partition.estimate import SharedWeight
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 Table = np.ndarray[Any, np.dtype[np.float64]]

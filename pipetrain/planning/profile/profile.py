@@ -13,7 +13,7 @@ from typing import Any, Self
 from pipetrain.engine.errors import ConfigError, check_whole, is_whole
 from pipetrain.engine.files.json_reader import from_json
 from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE
-from pipetrain.runner.partition.estimate import SharedWeight
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 
 def topological_order(labels: Sequence[str], edges: Collection[tuple[int, int]]) -> list[int]:

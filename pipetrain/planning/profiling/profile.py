@@ -27,8 +27,8 @@ from pipetrain.planning.profiling.layer_times import Measuring, Minibatch, measu
 from pipetrain.planning.profiling.link_speed import LinkSpeed, measured_link
 from pipetrain.runner.config.instantiate import OBJECT
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.partition.estimate import SharedWeight
 from pipetrain.runner.partition.finegrained import FineGrained
+from pipetrain.runner.partition.shared_weight import SharedWeight
 from pipetrain.runner.tracking.progress import counting, status
 from pipetrain.runner.training.builders.data import Data, build_data
 from pipetrain.runner.training.builders.loss import build_loss

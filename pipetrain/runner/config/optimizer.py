@@ -126,7 +126,9 @@ class OptimizerSettings:
             raise ConfigError(f"optimizer.groups={entries}: a list such as [{{max_dims: 1, weight_decay: 0}}], or null")
         target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
         groups = tuple(ParameterGroup.of(f"optimizer.groups[{i}]", entry) for i, entry in enumerate(entries or ()))
-        if target.path.startswith(("torch.optim.", "pipetrain.engine.optim.")):  # others may mean something else
+        if target.path.startswith(
+            ("torch.optim.", "pipetrain.engine.optim.", "pipetrain.zoo.optim.")
+        ):  # others may mean something else
             _check_options("optimizer", options)
             for group in groups:
                 _check_options(group.setting, group.options)

@@ -191,4 +191,4 @@ def _report(store: "Board", key: str) -> Any:
 
 
 def _key(process: int) -> str:
-    return f"pipetrain/reporting/{process}"
+    return f"pipetrain/report/{process}"

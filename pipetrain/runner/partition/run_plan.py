@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.partition.estimate import SharedWeight, WeightPasses, layer_costs, no_passes
+from pipetrain.runner.partition.estimate import WeightPasses, layer_costs, no_passes
 from pipetrain.runner.partition.rules import PartitionRule
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 FINEGRAINED = "finegrained"
 """Name of the partition whose stages are of single weights."""

@@ -78,7 +78,7 @@ EPOCHS = {"train": {"epochs": 4}, "checkpoint": {"every_epochs": 1}}
 
 
 def polyak(folder, stages=2, resume=None):
-    method = {"_target_": "methods.test_own_statistic.Polyak"}
+    method = {"_target_": "engine.methods.test_own_statistic.Polyak"}
     return job(folder, "naive_async", stages, resume=resume, method=method, **EPOCHS)
 
 

@@ -7,7 +7,7 @@ import pytest
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.topology import Device, Topology
 from pipetrain.planning.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
-from pipetrain.runner.partition.estimate import SharedWeight
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 
 def layer(label, forward_s=1.0, backward_s=2.0, output_bytes=10, weight_bytes=100):

@@ -11,9 +11,9 @@ from pipetrain.graph.conversion import chain_of
 from pipetrain.planning.partition.automatic import PlannedPartition, merge_layers, stages_of_profile
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.planning.profiling.auto_partition import AutoPartition
-from pipetrain.runner.partition.estimate import SharedWeight
 from pipetrain.runner.partition.rules import Even, Explicit, Ppv
 from pipetrain.runner.partition.run_plan import make_plan
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 
 def test_merged_layers_cost_what_their_parts_cost():

@@ -6,7 +6,7 @@ import pytest
 from support.plans import cells, chain, graph, layer
 
 from pipetrain.planning.profile.antichains import AntichainStates
-from pipetrain.runner.partition.estimate import SharedWeight
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 DIAMOND = graph([(0, 1), (0, 2), (1, 3), (2, 3)], [1, 10, 100, 1000])
 RESIDUAL = graph([(0, 1), (1, 2), (0, 2)], [1, 10, 100])

@@ -17,7 +17,7 @@ from pipetrain.planning.profile.profile import (
     topological_order,
 )
 from pipetrain.planning.profile.profile_file import read_profile
-from pipetrain.runner.partition.estimate import SharedWeight
+from pipetrain.runner.partition.shared_weight import SharedWeight
 
 
 def test_an_order_that_fits_already_is_kept():

@@ -115,7 +115,7 @@ def test_killed_run_is_continued_with_each_step_once(store, tmp_path):
 
 @pytest.mark.slow
 def test_resumed_run_sends_no_record_again(store, tmp_path, monkeypatch):
-    from pipetrain.runner.tracking.trackers import mlflow
+    from pipetrain.plugins.trackers import mlflow
 
     monkeypatch.setattr(mlflow, "_SECONDS", -1.0)  # each record by itself
     file = MetricsFile(RunDirectory(tmp_path), 0)
@@ -169,7 +169,7 @@ class BusyClient:
 @pytest.fixture
 def busy(tmp_path, monkeypatch):
     """A tracker that sends each record by itself, and its client; a pause makes its store available."""
-    from pipetrain.runner.tracking.trackers import mlflow
+    from pipetrain.plugins.trackers import mlflow
 
     made = BusyClient()
     monkeypatch.setattr(mlflow, "MlflowClient", lambda: made)
@@ -193,7 +193,7 @@ def test_records_wait_for_a_store_that_is_busy(busy):
 
 
 def test_run_whose_records_are_never_taken_is_failed_there(busy, monkeypatch):
-    from pipetrain.runner.tracking.trackers import mlflow
+    from pipetrain.plugins.trackers import mlflow
 
     tracker, client = busy
     client.busy = True

@@ -57,7 +57,7 @@ def run(tmp_path, name, *words, code=0, **environment):
 
 
 def test_process_of_its_own_that_is_lost_is_given_up(monkeypatch):
-    from pipetrain.runner.tracking.trackers import wandb
+    from pipetrain.plugins.trackers import wandb
 
     def lost(_points):
         raise ConnectionResetError("Connection lost")

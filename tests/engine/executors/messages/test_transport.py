@@ -85,7 +85,7 @@ def test_one_module_knows_the_name_of_the_backend():
         for path in package.rglob("*.py")
         if '"nccl"' in path.read_text(encoding="utf-8") and path.name != "doctor.py"
     ]
-    assert naming == ["executors/messages/transport.py"]
+    assert naming == ["engine/executors/messages/transport.py"]
 
 
 def test_interface_is_found_by_its_address_whatever_it_is_called(monkeypatch):
