@@ -91,7 +91,7 @@ class Readers:
             with _naming_shared_memory(self._workers):
                 iter(self._minibatches)  # begins again, with these tasks
             for left in reversed(range(len(tasks))):
-                with _naming_shared_memory(self._workers):
+                with _naming_shared_memory(self._workers), _naming_lost_reader(self._workers):
                     minibatch = next(self._reading)
                     if isinstance(minibatch, ConfigError):
                         raise minibatch
@@ -166,3 +166,17 @@ def _naming_shared_memory(workers: int) -> Iterator[None]:
             f"dataset.workers={workers}: the workers cannot pass on samples through shared memory (/dev/shm): "
             f"{one_line(error)}; dataset.workers=0 does without"
         ) from error
+
+
+@contextmanager
+def _naming_lost_reader(workers: int) -> Iterator[None]:
+    """Names the cause if samples that a process has announced cannot be fetched from it.
+
+    Raises:
+        RunError: it has ended.
+    """
+    try:
+        yield
+    except (FileNotFoundError, ConnectionError) as error:
+        text = f"dataset.workers={workers}: a process that reads samples has ended, as if killed"
+        raise RunError(f"{text}: {one_line(error)}") from error

@@ -366,6 +366,15 @@ def test_missing_shared_memory_is_named_with_a_way_around(monkeypatch, refused):
         next(Loader(Noisy(4), batch_size=2, workers=1).samples(0))
 
 
+def test_reader_that_ended_before_its_samples_were_fetched_is_named(monkeypatch):
+    def fetched(_descriptor):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("multiprocessing.resource_sharer.DupFd.detach", fetched)
+    with pytest.raises(RunError, match=r"^dataset.workers=1: a process that reads samples has ended, as if killed: "):
+        next(Loader(Noisy(4), batch_size=2, workers=1).samples(0))
+
+
 def test_split_cuts_every_tensor_alike():
     ids, masks = torch.arange(10).reshape(5, 2), torch.arange(5)
     first, second = split((ids, masks), 2)
