@@ -28,7 +28,7 @@ from pipetrain.runner.launch.process_exit import exit_now
 from pipetrain.runner.launch.signals import Interruption, interruptible
 from pipetrain.runner.terminal.error_line import message, report_error
 from pipetrain.runner.terminal.output_folder import check_writable
-from pipetrain.runner.tracking.run_directory import RunDirectory, check_member
+from pipetrain.runner.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pipetrain.runner.training.job import Job
@@ -52,8 +52,6 @@ def run(
     leads = outer_launcher.leads()  # others have the working directory in place of the run's
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         try:
-            if leads and sweep is not None:
-                check_member(folder.absolute(), sweep.absolute())
             if leads:
                 check_writable(f"hydra.run.dir={folder}", folder)
             job = prepared(composition, directory, lock, sweep=sweep)

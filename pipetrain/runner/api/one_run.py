@@ -19,7 +19,7 @@ from pipetrain.runner.launch.signals import Interruption
 from pipetrain.runner.terminal.error_line import message
 from pipetrain.runner.tracking.files import finish_archiving
 from pipetrain.runner.tracking.progress import status
-from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.run_directory import RunDirectory, check_member
 from pipetrain.runner.tracking.run_lock import is_removed, locked
 from pipetrain.runner.tracking.trackers.identity import MLFLOW_PARENT, stored_ids
 
@@ -60,6 +60,8 @@ def prepared(
     settings = with_objects(settings_of(composition.config, composition.choices), objects)
     leads = outer_launcher.leads()  # of an outer launcher's processes, rank 0 alone writes
     if leads:
+        if sweep is not None:
+            check_member(run.path.absolute(), sweep.absolute())
         lock.enter_context(locked(run.path))
         run.check_own()
         finish_archiving(run.path)

@@ -33,8 +33,9 @@ from pipetrain.runner.launch.signals import interruptible
 from pipetrain.runner.terminal.error_line import message, report_error
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.files import new_folder
-from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.run_directory import RunDirectory, check_own
 from pipetrain.runner.tracking.run_lock import locked
+from pipetrain.runner.tracking.trackers.identity import MLFLOW_PARENT
 
 
 def run(
@@ -128,6 +129,7 @@ def sweep(
         folder = _folder(composed[0], "sweep", path)
         runs, table = list[Run](), []
         with locked(folder), contextlib.ExitStack() as interrupted:
+            check_own(folder / MLFLOW_PARENT)
             interrupted.callback(end_sweep_in_mlflow, folder, "interrupted")
             for number, (chosen, composition) in enumerate(zip(combined, composed, strict=True)):
                 differing = sorted(chosen[i] for i in varied)

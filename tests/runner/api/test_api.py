@@ -512,6 +512,20 @@ def test_sweep_goes_on_after_a_refused_run(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_sweep_writes_nothing_through_links_in_its_folder(tmp_path):
+    elsewhere, sweep = tmp_path / "elsewhere", tmp_path / "sweep"
+    elsewhere.mkdir()
+    sweep.mkdir()
+    (sweep / "0").symlink_to(elsewhere)
+    words = ["seed=0", *SIMULATED]
+    (run,) = pipetrain.sweep(words, path=sweep, progress=False, **objects())
+    assert "is a symbolic link; nothing is written through it" in run.summary["reason"]
+    (sweep / ".mlflow-parent").symlink_to(elsewhere / "parent")
+    with pytest.raises(pipetrain.ConfigError, match=r"\.mlflow-parent: is a symbolic link"):
+        pipetrain.sweep(words, path=sweep, progress=False, **objects())
+    assert not list(elsewhere.iterdir())
+
+
 @pytest.mark.slow
 def test_refused_run_of_a_used_folder_has_no_results_of_before(tmp_path):
     words = ["seed=0,1", *SIMULATED, "train.epochs=1"]
