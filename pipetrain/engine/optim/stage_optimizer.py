@@ -28,6 +28,8 @@ LAST_UPDATE = "last_update"
 """State of a weight under error feedback: its last update, before the correction."""
 _NUMBERS = ("step", "mu_product")
 """States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
+_FUSED_STATES = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum")
+"""States that torch's fused steps read and write as if they were as large as the weight."""
 _UPDATES = "updates_made"
 """Name under which checkpoints have the number of updates of a weight whose own prediction rule is given it."""
 NUMBER, GROUP, _COMMON = ".number", "group.", "common."
@@ -263,6 +265,9 @@ class StageOptimizer:
         """Restores the output of `state` for the parameters of this stage, on the devices that torch expects.
 
         State of a weight that is not trained any more is left out.
+
+        Raises:
+            ConfigError: a state is smaller or larger than its weight, which a fused step would not notice.
         """
         if self.optimizer is None:
             return
@@ -278,6 +283,9 @@ class StageOptimizer:
                 if (key == LAST_UPDATE and not self._error_feedback) or key == _UPDATES:
                     continue
                 on, known = p.device if follow or key not in _NUMBERS else "cpu", key.removesuffix(NUMBER)
+                if settings.get("fused") and key in _FUSED_STATES and value.shape != p.shape:
+                    shapes = f"is of shape {tuple(value.shape)} in the checkpoint, and the weight of {tuple(p.shape)}"
+                    raise ConfigError(f"optimizer: {key} of {name} {shapes}")
                 owner: MutableMapping[Any, Any] = state_of_weight
                 if key.startswith(GROUP):
                     owner, known = group_of[name], known.removeprefix(GROUP)

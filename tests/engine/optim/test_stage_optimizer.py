@@ -237,6 +237,15 @@ def assert_close(ours, plain):
         torch.testing.assert_close(ours[name], plain[name], rtol=2e-6, atol=2e-7)
 
 
+@pytest.mark.parametrize("shape", [(1,), (7,)])
+def test_fused_step_gets_no_state_of_another_size(shape):
+    weight = nn.Parameter(torch.zeros(5))
+    optimizer = StageOptimizer(lambda p: SGD(p, lr=0.1, momentum=0.9, fused=True), {"w": weight}, lambda _: 0.1)
+    optimizer.load_state({"w": {"momentum_buffer": torch.zeros(5), "of_another_optimizer": torch.zeros(shape)}})
+    with pytest.raises(ConfigError, match=r"momentum_buffer of w is of shape .* in the checkpoint, and the weight of"):
+        optimizer.load_state({"w": {"momentum_buffer": torch.zeros(shape)}})
+
+
 @pytest.mark.parametrize("kind", FUSED)
 def test_fused_steps_are_the_plain_ones_to_rounding(kind):
     optimizer, options = FUSED[kind]

@@ -30,6 +30,8 @@ class Kind(StrEnum):
     """A series that the run has recorded."""
 
 
+_SET_BY_RUN = {*OURS, "fused", "foreach", "capturable", "differentiable", "maximize"}
+"""Settings of an optimizer's groups that no step changes."""
 _KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED)
 
 
@@ -76,7 +78,7 @@ def fault(path: Path, step: int) -> str | None:
 
 def _fault(name: TensorName, shape: list[int], step: int) -> str | None:
     if name.kind is Kind.OPTIMIZER:
-        if name.key.removeprefix(GROUP).removesuffix(NUMBER) in OURS and name.key.startswith(GROUP):
+        if name.key.removeprefix(GROUP).removesuffix(NUMBER) in _SET_BY_RUN and name.key.startswith(GROUP):
             return "is set by the run, and not by a checkpoint"
         if prod(shape) != 1 and (name.key == "step" or name.key.endswith(NUMBER)):
             return f"is of shape {tuple(shape)} and no number"

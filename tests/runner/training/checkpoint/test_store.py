@@ -162,6 +162,11 @@ def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
         ("strange.weight", torch.ones(1), "it holds tensors that no checkpoint has: 'strange'"),
         ("optimizer.a/group.params.number", torch.tensor(1), "is set by the run, and not by a checkpoint"),
         ("optimizer.a/group.lr_scale.number", torch.tensor(9.0), "is set by the run, and not by a checkpoint"),
+        (
+            "optimizer.a/group.fused.number",
+            torch.ones((), dtype=torch.bool),
+            "is set by the run, and not by a checkpoint",
+        ),
         ("optimizer.a/group.k.number", torch.ones(2), r"is of shape \(2,\) and no number"),
         ("optimizer.a/step", torch.ones(2), r"is of shape \(2,\) and no number"),
         ("carried.a/x", torch.ones(1), "has no number of a tensor"),
