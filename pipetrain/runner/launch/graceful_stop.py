@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.engine.executors.admission_gate import AdmissionGate
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch.signals import STOPPING, Interruption, handled_by
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class ReportExchange:
 
 def _report(store: "Board", key: str) -> Any:
     try:
-        return json.loads(store.get(key)) if store.check([key]) else None
+        return strict_json.loads(store.get(key)) if store.check([key]) else None
     except ValueError:  # another program has put something else there
         return None
 

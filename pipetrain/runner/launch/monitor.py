@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from pipetrain.engine.errors import RunError, is_whole
 from pipetrain.engine.failure import described
+from pipetrain.engine.files import strict_json
 from pipetrain.engine.libraries.processes import machine_id
 from pipetrain.runner.launch import fork_server, process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
@@ -104,7 +105,7 @@ class Heartbeat:
         if not store.check([_key(process)]):
             return None
         try:
-            beat = cls(**json.loads(store.get(_key(process))))
+            beat = cls(**strict_json.loads(store.get(_key(process))))
         except (ValueError, TypeError):
             return None
         whole = (beat.pid, beat.number, beat.born, beat.changes)

@@ -21,6 +21,7 @@ from pipetrain.engine.executors.messages.transport import (
     set_environment,
     use_interface,
 )
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch import master
 from pipetrain.runner.launch.agreement import agree
 from pipetrain.runner.launch.stores import Board, SignedStore, shared_key
@@ -148,7 +149,7 @@ def note_begun(job: Job) -> None:
 def last_begun() -> tuple[Path, Path | None] | None:
     """Run directory of the last start by the same torchrun, and the checkpoint it resumed; None if none has begun."""
     try:
-        run, resume = json.loads(_value(SignedStore(_connect(), shared_key()), _BEGUN))
+        run, resume = strict_json.loads(_value(SignedStore(_connect(), shared_key()), _BEGUN))
         return Path(run), resume and Path(resume)
     except (ValueError, TypeError):  # nothing is noted, or not by a run
         return None

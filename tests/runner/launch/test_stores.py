@@ -108,11 +108,11 @@ def test_forged_orders_end_nothing_and_own_ones_still_do():
     assert reports[0].ask(boards[0], 0.0) == [[0], None]
 
 
-@pytest.mark.parametrize("entry", ["", "x", "1.5", "[", "null"])
+@pytest.mark.parametrize("entry", ["", "x", "1.5", "[" * 100_000, "null"])
 def test_garbage_in_store_without_secret_ends_nothing(entry):
     store, gate = HashStore(), AdmissionGate()
     board = SignedStore(store, None)
-    for key in ("break-off", "begun/0/0", "beat/0"):
+    for key in ("break-off", "begun/0/0", "beat/0", "report/1"):
         store.set(f"pipetrain/{key}", entry)
     consensus = DrainConsensus(0, 2, gate)
     consensus.proceed(board)
@@ -120,6 +120,7 @@ def test_garbage_in_store_without_secret_ends_nothing(entry):
     gate.pause()
     consensus.proceed(board)
     assert Heartbeat.read(board, 0) is None
+    assert isinstance(ReportExchange(0, 2).ask(board, 0.0)[1], float | None)
 
 
 @pytest.fixture
