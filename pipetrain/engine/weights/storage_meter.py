@@ -99,14 +99,19 @@ class StorageMeter:
         self.bytes_peak = max(self.bytes_peak, self._bytes)
 
     def _await_release(self) -> None:
-        gc.collect()
+        collected = gc.collect()
         deadline = time.monotonic() + (_PATIENCE_SECONDS if self._queued else 0.0)
         while True:
             self.release()
             self._forget_gone()
-            if len(self._sets) <= self._allowed or time.monotonic() >= deadline:
+            if len(self._sets) <= self._allowed:
                 return
-            time.sleep(_MOMENT)
+            if collected:  # which may have held a graph that only the next collection finds
+                collected = gc.collect()
+            elif time.monotonic() >= deadline:
+                return
+            else:
+                time.sleep(_MOMENT)
 
     def _forget_gone(self) -> None:
         while self._may_exceed:
