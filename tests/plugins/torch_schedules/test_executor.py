@@ -188,7 +188,7 @@ def test_torchrun_must_start_one_process_per_stage_holder(tmp_path):
 MISBEHAVING = (
     "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=support.faults.failing_layer",
     "partition=explicit", "partition.boundaries=[2,4,5]", "train.epochs=1", "train.microbatches=2",
-    "launch.hang_timeout=4",
+    "launch.hang_timeout=15",
 )  # fmt: skip
 
 
