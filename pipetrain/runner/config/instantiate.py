@@ -49,7 +49,12 @@ class Target:
         """
         if TARGET not in content:
             raise ConfigError(f"{section}={dict(content)}: names no class; {section}.{TARGET} is missing")
-        return cls(section, content[TARGET], {key: value for key, value in content.items() if key != TARGET})
+        if not isinstance(path := content[TARGET], str):
+            raise ConfigError(
+                f"{section}.{TARGET}={as_configured(path)}: the path of a class or function is needed, such as "
+                "package.module.Name"
+            )
+        return cls(section, path, {key: value for key, value in content.items() if key != TARGET})
 
     @property
     def setting(self) -> str:

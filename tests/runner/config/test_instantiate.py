@@ -49,6 +49,9 @@ def test_missing_option_is_named_with_full_path_and_meaning():
 def test_section_without_a_target_is_refused_by_name():
     with pytest.raises(ConfigError, match=re.escape("model={'width': 3}: names no class; model._target_ is missing")):
         Target.of("model", {"width": 3})
+    for wrong, shown in ((5, "5"), (None, "null"), (["a.b"], "['a.b']")):
+        with pytest.raises(ConfigError, match=re.escape(f"model._target_={shown}: the path of a class or function")):
+            Target.of("model", {"_target_": wrong})
 
 
 @pytest.mark.parametrize(
