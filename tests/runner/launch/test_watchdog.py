@@ -111,7 +111,7 @@ def test_reports_of_stopping_workers_are_collected(tmp_path):
     second = watch(tmp_path, store, process=1)
     second.reports.own = lambda: [{"stage": 1}]
     with second:
-        eventually(lambda: store.check(["pipetrain/reporting/1"]))
+        eventually(lambda: store.check(["pipetrain/report/1"]))
     with watch(tmp_path, store) as first:
         first.reports.own = lambda: [{"stage": 0}]
         assert first.stop_others(seconds=5.0) == [[{"stage": 0}], [{"stage": 1}]]
