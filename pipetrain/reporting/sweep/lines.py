@@ -67,6 +67,7 @@ _THREAD = {
     "shrinkA": 1,
     "shrinkB": 1,
     "relpos": (0, 0.5),
+    "patchA": None,  # it begins at the edge of the name: clipping it there takes half of the time for hundreds of names
 }
 _POINTS = 0.78 * 72
 """Points of a panel, without title and axis, per inch of the figure."""
