@@ -51,6 +51,7 @@ def test_example_of_a_text_is_drawn_by_the_scores_of_the_trained_model(tmp_path,
     assert drawn("--length", "12", "--seed", "3") == drawn("--length", "12", "--seed", "3") != likeliest
 
 
+@pytest.mark.slow
 def test_example_of_the_engine_prints_equal_hashes_simulated_and_under_torchrun():
     script = str(EXAMPLES / "engine_torchrun.py")
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")

@@ -40,6 +40,7 @@ def test_runs_of_the_same_second_have_a_directory_each(folder):
     assert all((path / "summary.json").exists() for path in taken.iterdir())
 
 
+@pytest.mark.slow
 def test_sweeps_of_the_same_second_have_a_directory_each(folder):
     for _ in range(2):
         assert cli.carry_out(["run", "--multirun", *SHORT, "seed=0"]) == 0

@@ -110,6 +110,7 @@ def test_mapping_of_a_preset_is_replaced_without_a_warning(capsys):
     assert "given twice" not in err
 
 
+@pytest.mark.slow
 def test_interpreter_without_asserts_gives_the_same_bits(tmp_path):
     words = (*TINY, "partition.stages=2", "method=pipedream", "train.max_steps=2", "threads=1", "eval.every_epochs=0")
     run_here(tmp_path / "plain", *words)

@@ -64,6 +64,7 @@ def test_stability_with_wrong_option_exits_with_2(tmp_path, monkeypatch, capsys,
     assert not (tmp_path / "stability").exists()
 
 
+@pytest.mark.slow
 def test_stability_without_data_leaves_out_fig_5b_and_says_so(tmp_path, monkeypatch, capsys):
     # what is slow and tested above
     monkeypatch.setattr(report, "_tables", lambda _setting: {})

@@ -77,6 +77,7 @@ def test_contenders_have_their_length_grid_and_costs():
     assert first.key != second.key
 
 
+@pytest.mark.slow
 def test_trials_are_not_shorter_than_the_warm_up():
     words = ["method=gpipe", "train.epochs=8", "lr_schedule=cosine", "lr_schedule.unit=epoch"]
     rungs = {}

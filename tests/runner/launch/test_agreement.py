@@ -142,6 +142,7 @@ def meet(rank, jobs, port):
         (own.run.path / f"ended-{rank}").touch()
 
 
+@pytest.mark.slow
 def test_processes_that_differ_end_alike_before_anything_is_written(tmp_path):
     jobs = [made(tmp_path), made(tmp_path, optimizer={"lr": 0.5})]
     jobs[0].run.path.mkdir()
