@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.data.minibatches import OnePass
+from pipetrain.engine.device_queue import numbers
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.base import Executor
 from pipetrain.engine.executors.hooks import RunHooks
@@ -138,7 +139,7 @@ class Pipeline:
         self._executor.train(given, interval)
         self._epochs += 1
         self.steps += len(given)
-        losses: list[float] = self._executor.broadcast_from_last([loss.item() for loss in self._losses])
+        losses: list[float] = self._executor.broadcast_from_last(numbers(self._losses))
         return losses
 
     def evaluate(self, minibatches: Iterable[Any]) -> dict[str, float]:
