@@ -29,7 +29,7 @@ def choose(scores: Tensor, temperature: float, top_k: int | None, generator: tor
 def continued(
     model: nn.Module, begun: Sequence[int], positions: int, tokens: int, options: argparse.Namespace
 ) -> list[int]:
-    """The tokens of a text and those that the model adds, each from the last `positions` before it.
+    """The prompt's tokens, then generated ones, each predicted from the last `positions` tokens.
 
     `tokens` is the size of the vocabulary: a model may have scores for more.
     """

@@ -1,4 +1,4 @@
-"""The plans that settings ask for: the best one, and those that it is compared with."""
+"""The best plan for given settings, and the plans it is compared with."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

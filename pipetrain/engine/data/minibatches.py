@@ -1,4 +1,4 @@
-"""What executors read: minibatches of a loader, or of any iterable."""
+"""Minibatches as executors read them, from a loader or from any iterable."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized

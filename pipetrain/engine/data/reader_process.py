@@ -58,7 +58,7 @@ class ReaderProcess(ForkProcess):
 
     @override
     def join(self, timeout: float | None = None) -> None:
-        """Waits for its end. torch would wait for 5 s in turn for each that is told to end, and then kill it."""
+        """Waits briefly for the process to end; torch would wait up to 5 s for each before it kills them."""
         super().join(None if timeout is None else min(timeout, _PATIENCE_SECONDS))
 
 

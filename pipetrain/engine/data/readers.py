@@ -1,4 +1,4 @@
-"""Processes that read minibatches ahead of their use, and are kept from one drain interval to the next."""
+"""Processes that read minibatches ahead, and last from one drain interval to the next."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ _SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
 
 
 class Task(NamedTuple):
-    """One minibatch to read.
+    """A minibatch to read.
 
     Attributes:
         source: number of the data set that it is of.

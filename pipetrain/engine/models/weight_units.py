@@ -11,7 +11,7 @@ from pipetrain.engine.models.chain import LayerChain
 
 @dataclass
 class ParameterGroup:
-    """A weight and its bias, and the buffers of the module that holds them or of those that follow without weights.
+    """A weight, its bias, and the buffers of their module and of modules after it that have no weights.
 
     Attributes:
         label: name of its weight in the whole model.

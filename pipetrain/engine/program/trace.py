@@ -1,4 +1,4 @@
-"""What executors record of the lists that they have carried out."""
+"""Records of executed operation lists."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

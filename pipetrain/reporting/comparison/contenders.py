@@ -40,7 +40,7 @@ _AVERAGE = "train.ema"
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _CUT = re.compile(r"partition=explicit|partition\.(boundaries|stages|replicas)=[0-9\[\], ]+|~partition\.replicated")
-"""The only words of a planned cut: those that are read back may be another's, and become settings of runs."""
+"""Settings that a stored cut may have. They become settings of runs, and the file may come from someone else."""
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
 """Settings that leave results as they are, but for `checkpoint.every_steps` and `log.every_steps`."""
 
