@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,9 @@ def predicted_costs(settings: Settings, job: Job) -> tuple[Costs, tuple[int | No
     Raises:
         ConfigError: the topology is wrong, or the profile is of another model or batch size.
     """
-    try:
-        planning: Any = import_module("pipetrain.planning.profiling.predict")
-    except ModuleNotFoundError:
+    if find_spec("pipetrain.planning") is None:
         return Costs(notes=("not predicted: pipetrain is installed without its planner",)), ()
-    predicted = planning.phase_costs(settings)
+    predicted = import_module("pipetrain.planning.profiling.predict").phase_costs(settings)
     if not predicted.step_s:
         return Costs(notes=predicted.notes), ()
     costs = Costs(
