@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import pipetrain
+from pipetrain.engine.data.interface import DataSet
 
 
 def choose(scores: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
@@ -53,7 +54,7 @@ def main() -> None:
     options = parser.parse_args()
     run = pipetrain.load(options.run)
     data, model = run.dataset(), run.model(best=options.best).eval()
-    if (vocabulary := getattr(data, "vocabulary", None)) is None:
+    if (vocabulary := DataSet(data).vocabulary) is None:
         parser.error(f"{options.run} was trained on data without a vocabulary to write text with")
     begun = vocabulary.encode(options.prompt) if options.prompt else vocabulary.start
     print(vocabulary.decode(continued(model, begun.tolist(), data.max_length, vocabulary.size, options)))

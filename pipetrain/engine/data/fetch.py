@@ -1,6 +1,6 @@
 """Reading the samples of one minibatch, each with its own random numbers, and collating them."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from pipetrain.engine.arithmetic import torch_threads
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.ranges import LabelRange, TokenRange
-from pipetrain.engine.data.samples import has_method, naming_errors, sample_of, target_of
+from pipetrain.engine.data.samples import naming_errors, sample_of, target_of
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.seeding import key, python_draws, python_generators_kept, seed_python
 from pipetrain.engine.tensors import Tensors
@@ -47,7 +48,8 @@ class Fetch:
     @property
     def decodes(self) -> bool:
         """True if samples must be read; a data set's own `target(i)` gives the targets without."""
-        return self.inputs or not has_method(self.dataset, "target") or has_method(self.dataset, "collate")
+        split = Split(self.dataset)
+        return self.inputs or split.target is None or split.collate is not None
 
     def __call__(self, epoch: int, indices: Sequence[int]) -> Minibatch:
         """The samples `indices` as they are in `epoch`, collated.
@@ -69,11 +71,11 @@ class Fetch:
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
         pairs = self._pairs(0, [0])
-        if not has_method(self.dataset, "collate"):
+        if (collate := Split(self.dataset).collate) is None:
             inputs = pairs[0][0]
         else:
             with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"), generator_kept():
-                inputs = self.dataset.collate(pairs)[0]
+                inputs = collate(pairs)[0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
     def pair(self, epoch: int, index: int) -> Sequence[Any]:
@@ -84,12 +86,12 @@ class Fetch:
         if not self.decodes:
             return (), _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
         pairs = self._pairs(epoch, indices)
-        if has_method(self.dataset, "collate"):
+        if (collate := Split(self.dataset).collate) is not None:
             seed = key(self.seed, epoch, *indices)
             with generator_kept() as generator, python_generators_kept():
                 seed_python(seed)
                 generator.manual_seed(seed)
-                inputs, targets = _by_data_set(self.dataset, pairs, indices)
+                inputs, targets = _by_data_set(collate, type(self.dataset).__name__, pairs, indices)
             return inputs if self.inputs else (), targets if self.targets else ()
         return (
             _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else (),
@@ -136,18 +138,18 @@ def generator_kept() -> Iterator[torch.Generator]:
         generator.set_state(state)
 
 
-def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
-    with naming_errors(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
-        collated = dataset.collate(pairs)
+def _by_data_set(
+    collate: Callable[..., Any], owner: str, pairs: list[Sequence[Any]], indices: Sequence[int]
+) -> Minibatch:
+    with naming_errors(f"{owner}.collate of samples {indices[0]} to {indices[-1]}"):
+        collated = collate(pairs)
     if not isinstance(collated, tuple | list) or len(collated) != 2:
-        raise ConfigError(
-            f"dataset: {type(dataset).__name__}.collate must return (inputs, targets), not {form_of(collated)}"
-        )
+        raise ConfigError(f"dataset: {owner}.collate must return (inputs, targets), not {form_of(collated)}")
     inputs, targets = (tuple(_flattened(side)) for side in collated)
     rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
     if not inputs or not targets or set(rows) != {len(pairs)}:
         raise ConfigError(
-            f"dataset: {type(dataset).__name__}.collate made {form_of(collated)} of {len(pairs)} samples; inputs and "
+            f"dataset: {owner}.collate made {form_of(collated)} of {len(pairs)} samples; inputs and "
             "targets must be tensors, or tuples of them, with a row for each sample"
         )
     return inputs, targets

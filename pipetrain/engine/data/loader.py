@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from pipetrain.engine.data.fetch import Fetch, Minibatch
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.order import own_minibatches, shuffled
 from pipetrain.engine.data.ranges import LabelRange, TokenRange
 from pipetrain.engine.data.readers import Readers, Task, kept_readers
-from pipetrain.engine.data.samples import has_method
 from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.engine.tensors import Tensors
 
@@ -25,15 +25,7 @@ class Loader:
     and the caller's own random numbers are left as they were. Data sets that draw from elsewhere are outside this
     promise. The generators belong to the process, so read in the thread that also runs the layers, or use workers.
 
-    A data set may have
-
-    - `target(i)`, which must equal `dataset[i][1]`: `targets` then decodes nothing, unless there is a `collate`;
-    - `batches(batch_size, samples)`: the samples of each minibatch, made of its first `samples` ones, as lists, the
-      same for every epoch; a shuffle then changes the order of the minibatches alone;
-    - `ordered`, true where each minibatch continues the one before it: nothing is shuffled;
-    - `reads_files`, true where a sample is a file that may be damaged: a run tries some of them before it starts;
-    - `collate(pairs)`: the (input, target) pairs of a minibatch -> its inputs and targets, such as padded ones. Each
-      is a tensor, or a tuple of tensors, with a row for each sample.
+    `Split` lists the optional members of a data set: `target`, `batches`, `collate`, `ordered` and `reads_files`.
 
     Attributes:
         pinned: True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait.
@@ -76,8 +68,8 @@ class Loader:
             kind = type(dataset).__name__
             raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
         samples = self.samples_per_epoch = available if limit is None else min(limit, available)
-        self._shuffle = shuffle and not getattr(dataset, "ordered", False)
-        self._whole = has_method(dataset, "batches")
+        self._shuffle = shuffle and not Split(dataset).ordered
+        self._whole = Split(dataset).batches is not None
         cut = [range(start, min(start + batch_size, samples)) for start in range(0, samples, batch_size)]
         minibatches = own_minibatches(dataset, batch_size, samples) if self._whole else cut
         least = max(1, min(microbatches, batch_size)) if drop_short else 1
@@ -130,7 +122,7 @@ class Loader:
     @property
     def varying(self) -> bool:
         """True if minibatches of equally many samples may differ in shape otherwise, as padded text does."""
-        return has_method(self.dataset, "batches") or has_method(self.dataset, "collate")
+        return self._whole or Split(self.dataset).collate is not None
 
     def size_of(self, step: int) -> int:
         """Samples of the minibatch of a step, counted from 0 over all epochs."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from pipetrain.engine.data.samples import has_method, sample_of, target_of
+from pipetrain.engine.data.interface import DataSet, Split
+from pipetrain.engine.data.samples import sample_of, target_of
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.tensors import Tensors
 
@@ -61,7 +62,7 @@ class LabelRange:
 
 def class_count(source: Any) -> int | None:
     """Number of classes that a data object or a split declares, by a number or their names; None if it does not."""
-    classes = getattr(source, "classes", None)
+    classes = DataSet(source).classes
     if is_whole(classes):
         return classes
     return len(classes) if isinstance(classes, Sized) and not isinstance(classes, str) else None
@@ -78,17 +79,15 @@ def known_labels(split: Any) -> Tensor | None:
         return None if inner is None else inner[torch.as_tensor(split.indices, dtype=torch.int64)]
     if isinstance(split, TensorDataset):
         stored: Any = split.tensors[-1]
-    elif hasattr(split, "targets"):
-        stored = split.targets
-    else:
-        stored = [target_of(split, index) for index in range(len(split))] if has_method(split, "target") else None
+    elif (stored := Split(split).targets) is None and Split(split).target is not None:
+        stored = [target_of(split, index) for index in range(len(split))]
     labels = _as_tensor(stored)
     return labels if labels is not None and isinstance(split, Sized) and len(labels) == len(split) else None
 
 
 def label_of(split: Any, index: int) -> Tensor | None:
     """The label of one sample, which is read; None if it is none."""
-    target = target_of(split, index) if has_method(split, "target") else sample_of(split, index)[1]
+    target = target_of(split, index) if Split(split).target is not None else sample_of(split, index)[1]
     return _as_tensor(target)
 
 

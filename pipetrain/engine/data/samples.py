@@ -24,11 +24,6 @@ def naming_errors(what: str) -> Iterator[None]:
         raise DataError(f"dataset: {what}: {described(error)}") from error
 
 
-def has_method(split: Any, name: str) -> bool:
-    """True if a split has this function; a `target` or `batches` that holds values is the user's own affair."""
-    return callable(getattr(split, name, None))
-
-
 def sample_of(split: Any, index: int) -> Sequence[Any]:
     """A sample of a split, input and target.
 

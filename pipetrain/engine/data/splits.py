@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.errors import ConfigError
 
 _EVALUATED = ("eval", "validation", "valid", "val", "dev", "test")
@@ -41,14 +42,14 @@ def data_object(returned: Any) -> Any:
 
 def in_tensors(split: Any) -> Any:
     """The split; one of Hugging Face `datasets` without a format returns tensors in place of lists and images."""
-    chosen = getattr(split, "format", None)
+    chosen = Split(split).format
     unset = isinstance(chosen, Mapping) and chosen.get("type", "") is None
     return split.with_format("torch") if unset else split
 
 
 def class_names(split: Any, column: object) -> list[str] | None:
     """The names of the classes of a Hugging Face `ClassLabel` column; None for anything else."""
-    features = getattr(split, "features", None)
+    features = Split(split).features
     label = features.get(column) if isinstance(features, Mapping) and isinstance(column, str) else None
     names = getattr(label, "names", None)
     return names if isinstance(names, list) else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.base import Executor
 from pipetrain.runner.tracking.run_recorder import Recorder
@@ -60,7 +61,7 @@ class CheckpointSaver:
         self._config = {"settings": job.settings.stored, "choices": job.settings.choices}
         self._constant = {
             "steps_per_epoch": job.timetable.steps_per_epoch,
-            "vocabulary_sha256": getattr(components.data.dataset, "vocabulary_sha256", None),
+            "vocabulary_sha256": DataSet(components.data.dataset).vocabulary_sha256,
             "data": job.data,
             "aliases": components.chain.aliases(),
             "untied": components.chain.untied,

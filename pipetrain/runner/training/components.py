@@ -9,6 +9,7 @@ import torch
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.data.fingerprint import Fingerprint, difference, fingerprint_like
+from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.data.ranges import LabelRange
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.executors.pipeline_rules import Phase, common_placement
@@ -102,7 +103,7 @@ class Components:
     @property
     def lower_is_better(self) -> tuple[str, ...]:
         """Names of metrics, in addition to those of the loss, that fall as the model improves."""
-        decoded = getattr(getattr(self.data.dataset, "decoding", None), "lower_is_better", ())
+        decoded = getattr(DataSet(self.data.dataset).decoding, "lower_is_better", ())
         # without decoding, a further metric may have the name of a decoded one
         return *self.metrics.lower_is_better, *(name for name in decoded if name not in self.metrics.fresh)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.admission_gate import BrokenOffError
@@ -126,7 +127,7 @@ def whole_model_metrics(
     Raises:
         ConfigError: the `decoding` of the data set lacks `measure` or `metrics`, or lists unknown ones.
     """
-    asked, decoding = settings.eval, getattr(dataset, "decoding", None)
+    asked, decoding = settings.eval, DataSet(dataset).decoding
     if decoding is None or not asked.decode or problem_of(decoding, chain) is not None:
         return None
     options = DecodingOptions(

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from pipetrain.engine.data.fetch import generator_kept
 from pipetrain.engine.data.fingerprint import Fingerprint, fingerprint
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.data.ranges import LabelRange, TokenRange
-from pipetrain.engine.data.samples import NamedData, has_method, naming_errors
+from pipetrain.engine.data.samples import NamedData, naming_errors
 from pipetrain.engine.data.splits import data_object
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.seeding import key, python_draws
@@ -98,7 +99,7 @@ def build_data(settings: Settings) -> Data:
             **_loader_options(settings),
         )
     data = Data(dataset, loader, evaluation_loader(settings, dataset))
-    if train.batch_size > data.train.samples_per_epoch and not has_method(dataset.train, "batches"):
+    if train.batch_size > data.train.samples_per_epoch and Split(dataset.train).batches is None:
         limited = "" if settings.dataset.limit is None else f", with dataset.limit={settings.dataset.limit}"
         raise ConfigError(
             f"train.batch_size={train.batch_size}: more than the {data.train.samples_per_epoch} samples of an "

@@ -5,6 +5,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.losses import Loss, Metric, Metrics
 from pipetrain.runner.config.instantiate import Target
@@ -17,7 +18,7 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    target, padding = settings.loss, getattr(dataset, "padding", None)
+    target, padding = settings.loss, DataSet(dataset).padding
     missing = [name for name in target.parameters(required=True) if name not in target.options]
     if missing:  # a loss function, in place of a function that returns one
         raise ConfigError(

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.data.fetch import Fetch, form_of
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.order import own_minibatches
 from pipetrain.engine.data.ranges import class_count, known_labels, label_of
-from pipetrain.engine.data.samples import class_of, has_method, sample_of
+from pipetrain.engine.data.samples import class_of, sample_of
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.files.cache import private_folder
 from pipetrain.engine.models.chain import LayerChain, sharing_buffers
@@ -75,7 +76,7 @@ def first_inputs(dataset: Any) -> Inputs:
     split = dataset.train
     fetch = Fetch(split, seed=0, inputs=True, targets=False)
     first: Sequence[int] = range(min(len(split), _FIRST))
-    if has_method(split, "batches") and not has_method(split, "collate"):
+    if Split(split).batches is not None and Split(split).collate is None:
         first = max(own_minibatches(split, _FIRST, len(split)), key=len)[:_FIRST]  # others may differ in shape
     tensors, _ = fetch(0, first)
     names = fetch.names()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.engine.data.fingerprint import difference, fingerprint_like
+from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.files import strict_json
@@ -45,7 +46,7 @@ def check_vocabulary(folder: Path, dataset: Any) -> None:
         ConfigError: the vocabulary is another.
     """
     before = load_progress(folder).get("vocabulary_sha256")
-    if before is not None and before != getattr(dataset, "vocabulary_sha256", None):
+    if before is not None and before != DataSet(dataset).vocabulary_sha256:
         raise ConfigError(
             f"dataset: its vocabulary is not that of {folder}, so token ids mean other text; use the data set, the "
             "text and the vocabulary settings that the checkpoint was trained with"

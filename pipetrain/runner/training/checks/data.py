@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pipetrain.engine.data.fingerprint import unreliable_sample
-from pipetrain.engine.data.samples import has_method
+from pipetrain.engine.data.interface import DataSet, Split
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.builders.data import Data
@@ -26,7 +26,7 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
     if derived := derived_from_data(settings.model.target, data.dataset):
         values = ", ".join(f"model.{name}={value}" for name, value in derived.items())
         yield f"{values}: as the data show, which have no such attributes"
-    yield from getattr(data.dataset, "notes", ())
+    yield from DataSet(data.dataset).notes
     yield from _left_out(data, settings.train.microbatches)
     if settings.dataset.pin_memory and components.device == "cpu":
         yield "dataset.pin_memory=true changes nothing: device=cpu copies no minibatch"
@@ -45,7 +45,7 @@ def check_data(settings: Settings, components: Components) -> Iterator[str]:
         return
     if (evaluated := evaluation_dry_run(data, chain, trial, components.arithmetic_of_checks)) is not None:
         check_loss(settings, evaluated, components.loss, components.metrics, decoded)
-    decoding = getattr(data.dataset, "decoding", None)
+    decoding = DataSet(data.dataset).decoding
     if decoding is not None and settings.eval.decode and (problem := problem_of(decoding, chain)) is not None:
         yield f"warning: evaluations generate no texts: {problem}"
 
@@ -67,7 +67,7 @@ def _left_out(data: Data, microbatches: int) -> Iterator[str]:
             yield f"{loader.unlisted} {name} samples are in no minibatch, as the data set makes them"
     if dropped := data.train.dropped:
         few = f"fewer than train.microbatches={microbatches}"
-        if has_method(data.dataset.train, "batches"):
+        if Split(data.dataset.train).batches is not None:
             yield f"{dropped} samples of each epoch are dropped: their minibatches have {few}"
         else:
             yield f"the last {dropped} samples of each epoch are dropped: {few}"

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.data.fetch import Fetch
+from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.data.ranges import TokenRange
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.failure import described, lacks_gradients
@@ -52,7 +53,7 @@ def training_dry_run(data: Data, chain: LayerChain, arithmetic: ComputeOptions =
         ConfigError: a layer cannot compute in this precision, or looks up an id without a row in its table.
     """
     inputs, targets = next(data.train.samples(0, 0, 1))
-    indices, vocabulary = data.train.minibatches(0)[0], getattr(data.dataset, "vocabulary_size", None)
+    indices, vocabulary = data.train.minibatches(0)[0], DataSet(data.dataset).vocabulary_size
     given = tuple(tensor.clone() for tensor in _first(inputs))  # which the forward may change in place
     lookups = EmbeddingIndexCheck(chain, given, indices, vocabulary if is_whole(vocabulary) else None)
     with lookups:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain
@@ -45,7 +46,7 @@ def check_stateful_data(chain: LayerChain, loaders: dict[str, Loader]) -> None:
         return
     carries = f"model: layer {labels[0]} carries its state from minibatch to minibatch, and the minibatches of `"
     for name, loader in loaders.items():
-        if not getattr(loader.dataset, "ordered", False):
+        if not Split(loader.dataset).ordered:
             raise ConfigError(
                 f"{carries}{name}` do not continue one another; running text in rows works: a data set whose splits "
                 "are `ordered`, such as dataset=austen dataset.carried=true"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipetrain.engine.data.fetch import Fetch
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.data.ranges import LabelRange, TokenRange, class_count, known_labels, label_of
 from pipetrain.engine.errors import ConfigError
@@ -89,7 +90,7 @@ def check_samples(settings: Settings, data: Data, labels: LabelRange | None, tok
     splits = {"train": data.train, "eval": data.evaluation} if settings.eval.every_epochs else {"train": data.train}
     for split, loader in splits.items():
         of_split, ids = labels and replace(labels, split=split), tokens and replace(tokens, split=split)
-        files = bool(getattr(loader.dataset, "reads_files", False))
+        files = Split(loader.dataset).reads_files
         unknown_labels = of_split is not None and not _check_stored_labels(loader, of_split)
         inputs = files or (ids is not None and ids.known is None)
         targets = files or unknown_labels

@@ -8,23 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from pipetrain.engine.data.interface import MapStyle
 from pipetrain.engine.errors import ConfigError, is_whole, one_line
 from pipetrain.engine.files.regular_file import descriptor_of
-
-
-class MapStyle(Protocol):
-    """A data set read by index: `(input, target)` pairs, each side what `default_collate` makes tensors of."""
-
-    def __len__(self) -> int:
-        """The number of samples."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """The (input, target) pair of sample `index`."""
 
 
 @dataclass(frozen=True)

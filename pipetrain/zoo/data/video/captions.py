@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.tensors import Tensors
 from pipetrain.zoo.data.vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, pad
 from pipetrain.zoo.decoding import Generation, SpecialTokens
@@ -39,7 +40,7 @@ class CaptionedVideos:
 
     def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
         self.videos = videos
-        self.reads_files = getattr(videos, "reads_files", False)
+        self.reads_files = Split(videos).reads_files
         numbers = [index for index in range(len(videos)) for _ in videos.captions(index)]
         captions = words.encode_lines(_captions(videos))
         self._samples = [(index, ids[:longest]) for index, ids in zip(numbers, captions, strict=True)]
