@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Schedule
 from pipetrain.engine.stage.base import BaseStage, Training
+from pipetrain.engine.stage.saved_state import restore_stage, selected, stage_tensors
 
 OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
 """A stage's parameters -> its optimizer, one of torch's."""
@@ -159,12 +161,12 @@ class Pipeline:
         return self._executor.whole_state()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the stages of this process, to save with torch.save. Names are those of the whole model."""
-        states = [_state_of(stage) for stage in self.stages]
-        merged: dict[str, Any] = {"steps": self.steps, "epochs": self._epochs}
-        for part in states[0]:
-            merged[part] = {name: value for state in states for name, value in state[part].items()}
-        return merged
+        """A copy of the state of this process's stages, to save with torch.save: weights, optimizer, averages and all.
+
+        Names are those of the whole model, so that another number of stages can load it.
+        """
+        tensors = {name: each.detach().clone() for stage in self.stages for name, each in stage_tensors(stage).items()}
+        return {"steps": self.steps, "epochs": self._epochs, "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the stages of this process from a `state_dict`, of a whole pipeline or of these stages.
@@ -173,7 +175,7 @@ class Pipeline:
             ConfigError: it lacks a weight of these stages.
         """
         for stage in self.stages:
-            _load(stage, state)
+            restore_stage(stage, partial(selected, state["tensors"]), state["steps"], "the state dict")
         self.steps, self._epochs = state["steps"], state["epochs"]
 
 
@@ -237,33 +239,3 @@ def _with_scales(optimizer: Optimizer, usual: float) -> Optimizer:
     for group in optimizer.param_groups:
         group.setdefault("lr_scale", float(group["lr"]) / usual if usual else 1.0)
     return optimizer
-
-
-def _state_of(stage: BaseStage) -> dict[str, dict[str, Any]]:
-    full = stage.full_names
-    return {
-        "weights": {name: tensor.clone() for name, tensor in stage.state().items()},
-        "optimizer": {full[name]: dict(state) for name, state in stage.optimizer.state().items()},
-        "statistics": {
-            f"{statistic}.{full[name]}": value
-            for statistic, values in stage.statistics.items()
-            for name, value in values.items()
-        },
-    }
-
-
-def _load(stage: BaseStage, state: Mapping[str, Any]) -> None:
-    local = {full: name for name, full in reversed(stage.full_names.items())}
-    weights = stage.state()
-    if missing := weights.keys() - state["weights"].keys():
-        raise ConfigError(f"the state dict has no {min(missing)}; it is of another model or of other stages")
-    with torch.no_grad():
-        for name, tensor in weights.items():
-            tensor.copy_(state["weights"][name])
-    stage.optimizer.load_state({local[name]: kept for name, kept in state["optimizer"].items() if name in local})
-    statistics: dict[str, dict[str, Tensor]] = {}
-    for name, value in state["statistics"].items():
-        statistic, _, full = name.partition(".")
-        if full in local:
-            statistics.setdefault(statistic, {})[local[full]] = value
-    stage.resume_at(state["steps"], statistics)

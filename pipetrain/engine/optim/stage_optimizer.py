@@ -1,7 +1,6 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +10,15 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from pipetrain.engine.device_queue import together
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.optim.optimizer_state import (
+    UPDATES,
+    as_tensors,
+    changed_settings,
+    common_state,
+    group_settings,
+    put_back,
+    updates_of,
+)
 from pipetrain.engine.optim.prediction import (
     DELTA_RULES,
     LAST_GRADIENT,
@@ -26,17 +34,6 @@ Rate = Callable[[int], float]
 
 LAST_UPDATE = "last_update"
 """State of a weight under error feedback: its last update, before the correction."""
-_NUMBERS = ("step", "mu_product")
-"""States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
-_FUSED_STATES = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum")
-"""States that torch's fused steps read and write as if they were as large as the weight."""
-_UPDATES = "updates_made"
-"""Name under which checkpoints have the number of updates of a weight whose own prediction rule is given it."""
-NUMBER, GROUP, _COMMON = ".number", "group.", "common."
-"""Parts of the names under which checkpoints have a Python number, what an optimizer changes in its groups, and state
-that belongs to no weight."""
-OURS = {"params", "lr", "initial_lr", "lr_scale"}
-"""Parts of parameter groups that are not the optimizer's own."""
 
 
 class StageOptimizer:
@@ -73,9 +70,7 @@ class StageOptimizer:
             for group in (self.optimizer.param_groups if self.optimizer is not None else ())
         ]
         """Settings of each of torch's parameter groups, and the names of its parameters."""
-        self._settings_made = [
-            {key: _copied(value) for key, value in settings.items() if key not in OURS} for settings, _ in self._groups
-        ]
+        self._settings_made = [group_settings(group) for group, _ in self._groups]
         self._error_feedback = error_feedback
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
@@ -235,31 +230,18 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return {}
-        kind, weights = type(self.optimizer).__name__, set(self.parameters.values())
-        common: dict[Any, Any] = {key: value for key, value in self.optimizer.state.items() if key not in weights}
-        if others := [key for key in common if not isinstance(key, str)]:
-            raise ConfigError(
-                f"optimizer: {kind} keeps state under a {type(others[0]).__name__}, which checkpoints cannot name; "
-                "they hold what is kept under weights and under text"
-            )
-        of_groups: dict[str, dict[str, Any]] = {}
-        for (settings, names), before in zip(self._groups, self._settings_made, strict=True):
-            own = {key: value for key, value in settings.items() if key not in OURS}
-            changed = {f"{GROUP}{key}": value for key, value in own.items() if _differ(value, before.get(key))}
-            of_groups |= {name: changed for name in names}
-        counted = self._rule is not None and self._rule not in DELTA_RULES.values()
-        stored = {
-            name: self.optimizer.state.get(p, {})
-            | of_groups.get(name, {})
-            | ({_UPDATES: torch.tensor(self._made[name])} if counted and self._made[name] else {})
-            | {f"{_COMMON}{key}": value for key, value in common.items()}
-            for name, p in self.parameters.items()
-        }
-        return {
-            name: dict(_stored(kind, key, value) for key, value in state.items() if value is not None)
-            for name, state in stored.items()
-            if state
-        }
+        common = common_state(self.optimizer, self.parameters)
+        changed: dict[str, dict[str, Any]] = {}
+        for (settings, names), made in zip(self._groups, self._settings_made, strict=True):
+            changed |= dict.fromkeys(names, changed_settings(settings, made))
+        counts = self._rule is not None and self._rule not in DELTA_RULES.values()
+        stored: dict[str, dict[str, Tensor]] = {}
+        for name, parameter in self.parameters.items():
+            made = {UPDATES: torch.tensor(self._made[name])} if counts and self._made[name] else {}
+            values = {**self.optimizer.state.get(parameter, {}), **changed.get(name, {}), **made, **common}
+            if values:
+                stored[name] = as_tensors(self.optimizer, values)
+        return stored
 
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restores the output of `state` for the parameters of this stage, on the devices that torch expects.
@@ -271,65 +253,14 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return
-        settings = self.optimizer.defaults
-        follow = settings.get("fused") or settings.get("capturable")
+        left_out = {UPDATES} if self._error_feedback else {UPDATES, LAST_UPDATE}
         groups = zip(self.optimizer.param_groups, self._groups, strict=True)
         group_of = {name: group for group, (_, names) in groups for name in names}
         for name, saved in state.items():
-            if (p := self.parameters.get(name)) is None:
-                continue
-            state_of_weight: dict[Any, Any] = {}
-            for key, value in saved.items():
-                if (key == LAST_UPDATE and not self._error_feedback) or key == _UPDATES:
-                    continue
-                on, known = p.device if follow or key not in _NUMBERS else "cpu", key.removesuffix(NUMBER)
-                if settings.get("fused") and key in _FUSED_STATES and value.shape != p.shape:
-                    shapes = f"is of shape {tuple(value.shape)} in the checkpoint, and the weight of {tuple(p.shape)}"
-                    raise ConfigError(f"optimizer: {key} of {name} {shapes}")
-                owner: MutableMapping[Any, Any] = state_of_weight
-                if key.startswith(GROUP):
-                    owner, known = group_of[name], known.removeprefix(GROUP)
-                elif key.startswith(_COMMON):
-                    owner, known = self.optimizer.state, known.removeprefix(_COMMON)
-                owner[known] = value.item() if key.endswith(NUMBER) else _laid_out(value.to(on), p)
-            if state_of_weight:
-                self.optimizer.state[p] = state_of_weight
-            counts = (saved[key] for key in (_UPDATES, "step", f"step{NUMBER}") if key in saved)
-            self._made[name] = int(next(counts, 0))
-
-
-def _copied(value: Any) -> Any:
-    """The value as it is now, even if the optimizer changes it in place."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    return copy(value) if isinstance(value, list | dict | set) else value
-
-
-def _differ(value: Any, other: Any) -> bool:
-    if isinstance(value, Tensor) and isinstance(other, Tensor):
-        return not torch.equal(value, other)
-    return type(value) is not type(other) or bool(value != other)
-
-
-def _stored(kind: str, key: str, value: Any) -> tuple[str, Tensor]:
-    """The name and the tensor of a part of an optimizer's state in a checkpoint."""
-    if isinstance(value, Tensor):
-        return key, value
-    if isinstance(value, bool | int | float):
-        dtype = torch.float64 if isinstance(value, float) else None
-        return f"{key}{NUMBER}", torch.tensor(value, dtype=dtype)
-    own = key.removeprefix(GROUP).removeprefix(_COMMON)
-    raise ConfigError(
-        f"optimizer: {kind} keeps a {type(value).__name__} as {own!r}, which checkpoints cannot hold; they hold "
-        "tensors and numbers"
-    )
-
-
-def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
-    """The value in the parameter's memory format, where they have one shape: torch's fused steps ignore strides."""
-    if value.shape != parameter.shape or value.stride() == parameter.stride():
-        return value
-    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+            if name in self.parameters:
+                kept = {key: value for key, value in saved.items() if key not in left_out}
+                put_back(kept, self.optimizer, group_of[name], self.parameters[name], name)
+                self._made[name] = updates_of(saved)
 
 
 _OF_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64, 16: torch.complex128}

@@ -10,8 +10,9 @@ from typing import Any
 from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.base import Executor
+from pipetrain.engine.stage.saved_state import stage_tensors
 from pipetrain.runner.tracking.run_recorder import Recorder
-from pipetrain.runner.training.checkpoint import contents, store
+from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint.writer import BackgroundWriter, Snapshot, Writer
 from pipetrain.runner.training.components import Components
@@ -102,7 +103,7 @@ class CheckpointSaver:
             tensors = self._recorder.history() if self._recorder else {}
             for stage in self._executor.stages:
                 if stage.replica == 0:  # other replicas have the same
-                    tensors.update(contents.stage_tensors(stage))
+                    tensors.update(stage_tensors(stage))
             snapshot = Snapshot(tensors, self._progress(state), self._config)
             self.writer.save(self._job.run.checkpoint(state.step), snapshot)
         self._unreported = state.step

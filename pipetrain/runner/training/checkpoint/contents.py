@@ -1,6 +1,7 @@
-"""The tensors of a checkpoint: saved by stage, and loaded by name, into any partition."""
+"""The tensors of a checkpoint, loaded by name, into any partition."""
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -9,33 +10,14 @@ from torch import Tensor
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.stage.base import BaseStage
+from pipetrain.engine.stage.saved_state import Kind, Saved, TensorName, restore_stage, selected
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.schema import leaves
 from pipetrain.runner.training.builders.optimizer import try_step
 from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
-from pipetrain.runner.training.checkpoint.tensor_name import Kind, TensorName
 
 
-def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
-    """A stage's part of a checkpoint: weights, buffers, averages, optimizer state, statistic and carried state.
-
-    A weight that several stages hold is in the part of the first of them.
-    """
-    full = stage.full_names
-    tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
-    tensors.update({TensorName(Kind.AVERAGE, name): tensor for name, tensor in stage.averages.items()})
-    for local, state in stage.optimizer.state().items():
-        tensors.update({TensorName(Kind.OPTIMIZER, full[local], key): value for key, value in state.items()})
-    for statistic, values in stage.statistics.items():
-        tensors.update({TensorName(Kind.STATISTIC, full[local], statistic): value for local, value in values.items()})
-    for carrier, carried in stage.carried.tensors().items():
-        tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
-    if stage.scaler is not None:
-        tensors[TensorName(Kind.SCALER, stage.layers)] = stage.scaler.state()
-    return {str(name): tensor for name, tensor in tensors.items() if name.of not in stage.copied}
-
-
-def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> dict[str, dict[str, Tensor]]:
+def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> Saved:
     """The tensors of one kind, of all or of some `names`, on the CPU: weight, buffer, layer or series -> key -> tensor.
 
     Raises:
@@ -46,16 +28,14 @@ def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None)
         name = TensorName.parse(text)
         return name.kind is kind and (names is None or name.of in names)
 
-    loaded: dict[str, dict[str, Tensor]] = {}
+    loaded: dict[str, Tensor] = {}
     for path in (folder / entry.name for entry in manifest.entries(folder)):
         if path.suffix == tensor_file.SUFFIX:
             try:
-                tensors = tensor_file.read(path, selects)
+                loaded |= tensor_file.read(path, selects)
             except ValueError as error:
                 raise ConfigError(f"{path}: holds tensors that no checkpoint has: {error}") from error
-            for name, tensor in ((TensorName.parse(text), tensor) for text, tensor in tensors.items()):
-                loaded.setdefault(name.of, {})[name.key] = tensor
-    return loaded
+    return selected(loaded, kind)
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
@@ -66,33 +46,7 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """
-    local_names: dict[str, str] = {}
-    for local, full in stage.full_names.items():
-        local_names.setdefault(full, local)  # of a weight that layers of the stage share, the optimizer knows the first
-    model = load_tensors(folder, Kind.MODEL, local_names)
-    if missing := local_names.keys() - model.keys():
-        raise ConfigError(f"resume={folder}: was saved from another model, without {min(missing)}")
-    with torch.no_grad():
-        for full, target in stage.state().items():
-            target.copy_(model[full][""])
-    if stage.weights.average is not None:
-        averages = load_tensors(folder, Kind.AVERAGE, local_names)
-        known = {local_names[full]: values[""] for full, values in averages.items()}
-        stage.weights.average.load({**stage.weights.trainable, **known})
-    statistics: dict[str, dict[str, Tensor]] = {}
-    for full, values in load_tensors(folder, Kind.STATISTIC, local_names).items():
-        for statistic, value in values.items():
-            statistics.setdefault(statistic, {})[local_names[full]] = value
-    # the same stage's scale, else the smallest of other stages; none if the loss was not scaled before
-    if stage.scaler is not None and (scales := load_tensors(folder, Kind.SCALER)):
-        saved = scales.get(stage.layers) or min(scales.values(), key=lambda state: state[""][0].item())
-        stage.scaler.load_state(saved[""])
-    optimizer = load_tensors(folder, Kind.OPTIMIZER, local_names)
-    stage.optimizer.load_state({local_names[full]: state for full, state in optimizer.items()})
-    carried = load_tensors(folder, Kind.CARRIED, stage.carried.names)
-    in_order = {layer: [state[key] for key in sorted(state, key=int)] for layer, state in carried.items()}
-    stage.carried.restore({layer: tuple(t.to(stage.device) for t in tensors) for layer, tensors in in_order.items()})
-    stage.resume_at(step, statistics)
+    restore_stage(stage, partial(load_tensors, folder), step, f"resume={folder}")
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cpu") -> None:

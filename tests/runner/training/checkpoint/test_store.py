@@ -20,6 +20,7 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline import build_stages
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.saved_state import stage_tensors
 from pipetrain.runner.config.schema import CheckpointConfig
 from pipetrain.runner.terminal.error_line import message
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -354,7 +355,7 @@ def test_loss_scale_is_of_same_stage_or_most_cautious(tmp_path):
     stages = build_stages(small_model.build(1, 4), small_model.bounds(2), training)
     for stage, factor in zip(stages, (64.0, 32.0), strict=True):
         stage.scaler.scale = factor
-    content = {name: tensor for stage in stages for name, tensor in contents.stage_tensors(stage).items()}
+    content = {name: tensor for stage in stages for name, tensor in stage_tensors(stage).items()}
     written(tmp_path, 3, content)
     folder = store.newest_undamaged(str(tmp_path))
     for number, factors in ((2, [64.0, 32.0]), (3, [64.0, 32.0, 32.0]), (1, [32.0])):
