@@ -42,6 +42,7 @@ from pipetrain.engine.methods.pipemare import PipeMare
 from pipetrain.engine.methods.pipeoptim import PipeOptim
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.weight_units import weight_units
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import ListSchedule
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
@@ -78,7 +79,7 @@ def images(count: int) -> tuple[Tensor, Tensor]:
 def executor(chain: LayerChain, num_stages: int, on_step: OnStep) -> FinegrainedExecutor:
     bounds = stage_bounds(len(weight_units(chain)), num_stages)
     rules = PipelineRules(PipeMareSchedule(), PipeMare(), num_stages, 1)
-    training = Training(sgd, lambda k: 0.001 / (1 + k), CrossEntropy())
+    training = Training(OptimizerFactory(sgd, lambda k: 0.001 / (1 + k)), CrossEntropy())
     return build_finegrained_pipeline(chain, bounds, rules, training, RunHooks(on_step))
 
 
@@ -201,7 +202,7 @@ def tiny_simulated(texts: Texts, steps: int, rule: tuple[Method, ListSchedule], 
     """The same of a simulated pipeline, from its start, before which nothing is planned, to its drain."""
     chain = tiny_gpt()
     rules = PipelineRules(rule[1], rule[0], num_stages, 1)
-    training = Training(adamw, lambda _: 0.001, TokenCrossEntropy())
+    training = Training(OptimizerFactory(adamw, lambda _: 0.001), TokenCrossEntropy())
     run = build_finegrained_pipeline(chain, stage_bounds(len(weight_units(chain)), num_stages), rules, training)
     loader = Loader(texts, batch_size=TINY_BATCH, shuffle=False)
     began = time.process_time()

@@ -27,6 +27,7 @@ from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.methods.pipemare import PipeMare
 from pipetrain.engine.methods.pipeoptim import PipeOptim
 from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.playback import play
 from pipetrain.engine.program.times import TimeSpan
@@ -83,7 +84,7 @@ def rules_of(name: str) -> PipelineRules:
 
 
 def training(workload: Workload, device: torch.device = _CPU) -> Training:
-    return Training(sgd, lambda _: workload.lr, CrossEntropy(), device=device)
+    return Training(OptimizerFactory(sgd, lambda _: workload.lr), CrossEntropy(), device=device)
 
 
 def stamps() -> tuple[list[float], list[float], OnStep]:

@@ -32,6 +32,7 @@ from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.methods.pipeoptim import PipeOptim
 from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import ListSchedule
@@ -83,7 +84,7 @@ def simulated(loader: Loader, steps: int, rule: tuple[Method, ListSchedule], num
     chain = network()
     cuts = [round(r * len(chain) / num_stages) for r in range(num_stages + 1)]
     bounds = list(itertools.pairwise(cuts))
-    training = Training(adamw, lambda _: 0.001, TokenCrossEntropy())
+    training = Training(OptimizerFactory(adamw, lambda _: 0.001), TokenCrossEntropy())
     run = build_pipeline(chain, bounds, PipelineRules(schedule, method, num_stages, 1), training)
     full = 2 * num_stages  # from here on memory does not grow
     run.train(loader, DrainInterval(0, 0, full, 0))

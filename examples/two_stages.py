@@ -9,7 +9,16 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipetrain import DrainInterval, Loader, PipelineRules, RunHooks, Training, build_pipeline, chain_of
+from pipetrain import (
+    DrainInterval,
+    Loader,
+    OptimizerFactory,
+    PipelineRules,
+    RunHooks,
+    Training,
+    build_pipeline,
+    chain_of,
+)
 from pipetrain.engine.losses import CrossEntropy, StepLoss
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
@@ -43,12 +52,11 @@ def main() -> None:
     def on_step(_minibatch: int, loss: StepLoss) -> None:
         losses.append(loss.mean.item())
 
-    training = Training(
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+    optimizer = OptimizerFactory(
+        build=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
         rate=lambda update: 0.05 * 0.99**update,
-        loss=CrossEntropy(),
     )
-    pipeline = build_pipeline(chain, bounds, rules, training, RunHooks(on_step))
+    pipeline = build_pipeline(chain, bounds, rules, Training(optimizer, CrossEntropy()), RunHooks(on_step))
 
     loader = Loader(samples, batch_size=BATCH_SIZE, microbatches=MICROBATCHES)
     steps = len(loader)

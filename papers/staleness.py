@@ -15,6 +15,7 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline import build_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.playback import play, unit_duration
 from pipetrain.engine.stage.base import Training
@@ -28,9 +29,8 @@ from pipetrain.runner.training.builders.pipeline import build_pipeline_rules
 
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(
-    optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
-    rate=lambda _: 0.01,
-    loss=CrossEntropy(),
+    OptimizerFactory(lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9), rate=lambda _: 0.01),
+    CrossEntropy(),
 )
 _CHANGED = {
     "pipedream_vertical_sync": ("pipedream", {"vertical_sync": True}, None),

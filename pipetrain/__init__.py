@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipetrain.engine.methods.base import Method as Method
     from pipetrain.engine.models.chain import LayerChain as LayerChain
     from pipetrain.engine.optim.lr_schedules import LearningRateSchedule as LearningRateSchedule
+    from pipetrain.engine.optim.optimizer_factory import OptimizerFactory as OptimizerFactory
     from pipetrain.engine.optim.prediction import DeltaRule as DeltaRule
     from pipetrain.engine.program.drain_interval import DrainInterval as DrainInterval
     from pipetrain.engine.program.weight_reads import ReadContext as ReadContext
@@ -65,6 +66,7 @@ _HOMES = {
     "Loader": "engine.data.loader",
     "Method": "engine.methods.base",
     "Operation": "engine.schedules.operation",
+    "OptimizerFactory": "engine.optim.optimizer_factory",
     "Phase": "engine.executors.pipeline_rules",
     "PipelineRules": "engine.executors.pipeline_rules",
     "Placement": "engine.schedules.placement",

@@ -24,12 +24,13 @@ from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import Loss, StepLoss
 from pipetrain.engine.methods import Method
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Schedule
 from pipetrain.engine.stage.base import BaseStage, Training
 from pipetrain.engine.stage.saved_state import restore_stage, selected, stage_tensors
 
-OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
+BuildOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 """A stage's parameters -> its optimizer, one of torch's."""
 _PLAIN = ComputeOptions()
 
@@ -52,7 +53,7 @@ class Pipeline:
         *,
         schedule: Schedule,
         method: Method,
-        optimizer: OptimizerFactory,
+        optimizer: BuildOptimizer,
         loss: Loss,
         rate: Callable[[int], float] | None = None,
         microbatches: int = 1,
@@ -96,8 +97,9 @@ class Pipeline:
         self._device = _device(device)
         self._epochs = self.steps = 0
         training = Training(
-            optimizer=lambda parameters: _with_scales(optimizer(parameters), usual),
-            rate=rate or (lambda _update: usual),
+            OptimizerFactory(
+                lambda parameters: _with_scales(optimizer(parameters), usual), rate or (lambda _update: usual)
+            ),
             loss=loss,
             clip_norm=clip_norm,
             seed=seed,
@@ -229,7 +231,7 @@ def _joined(device: torch.device, rules: PipelineRules) -> int:
     return dist.get_rank()
 
 
-def _usual_rate(optimizer: OptimizerFactory) -> float:
+def _usual_rate(optimizer: BuildOptimizer) -> float:
     """The learning rate with which a factory makes optimizers."""
     return float(optimizer([nn.Parameter(torch.zeros(1, 1))]).defaults["lr"])
 

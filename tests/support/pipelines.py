@@ -18,6 +18,7 @@ from pipetrain.engine.executors.simulated import SimulatedExecutor
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.program.weight_reads import StageContext, WeightRead
@@ -72,9 +73,8 @@ def stage_of(
 ) -> Stage:
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
-    bounds, options = (0, len(layers)), {"device": device, "average_decay": average_decay}
-    training = Training(build, lambda _k: rate, loss or CrossEntropy(), **options)
-    stage = Stage(index, chain, bounds, training)
+    optimizer = OptimizerFactory(build, lambda _k: rate, average_decay=average_decay)
+    stage = Stage(index, chain, (0, len(layers)), Training(optimizer, loss or CrossEntropy(), device=device))
     stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True, predicts=True)
     return stage
 
@@ -162,17 +162,8 @@ def pipeline(
         if lr_by_delay is not None:
             rules.divide_rates_by_delay(lr_by_delay)
         phases.append(Phase(rules, start, start + steps))
-    training = Training(
-        build,
-        rate,
-        loss or CrossEntropy(),
-        clip_norm,
-        seed,
-        arithmetic=arithmetic,
-        average_decay=average_decay,
-        groups=groups,
-        options_of_stage=options_of_stage,
-    )
+    optimizer = OptimizerFactory(build, rate, groups, options_of_stage, average_decay=average_decay)
+    training = Training(optimizer, loss or CrossEntropy(), clip_norm, seed, arithmetic=arithmetic)
     executor = build_pipeline(
         chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.mean.item()))
     )

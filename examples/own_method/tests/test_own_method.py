@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from pipetrain import DrainInterval, Loader, PipelineRules, Training, build_pipeline, chain_of
+from pipetrain import DrainInterval, Loader, OptimizerFactory, PipelineRules, Training, build_pipeline, chain_of
 from pipetrain.engine.schedules import one_f_one_b
 from torch import nn
 from torch.utils import data
@@ -36,8 +36,10 @@ def test_weights_equal_reference() -> None:
     expected = reference(copy.deepcopy(layers), x, y, power=0.7)
 
     rules = PipelineRules(one_f_one_b.OneFOneB(), OwnMethod(power=0.7), num_stages=3, num_microbatches=1)
-    training = Training(lambda weights: torch.optim.SGD(weights, RATE), lambda update: RATE, nn.CrossEntropyLoss())
-    pipeline = build_pipeline(chain_of(layers), [(0, 1), (1, 2), (2, 3)], rules, training)
+    optimizer = OptimizerFactory(lambda weights: torch.optim.SGD(weights, RATE), lambda update: RATE)
+    pipeline = build_pipeline(
+        chain_of(layers), [(0, 1), (1, 2), (2, 3)], rules, Training(optimizer, nn.CrossEntropyLoss())
+    )
     loader = Loader(data.TensorDataset(x, y), batch_size=SIZE, microbatches=1, shuffle=False)
     pipeline.train(loader, DrainInterval(0, first=0, last=STEPS, start=0))
     weights = [weight for stage in pipeline.stages for weight in stage.state().values()]

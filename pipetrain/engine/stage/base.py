@@ -2,27 +2,26 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import InvariantError
 from pipetrain.engine.losses import Loss
 from pipetrain.engine.methods import Method
 from pipetrain.engine.models.ties import Tie
-from pipetrain.engine.optim.stage_optimizer import Rate, StageOptimizer
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.weight_reads import StageContext
 from pipetrain.engine.stage.gradients import GradientSum, LossScaler, squared_norm
 from pipetrain.engine.stage.measurements import Clock, Measurements
 from pipetrain.engine.stage.recurrent_state import RecurrentState
-from pipetrain.engine.stage.staleness import StalenessMeter
+from pipetrain.engine.stage.staleness import MeasuredMinibatches, StalenessMeter
 from pipetrain.engine.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.engine.weights.versions import Weights
 
@@ -35,32 +34,21 @@ class Training:
     """Training options that all stages of a pipeline share.
 
     Attributes:
-        optimizer: a stage's parameters, or torch's parameter groups of them -> its optimizer, one of torch's.
-        rate: learning rate of each update, counted from the start of the run.
-        groups: a stage's parameters by name in the whole model -> what `optimizer` is called with.
-        options_of_stage: index of a stage -> options of its optimizer, which `optimizer` takes by name.
+        optimizer: makes the optimizer of each stage.
+        loss: (output, target) -> the mean over a microbatch.
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: key of all random draws.
         arithmetic: precision and memory format.
-        error_feedback: strength of the correction of updates; None for none.
-        average_decay: of the average of weights that evaluations read; None for no average.
-        staleness_every: minibatches between two measurements of weight distances; None for none.
-        staleness_gradients: True to compare the gradients of these minibatches as well.
+        staleness: the minibatches whose weight distances are measured; None for none.
     """
 
-    optimizer: Callable[..., Optimizer]
-    rate: Rate
+    optimizer: OptimizerFactory
     loss: Loss
     clip_norm: float | None = None
     seed: int = 0
     device: torch.device = _CPU
     arithmetic: ComputeOptions = _PLAIN
-    error_feedback: float | None = None
-    average_decay: float | None = None
-    groups: Callable[[Mapping[str, nn.Parameter]], list[Any]] = lambda parameters: list(parameters.values())
-    options_of_stage: Callable[[int], Mapping[str, Any]] = lambda _stage: {}
-    staleness_every: int | None = None
-    staleness_gradients: bool = False
+    staleness: MeasuredMinibatches | None = None
 
 
 class BaseStage(ABC):
@@ -85,18 +73,12 @@ class BaseStage(ABC):
         separate_storages(parameters)
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
-        named = {self.full_names[name]: parameter for name, parameter in trainable.items()}
-        build = partial(training.optimizer, **training.options_of_stage(index))
-        self.optimizer = StageOptimizer(
-            build, trainable, training.rate, training.groups(named), training.error_feedback
-        )
-        self.weights = Weights(parameters, self.optimizer, training.average_decay)
+        self.optimizer = training.optimizer.of_stage(index, trainable, self.full_names)
+        self.weights = Weights(parameters, self.optimizer, training.optimizer.average_decay)
         self.gradients = GradientSum()
         self.clock = Clock(self.device)
         self.measurements = Measurements()
-        self.staleness: StalenessMeter | None = None
-        if training.staleness_every is not None:
-            self.staleness = StalenessMeter(training.staleness_every, with_gradients=training.staleness_gradients)
+        self.staleness = None if training.staleness is None else StalenessMeter(training.staleness)
         self.versions_allowed: float = 1
         self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -23,8 +24,21 @@ class _Applied(NamedTuple):
     gradients: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class MeasuredMinibatches:
+    """The minibatches that a run measures.
+
+    Attributes:
+        every: n, for every n-th minibatch; they count from 1.
+        with_gradients: True to compare their gradients with those on the newest weights as well.
+    """
+
+    every: int
+    with_gradients: bool = False
+
+
 class StalenessMeter:
-    """Measures a stage's first microbatch of every n-th minibatch; its trainable weights count as one vector.
+    """Measures a stage's first microbatch of some minibatches; its trainable weights count as one vector.
 
     W_F and W_B are the newest weights when the forward and the backward start, Ŵ_F and Ŵ_B those that they read.
 
@@ -32,20 +46,20 @@ class StalenessMeter:
     them. Norms stay on the device until they are taken, so that the host does not wait for it.
 
     Args:
-        every: n. Minibatches count from 1.
-        with_gradients: True to keep what `compare` needs.
+        measured: the minibatches.
 
     Attributes:
+        with_gradients: True to keep what `compare` needs.
         applied: minibatch -> what was applied, until it is compared.
     """
 
-    def __init__(self, every: int, *, with_gradients: bool = False) -> None:
-        self._every = every
+    def __init__(self, measured: MeasuredMinibatches) -> None:
+        self._every = measured.every
         # copies from the moment of a forward: the newest weights, and those that it read
         self._at_forward: dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
         self._at_backward: dict[int, dict[str, Tensor]] = {}
         self._complete: dict[int, dict[str, Tensor]] = {}
-        self.with_gradients = with_gradients
+        self.with_gradients = measured.with_gradients
         self.applied: dict[int, _Applied] = {}
 
     def observe(self, kind: Kind, microbatch: tuple[int, int | None], read: WeightRead, weights: Weights) -> None:

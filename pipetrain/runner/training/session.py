@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,18 +16,15 @@ from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, build_pipeline, build_stages, connect_stages
 from pipetrain.engine.losses import counts_tokens
 from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.staleness import MeasuredMinibatches
+from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_recorder import RecordedRun, Recorder, Show
 from pipetrain.runner.tracking.trace_writer import TraceFile, assemble
 from pipetrain.runner.training.builders.callbacks import build_callbacks
 from pipetrain.runner.training.builders.machine import device_at
 from pipetrain.runner.training.builders.model import build_arithmetic
-from pipetrain.runner.training.builders.optimizer import (
-    build_rate,
-    build_torch_optimizer,
-    parameter_groups,
-    rates_by_stage,
-)
+from pipetrain.runner.training.builders.optimizer import build_optimizers, rates_by_stage
 from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
@@ -62,19 +58,13 @@ class TrainingSession:
         progress = store.load_progress(job.resume) if job.resume else {}
         state = TrainingState.of(progress, settings.train.target, job.timetable, EarlyStopping.of(settings))
         training = Training(
-            optimizer=partial(build_torch_optimizer, settings.optimizer),
-            rate=build_rate(settings, job.timetable),
+            optimizer=build_optimizers(settings, job.timetable, len(job.plan.bounds)),
             loss=self.components.loss,
             clip_norm=settings.optimizer.clip_norm,
             seed=settings.seed,
             device=device,
             arithmetic=build_arithmetic(settings.train),
-            error_feedback=settings.optimizer.error_feedback,
-            average_decay=settings.train.ema,
-            groups=partial(parameter_groups, settings.optimizer),
-            options_of_stage=partial(settings.optimizer.options_of_stage, num_stages=len(job.plan.bounds)),
-            staleness_every=settings.log.staleness_every_steps,
-            staleness_gradients=settings.log.staleness_gradient,
+            staleness=_measured_minibatches(settings),
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:
@@ -85,7 +75,7 @@ class TrainingSession:
                 settings,
                 len(loader),
                 loader.size_of,
-                rates_by_stage(training.rate, self.components.phases),
+                rates_by_stage(training.optimizer.rate, self.components.phases),
                 counts_tokens=counts_tokens(self.components.loss),
                 lower_is_better=self.components.lower_is_better,
                 sweep=job.sweep,
@@ -268,3 +258,9 @@ def training_session(
         if rank is not None and job.placement.num_processes > 1 and {0, last}.intersection(stages):
             components.check_data_as_prepared(job.data)
         yield TrainingSession(job, components, hooks, show, rank, transport)
+
+
+def _measured_minibatches(settings: Settings) -> MeasuredMinibatches | None:
+    """The minibatches whose staleness a run measures; None for none."""
+    every = settings.log.staleness_every_steps
+    return None if every is None else MeasuredMinibatches(every, with_gradients=settings.log.staleness_gradient)

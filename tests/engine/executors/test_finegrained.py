@@ -16,6 +16,7 @@ from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipemare import PipeMare
 from pipetrain.engine.models.weight_units import weight_units
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.engine.stage.base import Training
@@ -44,7 +45,7 @@ def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_no
     first = None if segments is None else tuple(firsts[stage] for stage in segments)
     losses = []
     rules = PipelineRules(schedule, method, stages, microbatches, spans)
-    training = Training(sgd, half_decay, CrossEntropy(), clip_norm, **chosen)
+    training = Training(OptimizerFactory(sgd, half_decay, **chosen), CrossEntropy(), clip_norm)
     hooks = RunHooks(lambda _t, value: losses.append(value.mean.item()))
     executor = build_finegrained_pipeline(chain, bounds, rules, training, hooks, first)
     return Pipeline(executor, losses)

@@ -11,12 +11,13 @@ from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, buil
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.stage.base import Training
 from pipetrain.graph.conversion import chain_of
 
-TRAINING = Training(sgd, lambda _k: 0.1, CrossEntropy(), seed=3)
+TRAINING = Training(OptimizerFactory(sgd, lambda _k: 0.1), CrossEntropy(), seed=3)
 RULES = PipelineRules(OneFOneB(), PipeDream(), 3, 1)
 
 

@@ -14,6 +14,7 @@ from pipetrain.engine.executors.replicas.averaging import Round
 from pipetrain.engine.executors.simulated import _Interval, _Mailbox
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.delayed import Delayed
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Replicas
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
@@ -28,7 +29,7 @@ def test_paused_interval_is_traced_with_its_minibatches(tmp_path):
     run, gate = RunDirectory(tmp_path), AdmissionGate(alone=True)
     hooks = RunHooks(trace=TraceFile(run, 0, 0, 1), gate=gate)
     method, schedule = METHODS["pipedream"]
-    rules, training = PipelineRules(schedule, method, 2, 1), Training(sgd, half_decay, CrossEntropy())
+    rules, training = PipelineRules(schedule, method, 2, 1), Training(OptimizerFactory(sgd, half_decay), CrossEntropy())
     executor = build_pipeline(
         chain_of(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))), [(0, 1), (1, 2)], rules, training, hooks
     )

@@ -8,6 +8,7 @@ from torch import nn
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import StageContext, WeightRead
 from pipetrain.engine.stage.base import Training
@@ -102,7 +103,9 @@ def dropped(stage_first, microbatch, seed=0):
     """What the dropout at place 3 of a model drops, in a stage that begins at layer `stage_first`."""
     layers = [nn.Dropout(0.0), nn.Dropout(0.0), nn.Identity(), nn.Dropout(0.5)]
     chain = LayerChain(nn.Sequential(*layers), layers)
-    stage = Stage(1, chain, (stage_first, 4), Training(sgd, lambda _k: 0.1, CrossEntropy(), seed=seed))
+    stage = Stage(
+        1, chain, (stage_first, 4), Training(OptimizerFactory(sgd, lambda _k: 0.1), CrossEntropy(), seed=seed)
+    )
     torch.rand(stage_first + 1)  # what was drawn before must not matter
     return stage.forward(microbatch, (torch.ones(64),), WeightRead(0), Activations.KEPT, store=False)[0]
 

@@ -12,6 +12,7 @@ from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.pipeline import build_finegrained_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.models.stateful_layer import StatefulLayer, carrying_state
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.stage.base import Training
@@ -167,7 +168,7 @@ def test_fine_grained_stages_carry_state_as_stages_of_layers_do(segments):
         chain,
         [(0, 1), (1, 3), (3, 5), (5, 7), (7, 9), (9, 11), (11, 12)],
         PipelineRules(schedule, method, 7, 2, spans),
-        Training(sgd, half_decay, token_loss),
+        Training(OptimizerFactory(sgd, half_decay), token_loss),
         RunHooks(lambda _t, value: losses.append(value.mean.item())),
         None if segments is None else tuple(segments),
     )

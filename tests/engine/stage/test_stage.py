@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.models.chain import sharing_buffers
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.stage.base import Training
@@ -256,7 +257,9 @@ class Centered(nn.Module):
 def test_buffers_of_a_recorded_forward_have_their_names_in_any_memory_format():
     images = torch.randn(5, 3, 8, 8)
     chain = chain_of(Centered(), (images,))
-    training = Training(sgd, lambda _k: 0.1, CrossEntropy(), arithmetic=ComputeOptions(channels_last=True))
+    training = Training(
+        OptimizerFactory(sgd, lambda _k: 0.1), CrossEntropy(), arithmetic=ComputeOptions(channels_last=True)
+    )
     assert Stage(0, chain, (0, len(chain)), training).state().keys() == chain.module.state_dict().keys()
 
 

@@ -15,8 +15,10 @@ from torch.optim import Adam
 from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, build_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.staleness import MeasuredMinibatches
 from pipetrain.graph.conversion import chain_of
 
 BATCH, STEPS, N = 8, 9, 2
@@ -33,9 +35,8 @@ def parts():
 
 
 def executor_of(rule, every, build=build_pipeline, bounds=BOUNDS, *, gradients=False):
-    training = Training(
-        MOMENTUM.torch_optimizer, half_decay, CrossEntropy(), staleness_every=every, staleness_gradients=gradients
-    )
+    measured = None if every is None else MeasuredMinibatches(every, with_gradients=gradients)
+    training = Training(OptimizerFactory(MOMENTUM.torch_optimizer, half_decay), CrossEntropy(), staleness=measured)
     method, schedule = METHODS[rule]
     return build(chain_of(model()), bounds, PipelineRules(schedule, method, len(bounds), N), training)
 
@@ -105,7 +106,9 @@ def test_complex_weights_have_the_distances_of_their_parts(rule):
     found = []
     for split in (False, True):
         net = complex_layers(split=split)
-        training = Training(Adam, half_decay, CrossEntropy(), staleness_every=1, staleness_gradients=True)
+        training = Training(
+            OptimizerFactory(Adam, half_decay), CrossEntropy(), staleness=MeasuredMinibatches(1, with_gradients=True)
+        )
         method, schedule = METHODS[rule]
         rules = PipelineRules(schedule, method, len(net), N)
         executor = build_pipeline(chain_of(net), [(r, r + 1) for r in range(len(net))], rules, training)
@@ -166,7 +169,9 @@ def test_fine_grained_stages_of_whole_layers_measure_the_same(rule):
 def test_frozen_weights_and_stages_without_weights_count_nothing():
     net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES)).double()
     net[0].bias.requires_grad_(requires_grad=False)
-    training = Training(MOMENTUM.torch_optimizer, half_decay, CrossEntropy(), staleness_every=1)
+    training = Training(
+        OptimizerFactory(MOMENTUM.torch_optimizer, half_decay), CrossEntropy(), staleness=MeasuredMinibatches(1)
+    )
     method, schedule = METHODS["pipeoptim"]
     pipeline = build_pipeline(chain_of(net), [(0, 1), (1, 2), (2, 3)], PipelineRules(schedule, method, 3, 1), training)
     before = net[0].weight.detach().norm().item()

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.optim.lr_schedules import LearningRateSchedule
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer, can_be_fused, common_rate, keep_proportions
 from pipetrain.engine.optim.torch_schedulers import TorchScheduler
 from pipetrain.runner.config.optimizer import OptimizerSettings
@@ -40,6 +41,23 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
         )
     schedule.check(timetable.steps_per_epoch, timetable.total_steps)
     return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
+
+
+def build_optimizers(settings: Settings, timetable: Timetable, num_stages: int) -> OptimizerFactory:
+    """Makes the optimizer of each stage.
+
+    Raises:
+        ConfigError: there is no learning rate; as `build_rate`.
+    """
+    optimizer = settings.optimizer
+    return OptimizerFactory(
+        build=partial(build_torch_optimizer, optimizer),
+        rate=build_rate(settings, timetable),
+        groups=partial(parameter_groups, optimizer),
+        options_of_stage=partial(optimizer.options_of_stage, num_stages=num_stages),
+        error_feedback=optimizer.error_feedback,
+        average_decay=settings.train.ema,
+    )
 
 
 def parameter_groups(settings: OptimizerSettings, parameters: Mapping[str, nn.Parameter]) -> list[Any]:

@@ -19,6 +19,7 @@ from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline import build_stages
 from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.stage.base import Training
 from pipetrain.engine.stage.saved_state import stage_tensors
 from pipetrain.runner.config.schema import CheckpointConfig
@@ -29,7 +30,7 @@ from pipetrain.runner.training.checkpoint.store import Selection
 from pipetrain.runner.training.checkpoint.tensor_name import Kind
 from pipetrain.runner.training.finished.export import export
 
-TRAINING = Training(sgd, half_decay, CrossEntropy())
+TRAINING = Training(OptimizerFactory(sgd, half_decay), CrossEntropy())
 
 
 def tensors(chain, value=1.0, steps=3):
