@@ -28,8 +28,8 @@ from pipetrain.runner.tracking.run_directory import RunDirectory
 
 _MADE, _RUNS = "made.json", "runs.csv"
 _TARGETS = "targets"
-_TABLE = "comparison.csv"
-"""File of a comparison with a row for each configuration."""
+_TABLE = "comparison.md"
+"""File of a comparison with its tables."""
 
 
 def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]:
@@ -54,7 +54,7 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
     groups = [SweepGroup(name, each) for name, each in runs.items()]
     found = steps_to_loss(this.target, groups, _targets(this, results)) or steps_to_loss(this.target, groups)
     groups = with_steps(groups, found)
-    missing = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["missing"]
+    missing = json.loads((folder / "state.json").read_text(encoding="utf-8"))["missing"]
     made = made_with(this.words(Path("DIR")), folder, groups)
     made |= {"missing": missing, _TARGETS: {column: each.target for column, each in found.items()}}
     kept = results / this.name

@@ -16,8 +16,8 @@ from pipetrain.engine.files.strict_json import number
 from pipetrain.reporting.sweep import sweep_figure
 from pipetrain.reporting.sweep.columns import column_of
 from pipetrain.reporting.sweep.compared_run import ComparedRun, Point
-from pipetrain.reporting.sweep.comparison import ranked
-from pipetrain.reporting.sweep.groups import ComparedGroups, SweepGroup
+from pipetrain.reporting.sweep.comparison import ComparedGroups, ranked
+from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.runner.config.choices import choice_of
 from pipetrain.runner.terminal.text_table import counted, markdown_table, size_of
 from pipetrain.runner.tracking.throughput import MEASURED, PREDICTED

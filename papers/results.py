@@ -14,10 +14,11 @@ from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_smal
 from pipetrain.commands.run.sweep import number_of_runs
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.files import strict_json
-from pipetrain.reporting.sweep import comparison
+from pipetrain.reporting.sweep import sweep_files
 from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
-from pipetrain.reporting.sweep.groups import SweepGroup, collect
+from pipetrain.reporting.sweep.comparison import collect, ranked
+from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.reporting.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
 from pipetrain.runner.config.choices import choice_of
 from pipetrain.runner.config.composition import Composition
@@ -258,7 +259,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         damaged = found.skipped[0]
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     remarks = choice_of("experiment", target.experiment).remarks
-    compared = comparison.ranked(found, remarks.get("metric"))
+    compared = ranked(found, remarks.get("metric"))
     made = made_with(target.words(Path("DIR")), runs, compared.groups) | {"timed": timed}
     groups = [
         replace(group, runs=[kept_run(run, runs, timed=timed) for run in without_repeats(group)])
@@ -272,7 +273,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "runs.csv", csv_table(rows))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
-    write_whole(folder / "sweep.json", compact(json.loads(comparison.as_json(compared))))
+    write_whole(folder / "sweep.json", compact(json.loads(sweep_files.as_json(compared))))
     return [folder / name for name in ("runs.csv", "made.json", "sweep.json")]
 
 

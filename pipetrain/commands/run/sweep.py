@@ -285,7 +285,6 @@ def show() -> None:
     # from here on torch is needed, which takes seconds to import
     from pipetrain.reporting.sweep import comparison, sweep_tables
     from pipetrain.reporting.sweep.compared_run import ComparedRun
-    from pipetrain.reporting.sweep.groups import collect
 
     folder = sweep.folder
     statuses = {ExitCode.WRONG_USAGE: "refused", ExitCode.FAILED: "failed"}
@@ -296,7 +295,7 @@ def show() -> None:
     ]
     if not outer_launcher.leads() or not (refused or runs_in(folder)):
         return
-    found = collect([folder], {}, refused)
+    found = comparison.collect([folder], {}, refused)
     known = any(sweep.objective in run.values for group in found.groups for run in group.runs)
     compared = comparison.ranked(found, sweep.objective if known else None)
     print(f"\n{sweep_tables.text(compared)}\n")

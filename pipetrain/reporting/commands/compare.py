@@ -61,7 +61,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     check_writable(f"-o {options.output or 'comparison'}", options.output or Path("comparison"))
     # from here on torch is needed, which takes seconds to import
     from pipetrain.reporting.comparison.compare import Request, compare
-    from pipetrain.reporting.comparison.page import FILES, text
+    from pipetrain.reporting.comparison.results import FILES
+    from pipetrain.reporting.sweep import sweep_tables
     from pipetrain.reporting.sweep.comparison import target_of
 
     target = target_of([options.target], slowdown=True) if options.target else {}
@@ -70,6 +71,5 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         options.minutes, options.jobs,
     )  # fmt: skip
     found = compare(options.words, request, options.output, options.config_dir)
-    print(text(found), "", one_line(f"written to {found.folder}: {', '.join(FILES)}"), sep="\n")
-    failed = any(run.status == "failed" for each in found.outcomes for _, run in (*each.trials, *each.reported))
-    return ExitCode.FAILED if failed else ExitCode.COMPLETED
+    print(sweep_tables.text(found.report), "", one_line(f"written to {found.folder}: {', '.join(FILES)}"), sep="\n")
+    return ExitCode.FAILED if found.failed else ExitCode.COMPLETED

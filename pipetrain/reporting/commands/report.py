@@ -94,7 +94,7 @@ def carry_out_distances(options: argparse.Namespace) -> ExitCode:
             raise ConfigError(f"-o {output}: the name of a figure ends in .png or .svg")
         check_new_file(f"-o {output}", output, "distances.png", force=True)
     from pipetrain.reporting import distances
-    from pipetrain.reporting.sweep.groups import collect
+    from pipetrain.reporting.sweep.comparison import collect
 
     found = distances.measured(collect(options.folders, {}).groups)
     print(*distances.tables(found), sep="\n")
@@ -112,14 +112,13 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
             baseline.
     """
     output = _output_of_runs(options.output)
-    from pipetrain.reporting.sweep import comparison, sweep_tables
+    from pipetrain.reporting.sweep import comparison, sweep_files, sweep_tables
     from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS
-    from pipetrain.reporting.sweep.groups import collect
-    from pipetrain.reporting.sweep.slowdown import baseline_of, slowdowns
+    from pipetrain.reporting.sweep.slowdown import baseline_of
 
     target = comparison.target_of(options.target, slowdown=options.baseline is not None)
     evaluated = {name: value for name, value in target.items() if name != TRAIN_LOSS}
-    found = collect(options.folders, evaluated, by=options.by)
+    found = comparison.collect(options.folders, evaluated, by=options.by)
     skipped = found.skipped
     if not found.groups:
         others = f"; so {'is' if len(skipped) == 2 else 'are'} {len(skipped) - 1} more" if len(skipped) > 1 else ""
@@ -128,10 +127,9 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     comparison.check_target(found.groups, evaluated)
     found = comparison.ranked(found, options.metric)
     if options.baseline is not None:
-        number = baseline_of(found.groups, options.baseline)
-        found = found._replace(slowdowns=slowdowns(found.groups, number, target))
-    print(comparison.as_json(found) if options.json else sweep_tables.text(found))
-    written = comparison.write(found, output) if output else comparison.write_page(found, options.folders)
+        found = comparison.with_slowdowns(found, baseline_of(found.groups, options.baseline), target)
+    print(sweep_files.as_json(found) if options.json else sweep_tables.text(found))
+    written = sweep_files.write(found, output) if output else sweep_files.write_page(found, options.folders)
     if written:
         named = one_line(f"written to {', '.join(map(str, written))}")
         print(f"\n{named}", file=sys.stderr if options.json else sys.stdout)

@@ -1,4 +1,4 @@
-"""What is compared: every combination of the command's settings, checked, with its length and its predicted costs."""
+"""The configurations of a comparison: every combination of the given settings, checked and predicted."""
 
 import hashlib
 import itertools
@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError, NoRoomError, as_configured
 from pipetrain.engine.libraries.processes import usable_cores
-from pipetrain.reporting.comparison.costs import PREFLIGHT, Costs, check_costs, fixed_costs, predicted_costs
+from pipetrain.reporting.comparison.costs import Costs, checked, fixed_costs, predicted_costs
 from pipetrain.reporting.comparison.halving import Axis, rungs_of
 from pipetrain.reporting.sweep.compared_run import ComparedRun
+from pipetrain.reporting.sweep.groups import name_of, short_settings
 from pipetrain.runner.config.composition import Composition, combinations, composed, overrides_of, with_choices_of
 from pipetrain.runner.config.schema import LogConfig
 from pipetrain.runner.config.settings import Settings
@@ -21,26 +22,24 @@ from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.progress import announce
 from pipetrain.runner.training.builders.optimizer import build_rate
 from pipetrain.runner.training.job import Job
-from pipetrain.runner.training.preflight import prepare
 
 RATE, METRIC = "optimizer.lr", "checkpoint.metric"
 _DEFAULTS = ("executor=simulated", "checkpoint.every_epochs=0", "log.to=[]", "launch.stop_timeout=0")
-_OURS = {
-    "seed": "the comparison has seeds of its own; --seeds N sets how many are reported",
+_NOT_GIVEN = {
+    "seed": "each configuration runs with several seeds; --seeds N sets how many",
     "resume": "finished runs in the folder of -o are reused by themselves",
     "hydra": "the comparison does not use Hydra's folders and sweepers; -o FOLDER says where to write",
 }
-_CHOICES = ("method", "model", "optimizer")
-_COSTLY = ("dataset", "device", "executor", "partition", "phases", "schedule", "threads", "train")
-"""Choices and sections on which the length and the predicted costs of a run depend."""
-_MAY_COST = ("method", "model", "optimizer")
-"""Sections with some options on which these depend; the learning rate is none of them."""
 _AVERAGE = "train.ema"
-"""Costs memory and time if it is set, whatever its value."""
+_TUNABLE = ("loss", "lr_schedule", "method", "model", "optimizer")
+"""Sections whose settings may be tuned, if their values leave the length and the predicted costs as they are."""
+_CHEAP = ("loss", "lr_schedule")
+"""Those that leave them in any case."""
+_AS_SETTING = "as a setting with these values, it makes a configuration of each"
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
 _CUT = re.compile(r"partition=explicit|partition\.(boundaries|stages|replicas)=[0-9\[\], ]+|~partition\.replicated")
-"""Settings that a stored cut may have. They become settings of runs, and the file may come from someone else."""
+"""Settings that a stored cut may have."""
 _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "profile", "seed", "trace", "debug")
 """Settings that leave results as they are, but for `checkpoint.every_steps` and `log.every_steps`."""
 
@@ -51,7 +50,6 @@ class Contender:
 
     Attributes:
         words: all its settings.
-        cut: explicit cuts that replace `partition=auto`, which would measure and cut the model again for each seed.
         key: equal for configurations whose runs have the same results.
         axes: what is tuned.
         tuning_seeds: number of seeds of each trial.
@@ -60,6 +58,7 @@ class Contender:
         cores: number of cores that a run keeps busy.
         metric: the one that it is tuned by.
         lower: its metrics that fall as the model improves.
+        cut: explicit cuts that replace `partition=auto`, which would measure and cut the model again for each seed.
         differing: setting -> value of those settings that distinguish it from the others, the method first.
     """
 
@@ -77,17 +76,10 @@ class Contender:
     cut: tuple[str, ...] = ()
     differing: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if unknown := next((word for word in self.cut if not _CUT.fullmatch(word)), None):
-            raise ConfigError(f"cut={unknown}: sets no cut of the model")
-
     @property
     def name(self) -> str:
-        """The settings that distinguish it, by the last part of their names where that is enough."""
-        last = [name.rpartition(".")[2] for name in self.differing]
-        shown = (short if last.count(short) == 1 else name for short, name in zip(last, self.differing, strict=True))
-        pairs = zip(shown, self.differing.values(), strict=True)
-        return " ".join(value if name == "method" else f"{name}={value}" for name, value in pairs) or self.method
+        """The settings that distinguish it."""
+        return name_of(self.differing) or self.method
 
     @property
     def run_words(self) -> tuple[str, ...]:
@@ -107,7 +99,7 @@ def contenders_of(
     tune: Sequence[str] = (),
     tuning_seeds: int = 1,
     config_dir: Path | None = None,
-    cuts: Mapping[frozenset[str], tuple[str, ...]] = {},
+    cuts: Mapping[str, Sequence[str]] = {},
 ) -> tuple[list[Contender], list[str]]:
     """The configurations that the words make, checked as runs are before they begin. Their pipelines are measured.
 
@@ -126,31 +118,18 @@ def contenders_of(
         DataError: the data set's own code fails.
     """
     given = _names(words)
-    for name, why in _OURS.items():
-        if found := next((each for each in given if each == name or each.startswith(f"{name}.")), None):
-            raise ConfigError(f"{found}: {why}")
-    axes = [_axis(word) for word in tune]
-    for axis in axes:
-        if axis.name in given:
-            raise ConfigError(f"--tune {axis.setting}: is also among the settings; leave one of them out")
-        section = axis.name.partition(".")[0]
-        if axis.name in _CHOICES or (section in _COSTLY and axis.name != _AVERAGE):
-            raise ConfigError(
-                f"--tune {axis.setting}: may change the length or the costs of a run; as a setting with these values, "
-                "it makes a configuration of each"
-            )
-    words = with_choices_of(config_dir, words)
-    simulated = given.get("executor", "simulated") == "simulated"
-    more = [word for word in (*_DEFAULTS, *(["threads=1"] if simulated else [])) if word.partition("=")[0] not in given]
-    tuned = {axis.name for axis in axes}
-    every = list(dict.fromkeys(each for chosen in combinations([*words, *more]) for each in _varied(chosen, tuned)))
+    for name in given:
+        if why := _NOT_GIVEN.get(name.partition(".")[0]):
+            raise ConfigError(f"{name}: {why}")
+    axes = [_axis(word, given) for word in tune]
+    every = _configurations(with_choices_of(config_dir, words), given, {axis.name for axis in axes})
+    for word in itertools.chain(*(axis.words for axis in axes)):
+        composed([*every[0], word])  # a setting may not exist, or not have such a value
     contenders, left_out = [], {}
     for number, chosen in enumerate(every, 1):
         with announce(f"checking and predicting configuration {number} of {len(every)}"):
-            for word in [f"{axis.setting}={value}" for axis in axes for value in axis.values] if number == 1 else ():
-                composed([*chosen, word])  # a setting may not exist, or not have such a value
             try:
-                contenders.append(_contender(chosen, axes, tuning_seeds, cuts.get(cut_key(chosen), ())))
+                contenders.append(_contender(chosen, axes, tuning_seeds, tuple(cuts.get(cut_key(chosen), ()))))
             except NoRoomError as error:
                 left_out[" ".join(word for word in chosen if not all(word in other for other in every))] = error
     if not contenders:
@@ -158,15 +137,12 @@ def contenders_of(
     return contenders, [f"{name}: not compared: {error}" for name, error in left_out.items()]
 
 
-def methods_of(words: Sequence[str], config_dir: Path | None = None) -> list[str]:
-    """The methods of the configurations that the words make, which are composed, but not checked."""
-    every = {each for chosen in combinations(with_choices_of(config_dir, words)) for each in _varied(chosen, ())}
-    return sorted({Composition.of(each).choices["method"] for each in every})
-
-
-def cut_key(words: Sequence[str]) -> frozenset[str]:
-    """The words, in any order, on which the planned cuts of a configuration depend."""
-    return frozenset(word for word in words if re.split(r"[.=]", word.lstrip("+"))[0] not in _NO_CUTS)
+def _configurations(words: Sequence[str], given: Collection[str], tuned: Collection[str]) -> list[tuple[str, ...]]:
+    """Every combination of the words, completed by the defaults of comparisons."""
+    simulated = "executor" not in given or "executor=simulated" in words
+    defaults = [*_DEFAULTS, *(["threads=1"] if simulated else [])]
+    more = [word for word in defaults if word.partition("=")[0] not in given]
+    return list(dict.fromkeys(each for chosen in combinations([*words, *more]) for each in _varied(chosen, tuned)))
 
 
 def _varied(words: Sequence[str], tuned: Collection[str]) -> Iterator[tuple[str, ...]]:
@@ -175,42 +151,69 @@ def _varied(words: Sequence[str], tuned: Collection[str]) -> Iterator[tuple[str,
     return map(tuple, combinations([*words, *varied]))
 
 
-def not_replaced(earlier: Sequence[Contender], named: Sequence[Contender]) -> list[Contender]:
-    """The contenders of earlier calls that the named ones do not replace.
+def cut_key(words: Sequence[str]) -> str:
+    """The words, in any order, on which the planned cuts of a configuration depend."""
+    return " ".join(sorted(word for word in words if re.split(r"[.=]", word.lstrip("+"))[0] not in _NO_CUTS))
 
-    One is replaced by another with the same results on the same topology, whose prediction is newer. The same words
-    with another key replace it, too: a file that they name has changed since.
+
+def check_cut(words: Sequence[str]) -> None:
+    """Checks that words from a file set the cut of a model and nothing else, as they become settings of runs.
+
+    Raises:
+        ConfigError: one sets something else.
     """
-    replacing = {_on_topology(each) for each in named} | {_settings(each) for each in named}
-    return [each for each in earlier if not {_on_topology(each), _settings(each)} & replacing]
-
-
-def _settings(contender: Contender) -> frozenset[str]:
-    """The words in any order, without the metric that `--target` adds."""
-    return frozenset(word for word in contender.words if word.partition("=")[0] != METRIC)
-
-
-def _on_topology(contender: Contender) -> tuple[str, frozenset[str]]:
-    words = (word.lstrip("+") for word in contender.words)
-    return contender.key, frozenset(word for word in words if word.startswith("topology."))
+    if unknown := next((word for word in words if not _CUT.fullmatch(word)), None):
+        raise ConfigError(f"cut={unknown}: sets no cut of the model")
 
 
 def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     """The contenders with the settings that distinguish them."""
-    members = [{name.lstrip("+"): value for name, _, value in (w.partition("=") for w in c.words)} for c in contenders]
-    names = dict.fromkeys(name for member in members for name in member)
-    differing = [name for name in names if name != METRIC and len({member.get(name) for member in members}) > 1]
+    members = [_values(contender.words) for contender in contenders]
+    names = [name for name in dict.fromkeys(itertools.chain(*members)) if name != METRIC]
+    differing = [name for name in names if len({member.get(name) for member in members}) > 1]
     differing.sort(key=lambda name: name != "method")
     pairs = zip(contenders, members, strict=True)
-    return [replace(c, differing={name: member[name] for name in differing if name in member}) for c, member in pairs]
+    return [replace(contender, differing=short_settings(differing, member)) for contender, member in pairs]
+
+
+def _values(words: Sequence[str]) -> dict[str, str]:
+    """Setting -> value, as words have them."""
+    return {name.lstrip("+"): value for name, _, value in (word.partition("=") for word in words)}
 
 
 def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cut: tuple[str, ...]) -> Contender:
     settings = composed(_with_cut(words, cut))
+    _check_ends(settings)
     if not any(axis.name == RATE for axis in axes):
         if settings.optimizer.lr is None:
             raise ConfigError(f"{RATE} is not set, and there is nothing to tune around; --tune {RATE}=0.01,0.03,0.1")
         axes = [Axis.around(RATE, settings.optimizer.lr), *axes]
+    job = checked(settings)
+    if settings.choices.get("partition") == "auto":
+        cut = _cut_of(words, job)
+        settings = composed(_with_cut(words, cut))
+    costs = predicted_costs(settings, job)
+    run_words = _with_cut(words, cut)
+    _check_costs(run_words, axes, fixed_costs(job, costs))
+    return Contender(
+        words=tuple(words),
+        cut=cut,
+        key=_key(settings, job),
+        method=settings.choices["method"],
+        axes=tuple(axes),
+        tuning_seeds=tuning_seeds,
+        steps=job.timetable.total_steps,
+        rungs=_rungs(run_words, axes, job),
+        # processes of the stages, or runs on one GPU, would get in each other's way
+        cores=job.threads if settings.executor.simulated and job.device == "cpu" else usable_cores(),
+        metric=settings.checkpoint.metric,
+        lower=tuple(sorted(lower_is_better(job.lower_is_better))),
+        costs=costs,
+    )
+
+
+def _check_ends(settings: Settings) -> None:
+    """Checks that runs are evaluated and train to their end."""
     if settings.train.target is not None:
         raise ConfigError(
             f"train.target={as_configured(settings.train.target)}: it would end runs early; train.target=null leaves "
@@ -222,36 +225,23 @@ def _contender(words: Sequence[str], axes: Sequence[Axis], tuning_seeds: int, cu
         )
     if settings.eval.every_epochs == 0:
         raise ConfigError("eval.every_epochs=0: no run would be evaluated, so nothing can be compared; set it to 1")
-    job = prepare(settings, PREFLIGHT)
-    if settings.choices.get("partition") == "auto":
-        cut = _cut_of(words, job)
-        settings = composed(_with_cut(words, cut))
-    costs, sizes = predicted_costs(settings, job)
+
+
+def _check_costs(words: Sequence[str], axes: Sequence[Axis], fixed: tuple[object, ...]) -> None:
+    """Checks that no value of what is tuned changes the length or the costs of a run."""
     for axis in axes:
-        if axis.name == _AVERAGE or (axis.name.partition(".")[0] in _MAY_COST and axis.name != RATE):
-            check_costs(_with_cut(words, cut), axis, fixed_costs(job, sizes))
-    return Contender(
-        words=tuple(words),
-        cut=cut,
-        key=_key(settings, job),
-        method=settings.choices["method"],
-        axes=tuple(axes),
-        tuning_seeds=tuning_seeds,
-        steps=job.timetable.total_steps,
-        rungs=_rungs(_with_cut(words, cut), axes, job),
-        # processes of the stages, or runs on one GPU, would get in each other's way
-        cores=job.threads if settings.executor.simulated and job.device == "cpu" else usable_cores(),
-        metric=settings.checkpoint.metric,
-        lower=tuple(sorted(lower_is_better(job.lower_is_better))),
-        costs=costs,
-    )
+        for word in () if axis.name == RATE or axis.section in _CHEAP else axis.words:
+            settings = composed([*words, word])
+            job = checked(settings)
+            if fixed_costs(job, predicted_costs(settings, job)) != fixed:
+                raise ConfigError(f"--tune {word}: changes the length or the costs of a run; {_AS_SETTING}")
 
 
 def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, ...]:
     """Lengths of trials: only the whole one with phases, which have lengths of their own, and none within a warm-up."""
     whole = job.timetable.total_steps
-    tuned = [[f"{axis.setting}={value}" for value in axis.values] for axis in axes if _of_schedule(axis)]
-    rates = [f"{axis.setting}={axis.values[0]}" for axis in axes if axis.name == RATE]
+    tuned = [axis.words for axis in axes if axis.section == "lr_schedule"]
+    rates = [axis.words[0] for axis in axes if axis.name == RATE]
     every = [composed([*words, *rates, *chosen]) for chosen in itertools.product(*tuned)]
     for settings in every:
         build_rate(settings, job.timetable)  # a value may suit no run of this length
@@ -267,10 +257,6 @@ def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, .
         return True
 
     return tuple(steps for steps in rungs_of(axes, whole) if steps == whole or suits(steps))
-
-
-def _of_schedule(axis: Axis) -> bool:
-    return axis.name.partition(".")[0] == "lr_schedule"
 
 
 def _cut_of(words: Sequence[str], job: Job) -> tuple[str, ...]:
@@ -299,17 +285,16 @@ def _key(settings: Settings, job: Job) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _names(words: Sequence[str]) -> dict[str, str]:
-    """Setting -> value, as they were written."""
-    parsed = overrides_of(words)
-    return {each.key_or_group: str(each.input_line).partition("=")[2] for each in parsed if each.key_or_group}
+def _names(words: Sequence[str]) -> list[str]:
+    """The settings that the words give."""
+    return [str(each.key_or_group) for each in overrides_of(words) if each.key_or_group]
 
 
-def _axis(word: str) -> Axis:
+def _axis(word: str, given: Collection[str]) -> Axis:
     """The axis of `optimizer.lr=0.01,0.03`.
 
     Raises:
-        ConfigError: it is no setting with values.
+        ConfigError: it is no setting with values that can be tuned, or `given` has it.
     """
     setting, equals, _ = word.partition("=")
     if not equals:
@@ -317,4 +302,9 @@ def _axis(word: str) -> Axis:
     values = [chosen[0].partition("=")[2] for chosen in combinations([word])]
     if len(set(values)) < len(values):
         raise ConfigError(f"--tune {word}: a value is given twice")
-    return Axis(setting, tuple(values))
+    axis = Axis(setting, tuple(values))
+    if axis.name in given:
+        raise ConfigError(f"--tune {setting}: is also among the settings; leave one of them out")
+    if axis.name != _AVERAGE and (axis.name == axis.section or axis.section not in _TUNABLE):
+        raise ConfigError(f"--tune {setting}: may change the length or the costs of a run; {_AS_SETTING}")
+    return axis

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Candidate = tuple[str, ...]
@@ -34,10 +34,35 @@ class Axis:
         """The setting without Hydra's leading `+` or `++`, as in `+model.width`."""
         return self.setting.lstrip("+")
 
+    @property
+    def words(self) -> list[str]:
+        """Words of the command line, one for each value."""
+        return [f"{self.setting}={value}" for value in self.values]
+
+    @property
+    def section(self) -> str:
+        """The first part of its name, such as `optimizer`."""
+        return self.name.partition(".")[0]
+
     @classmethod
     def around(cls, setting: str, value: float) -> "Axis":
         """Three values around one that is configured, and more if the best lies at the end."""
         return cls(setting, tuple(_text(value * FACTOR**power) for power in (-1, 0, 1)), extends=True)
+
+    def beyond(self, value: str, tried: Collection[str], *, lower: bool) -> str | None:
+        """The next value past the end of those that were tried, if `value` is at an end and more may be tried.
+
+        Args:
+            value: the best one so far.
+            tried: all so far.
+            lower: True to go only to lower values.
+        """
+        if not self.extends or len(tried) >= len(self.values) + _MOST_MORE:
+            return None
+        numbers, best = [float(each) for each in tried], float(value)
+        if best == max(numbers) and not lower:
+            return _text(best * FACTOR)
+        return _text(best / FACTOR) if best == min(numbers) else None
 
 
 @dataclass(frozen=True)
@@ -104,7 +129,7 @@ def search(axes: Sequence[Axis], rungs: Sequence[int], loss_of: Callable[[Trial]
         rungs: steps of each round, ascending.
         loss_of: the loss of a trial, infinite if it diverged; None if it has not run.
     """
-    rivals = list(itertools.product(*([f"{axis.setting}={value}" for value in axis.values] for axis in axes)))
+    rivals = list(itertools.product(*(axis.words for axis in axes)))
     if len(rivals) == 1 and not any(axis.extends for axis in axes):
         return Search(best=rivals[0], rivals=rivals)
     losses: dict[Trial, float] = {}
@@ -142,27 +167,26 @@ def _further(
 ) -> Candidate | None:
     """Another candidate for a round that all of its own have run.
 
-    If all of these diverged, it is the best of `others`, which the last round had left out; else the one beyond the
-    best candidate, if that one has the last value that was tried of an axis.
+    If all of these diverged, it is the best of `others`, which the last round had left out, or else one with a lower
+    value; if not, the one beyond the best candidate, if that one has the last value that was tried of an axis.
     """
-    if len(rivals) > 1 and _are_equal([losses[rival, steps] for rival in rivals]):
+    reached = [losses[rival, steps] for rival in rivals]
+    if len(rivals) > 1 and _are_equal(reached):
         return None
-    if diverged := all(losses[rival, steps] == math.inf for rival in rivals):
-        if left := [other for other in others if other not in rivals]:
-            return left[0]
-        best = min(rivals, key=lambda rival: [_number(word) or 0.0 for word in rival])
-    else:
-        best = min(rivals, key=lambda rival: losses[rival, steps])
+    diverged = min(reached) == math.inf
+    if diverged and (left := [other for other in others if other not in rivals]):
+        return left[0]
+    lowest = min(rivals, key=lambda rival: [_number(word) or 0.0 for word in rival])
+    best = lowest if diverged else rivals[reached.index(min(reached))]
     for index, axis in enumerate(axes):
-        values = {_number(each[index]) or 0.0 for each, _ in losses}
-        value = _number(best[index])
-        if not axis.extends or value is None or len(values) >= len(axis.values) + _MOST_MORE:
-            continue
-        ends = [(min(values), value / FACTOR)] if diverged else []
-        for end, further in ends or [(max(values), value * FACTOR), (min(values), value / FACTOR)]:
-            if value == end:
-                return (*best[:index], f"{axis.setting}={_text(further)}", *best[index + 1 :])
+        tried = {_value(each[index]) for each, _ in losses}
+        if further := axis.beyond(_value(best[index]), tried, lower=diverged):
+            return (*best[:index], f"{axis.setting}={further}", *best[index + 1 :])
     return None
+
+
+def _value(word: str) -> str:
+    return word.partition("=")[2]
 
 
 def _text(value: float) -> str:
@@ -171,6 +195,6 @@ def _text(value: float) -> str:
 
 def _number(word: str) -> float | None:
     try:
-        return float(word.partition("=")[2])
+        return float(_value(word))
     except ValueError:
         return None

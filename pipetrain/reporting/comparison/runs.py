@@ -1,4 +1,4 @@
-"""The runs of a comparison: each in a process and a directory of its own, several at a time, in limited time."""
+"""The runs of a comparison: each in its own process and directory, several at a time, in limited time."""
 
 import contextlib
 import hashlib
@@ -30,7 +30,7 @@ from pipetrain.runner.launch.process_exit import exit_with_launcher
 from pipetrain.runner.terminal.error_line import message
 from pipetrain.runner.tracking.run_directory import RunDirectory, check_own
 
-FINISHED = ("completed", "diverged")
+_FINISHED = ("completed", "diverged")
 """Statuses of runs that are not run again."""
 FAILED = "failed"
 _LONGEST_NAME = 60
@@ -43,15 +43,15 @@ class PlannedRun:
 
     Attributes:
         candidate: the tuned settings.
-        steps: its length.
+        steps: number of its steps.
         tunes: True if it serves to choose the settings, and is evaluated only at its end.
     """
 
     contender: Contender
     candidate: Candidate
-    seed: int
     steps: int
-    tunes: bool
+    seed: int
+    tunes: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -95,13 +95,15 @@ class Runs:
 
     def result(self, planned: PlannedRun) -> ComparedRun | None:
         """The run if it has ended: now, or with a result in an earlier call."""
-        if planned.name not in self._results:
-            directory = RunDirectory(self._folder / planned.name)
-            found = read(directory, {}) if directory.summary.is_file() else None
-            if found is None or found.status not in FINISHED:
-                return None
+        if planned.name not in self._results and (found := self._found(planned)):
             self._end(planned, found)
-        return self._results[planned.name]
+        return self._results.get(planned.name)
+
+    def _found(self, planned: PlannedRun) -> ComparedRun | None:
+        """The run that its directory holds, if it has a result."""
+        directory = RunDirectory(self._folder / planned.name)
+        found = read(directory, {}) if directory.summary.is_file() else None
+        return found if found and found.status in _FINISHED else None
 
     def carry_out(self, every: Sequence[PlannedRun], ended: Callable[[PlannedRun], object]) -> bool:
         """Carries out those runs that have not ended; returns False if the time was over before all were started.
@@ -151,14 +153,16 @@ class Runs:
         return self._folder / f"{planned.name}.log"
 
     def _left_by(self, planned: PlannedRun, code: int | None) -> ComparedRun:
-        directory, output = RunDirectory(self._folder / planned.name), self._output(planned)
-        shutil.rmtree(directory.checkpoints, ignore_errors=True)
-        if directory.summary.is_file() and (found := read(directory, {})).status in FINISHED:
+        """The run whose process has ended."""
+        shutil.rmtree(RunDirectory(self._folder / planned.name).checkpoints, ignore_errors=True)
+        found = self._found(planned)
+        output = self._output(planned)
+        if found:
             output.unlink(missing_ok=True)
             return found
         said = output.read_text(encoding="utf-8", errors="replace").splitlines() if output.is_file() else []
         reason = said[-1].removeprefix("pipetrain: error: ") if said else f"its process ended with exit code {code}"
-        return ComparedRun(directory.path, FAILED, f"{one_line(reason)}; output in {output}")
+        return ComparedRun(self._folder / planned.name, FAILED, f"{one_line(reason)}; output in {output}")
 
     def _end(self, planned: PlannedRun, run: ComparedRun) -> None:
         self._results[planned.name] = run

@@ -1,4 +1,4 @@
-"""The columns that runs are compared by: what they are called, which end is better, and how their values are shown."""
+"""Columns of tables of runs: their heads, the direction that is better, and the format of their values."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -29,6 +29,8 @@ class Column:
     text: Callable[[float], str] | None = None
 
 
+PREDICTED_STEP, PREDICTED_STAGE = "predicted_step_ms", "predicted_stage_bytes"
+"""Columns of what `pipetrain compare` predicts."""
 MEASUREMENTS = {
     "target_s": Column("to target, s"),
     "predicted_target_s": Column("to target, s, predicted"),
@@ -40,6 +42,7 @@ MEASUREMENTS = {
     in_tokens(MEASURED): Column("tokens/s", higher=True),
     in_tokens(PREDICTED): Column("tokens/s, predicted", higher=True),
     in_tokens(SIMULATOR): Column("tokens/s of the simulator", higher=True),
+    PREDICTED_STEP: Column("ms/step, predicted", text="{:.4g}".format),
     "wall_s": Column("wall time, s"),
     "train_s": Column("training, s"),
     "eval_s": Column("evaluation, s"),
@@ -52,6 +55,7 @@ MEASUREMENTS = {
     "activation_bytes": Column("activations", text=size_of),
     "memory_bytes": Column("peak memory", text=size_of),
     "stage_bytes": Column("largest stage", text=size_of),
+    PREDICTED_STAGE: Column("largest stage, predicted", text=size_of),
     "copies": Column("copies", text="{:.2f}".format),
 }
 SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))

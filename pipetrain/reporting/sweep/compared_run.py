@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -88,6 +88,7 @@ class ComparedRun:
         lower_is_better: the metrics that fall as a model improves.
         losses: every training loss that was recorded.
         per_step: `samples`, `tokens` and `seconds` of a step, as far as known; seconds as those of points.
+        seconds_of: number of steps -> their seconds, where steps of several phases take different times.
     """
 
     path: Path
@@ -108,6 +109,7 @@ class ComparedRun:
     lower_is_better: Collection[str] = ()
     losses: LossCurve = _NO_LOSSES
     per_step: Mapping[str, float] = field(default_factory=dict)
+    seconds_of: Callable[[float], float] | None = None
 
     @cached_property
     def seeds(self) -> tuple[tuple[str, str], ...]:
@@ -115,6 +117,12 @@ class ComparedRun:
         named = {name: str(value) for name, value in self.settings.items() if is_seed(name)}
         own = named.get("seed")
         return tuple(sorted((name, seed) for name, seed in named.items() if name == "seed" or seed != own))
+
+    def amount(self, name: str, steps: float) -> float:
+        """What a number of first steps amount to: `steps`, or one of `per_step`."""
+        if name == "seconds" and self.seconds_of:
+            return self.seconds_of(steps)
+        return steps * self.per_step.get(name, 1.0)
 
     @property
     def predicted(self) -> bool:

@@ -1,25 +1,108 @@
-"""`pipetrain report runs`: reads the runs, prints their tables, and writes them with a figure where asked to."""
+"""Runs side by side: read and grouped by configuration, ranked, and with slowdowns against a baseline."""
 
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files import strict_json
-from pipetrain.reporting.seed_statistics import Interval
-from pipetrain.reporting.sweep import sweep_tables
 from pipetrain.reporting.sweep.columns import column_of, metric_of
-from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS
-from pipetrain.reporting.sweep.groups import ComparedGroups, SweepGroup
-from pipetrain.reporting.sweep.slowdown import as_content
-from pipetrain.reporting.sweep.sweep_page import page
-from pipetrain.reporting.sweep.sweep_tables import differences
-from pipetrain.runner.tracking.files import write_whole
-from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, read
+from pipetrain.reporting.sweep.fastest import sentence_on
+from pipetrain.reporting.sweep.groups import SweepGroup, compared_settings, distinct_names, distinguishing_settings
+from pipetrain.reporting.sweep.slowdown import Slowdown, slowdowns
+from pipetrain.runner.tracking.run_directory import RunDirectory, runs_in
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS
+
+
+class ComparedGroups(NamedTuple):
+    """Groups of runs as a report shows them.
+
+    Attributes:
+        groups: the rows.
+        metric: the column that ranks them; None if they have another order.
+        skipped: runs that cannot be read.
+        slowdowns: against a baseline, to one or more targets.
+        heads: sentences that come first.
+        remarks: further notes.
+    """
+
+    groups: Sequence[SweepGroup]
+    metric: str | None = None
+    skipped: Sequence[ComparedRun] = ()
+    slowdowns: Sequence[Slowdown] = ()
+    heads: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+
+
+def collect(
+    folders: Sequence[Path],
+    target: Mapping[str, float],
+    others: Sequence[ComparedRun] = (),
+    by: Sequence[str] = (),
+) -> ComparedGroups:
+    """The groups of all runs under some folders: runs of a group differ in nothing that changes results but the seed.
+
+    Args:
+        folders: of sweeps or runs.
+        target: metrics whose time is asked for.
+        others: further runs, whose directories are not read.
+        by: what else has to be the same: `commit`, `host`.
+
+    Raises:
+        ConfigError: there are no runs.
+    """
+    directories = {run.path.resolve(): run for folder in folders for run in runs_in(folder)}
+    for run in others:
+        directories.pop(run.path.resolve(), None)
+    runs = [*_read_all([*directories.values()], target), *others]
+    if not runs:
+        raise ConfigError(f"{' '.join(map(str, folders))}: no runs here; name the folder of a sweep or run")
+    kinds: dict[object, list[ComparedRun]] = {}
+    for run in runs:
+        if run.status != "damaged":
+            known = {**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}}
+            kinds.setdefault(compared_settings(run), []).append(replace(run, facts=known))
+    groups = [group for kind in kinds.values() for group in _split(kind)]
+    best_known = [max(group, key=lambda run: len(run.facts)) for group in groups]
+    named = zip(distinct_names(best_known), groups, distinguishing_settings(best_known), strict=True)
+    damaged = [run for run in runs if run.status == "damaged"]
+    return ComparedGroups([SweepGroup(*each) for each in named], skipped=damaged)
+
+
+def _read_all(directories: Sequence[RunDirectory], target: Mapping[str, float]) -> list[ComparedRun]:
+    """The runs; only summaries say which metrics fall as a model improves, so runs without one are read after them."""
+    runs = [read(directory, target) for directory in directories]
+    lower = frozenset[str]().union(*(run.lower_is_better for run in runs))
+    unended = ("running", "unfinished")
+    return [
+        read(directory, target, lower) if run.status in unended else run
+        for directory, run in zip(directories, runs, strict=True)
+    ]
+
+
+def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
+    """Splits runs with the same settings into groups that differ in the seed alone.
+
+    A run of which less is known, such as one that was killed before it had a plan, joins a group if no fact known of
+    both differs and there is only one such group.
+    """
+    groups: list[list[ComparedRun]] = []
+    for run in sorted(kind, key=lambda run: -len(run.facts)):
+        same = [group for group in groups if group[0].facts == run.facts]
+        possible = same or [group for group in groups if _agree(group[0].facts, run.facts)]
+        if len(possible) == 1:
+            possible[0].append(run)
+        else:
+            groups.append([run])
+    order = {id(run): number for number, run in enumerate(kind)}
+    return [sorted(group, key=lambda run: order[id(run)]) for group in groups]
+
+
+def _agree(facts: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """True if no fact that both have differs."""
+    return all(others.get(name, value) == value for name, value in facts.items())
 
 
 def ranked(compared: ComparedGroups, metric: str | None) -> ComparedGroups:
@@ -46,6 +129,17 @@ def ranked(compared: ComparedGroups, metric: str | None) -> ComparedGroups:
     return compared._replace(groups=sorted(groups, key=rank), metric=chosen)
 
 
+def with_slowdowns(compared: ComparedGroups, baseline: int, target: Mapping[str, float]) -> ComparedGroups:
+    """The same with slowdowns, and for each target a sentence that says which row reaches it first.
+
+    Raises:
+        ConfigError: as `slowdowns` does.
+    """
+    found = slowdowns(compared.groups, baseline, target)
+    heads = [sentence_on(each, compared.groups) for each in found]
+    return compared._replace(slowdowns=found, heads=heads)
+
+
 def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> None:
     """Checks that some run was evaluated by the metrics of the target, if any was evaluated at all.
 
@@ -57,109 +151,6 @@ def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> N
     for name, value in target.items():
         if metrics and name not in metrics:
             raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
-
-
-def as_json(compared: ComparedGroups) -> str:
-    """Every group with its runs, mean and deviation of every column, the difference to the best, and slowdowns."""
-    groups, metric, skipped, slowdowns = compared
-    content = {
-        "metric": metric,
-        "groups": list(map(_group, groups, differences(groups, metric))),
-        "skipped": [{"path": str(run.path), "reason": run.reason} for run in skipped],
-        **({"slowdowns": [as_content(each, groups) for each in slowdowns]} if slowdowns else {}),
-    }
-    return strict_json.dumps(content, indent=1) + "\n"
-
-
-def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
-    counted = group.counted
-    columns = sorted({name for run in counted for name in run.values})
-    runs = [
-        {
-            "path": str(run.path),
-            "status": run.status,
-            "reason": run.reason,
-            "seed": run.settings.get("seed"),
-            "counts": any(run is each for each in counted),
-            "started_at": run.started_at,
-            "final": dict(run.final),
-            "best": dict(run.best),
-            **run.numbers,
-            "forward_staleness": list(run.staleness),
-            "curves": {name: [list(point) for point in curve] for name, curve in run.curves.items()},
-        }
-        for run in group.runs
-    ]
-    return {
-        "name": group.name,
-        "statuses": dict(group.statuses),
-        "from_best": None
-        if difference is None
-        else {
-            "mean": difference.middle,
-            "half_width": difference.half,
-            "low": difference.low,
-            "high": difference.high,
-            "decided": difference.decided,
-        },
-        "mean": {name: group.mean(name) for name in columns},
-        "standard_deviation": {name: group.deviation(name) for name in columns},
-        "runs": runs,
-    }
-
-
-def write(compared: ComparedGroups, output: Path, title: str | None = None) -> list[Path]:
-    """Writes the tables, the numbers, the figure and the page, all of them or none; returns the files.
-
-    `output` is the path without their endings; its name is the default title of the page.
-
-    Raises:
-        OSError: of the file that cannot be written.
-    """
-    from pipetrain.reporting.sweep.sweep_figure import draw
-
-    writers: dict[str, Callable[[Path], object]] = {
-        "md": lambda path: write_whole(path, sweep_tables.markdown(compared)),
-        "json": lambda path: write_whole(path, as_json(compared)),
-        "png": lambda path: draw(path, compared.metric, compared.groups, compared.slowdowns),
-        "html": lambda path: write_whole(path, page(title or output.name, compared)),
-    }
-    paths = {ending: output.with_name(f"{output.name}.{ending}") for ending in writers}
-    partial = {ending: path.with_name(f"{path.name}.partial") for ending, path in paths.items()}
-    try:
-        for ending, path in paths.items():
-            with _naming(path):
-                writers[ending](partial[ending])
-        for ending, path in paths.items():
-            with _naming(path):
-                partial[ending].replace(path)
-    finally:
-        for path in partial.values():
-            path.unlink(missing_ok=True)
-    return [*paths.values()]
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Names the file in an error of writing it."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def write_page(compared: ComparedGroups, folders: Sequence[Path]) -> list[Path]:
-    """Writes the page alone into the folder of the runs; nothing if there are several folders or it is read-only.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    path = RunDirectory(folders[0]).page
-    if len(folders) > 1 or not os.access(folders[0], os.W_OK):
-        return []
-    with _naming(path):
-        write_whole(path, page(folders[0].resolve().name, compared))
-    return [path]
 
 
 def target_of(words: Sequence[str], *, slowdown: bool = False) -> Mapping[str, float]:

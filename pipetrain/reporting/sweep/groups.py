@@ -3,17 +3,11 @@
 import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.reporting.sweep.compared_run import EPOCH, ComparedRun, is_seed, read
+from pipetrain.reporting.sweep.compared_run import EPOCH, ComparedRun, is_seed
 from pipetrain.runner.terminal.text_table import printable, shortened
-from pipetrain.runner.tracking.run_directory import RunDirectory, runs_in
-
-if TYPE_CHECKING:
-    from pipetrain.reporting.sweep.slowdown import Slowdown
 
 LONGEST_NAME = 36
 """Letters of a name beyond which groups are numbered."""
@@ -120,15 +114,6 @@ def _newest(runs: Iterable[ComparedRun]) -> dict[Hashable, ComparedRun]:
     return {run.seeds: run for run in sorted(runs, key=lambda run: run.started_at)}
 
 
-class ComparedGroups(NamedTuple):
-    """The groups of the runs that can be read, the column that ranks them, runs that cannot be read, and slowdowns."""
-
-    groups: Sequence[SweepGroup]
-    metric: str | None = None
-    skipped: Sequence[ComparedRun] = ()
-    slowdowns: "Sequence[Slowdown]" = ()
-
-
 def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[str]:
     """Labels in tables and figures: names, or, if one is long, numbers with the methods, such as `3 pipeoptim`."""
     if all(len(group.name) <= longest for group in groups):
@@ -146,74 +131,6 @@ def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list
         return [numbers, ("run", *names)]
     settings = dict.fromkeys(setting for group in groups for setting in group.settings)
     return [numbers, *((each, *(group.settings.get(each, "-") for group in groups)) for each in settings)]
-
-
-def collect(
-    folders: Sequence[Path],
-    target: Mapping[str, float],
-    others: Sequence[ComparedRun] = (),
-    by: Sequence[str] = (),
-) -> ComparedGroups:
-    """The groups of all runs under some folders: runs of a group differ in nothing that changes results but the seed.
-
-    Args:
-        folders: of sweeps or runs.
-        target: metrics whose time is asked for.
-        others: further runs, whose directories are not read.
-        by: what else has to be the same: `commit`, `host`.
-
-    Raises:
-        ConfigError: there are no runs.
-    """
-    directories = {run.path.resolve(): run for folder in folders for run in runs_in(folder)}
-    for run in others:
-        directories.pop(run.path.resolve(), None)
-    runs = [*_read_all([*directories.values()], target), *others]
-    if not runs:
-        raise ConfigError(f"{' '.join(map(str, folders))}: no runs here; name the folder of a sweep or run")
-    kinds: dict[object, list[ComparedRun]] = {}
-    for run in runs:
-        if run.status != "damaged":
-            known = {**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}}
-            kinds.setdefault(compared_settings(run), []).append(replace(run, facts=known))
-    groups = [group for kind in kinds.values() for group in _split(kind)]
-    best_known = [max(group, key=lambda run: len(run.facts)) for group in groups]
-    named = zip(distinct_names(best_known), groups, distinguishing_settings(best_known), strict=True)
-    damaged = [run for run in runs if run.status == "damaged"]
-    return ComparedGroups([SweepGroup(*each) for each in named], skipped=damaged)
-
-
-def _read_all(directories: Sequence[RunDirectory], target: Mapping[str, float]) -> list[ComparedRun]:
-    """The runs; only summaries say which metrics fall as a model improves, so runs without one are read after them."""
-    runs = [read(directory, target) for directory in directories]
-    lower = frozenset[str]().union(*(run.lower_is_better for run in runs))
-    unended = ("running", "unfinished")
-    return [
-        read(directory, target, lower) if run.status in unended else run
-        for directory, run in zip(directories, runs, strict=True)
-    ]
-
-
-def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
-    """Splits runs with the same settings into groups that differ in the seed alone.
-
-    A run of which less is known, such as one that was killed before it had a plan, joins a group if no fact known of
-    both differs and there is only one such group.
-    """
-    groups: list[list[ComparedRun]] = []
-    for run in sorted(kind, key=lambda run: -len(run.facts)):
-        same = [group for group in groups if group[0].facts == run.facts]
-        possible = same or [
-            group
-            for group in groups
-            if all(run.facts.get(name, value) == value for name, value in group[0].facts.items())
-        ]
-        if len(possible) == 1:
-            possible[0].append(run)
-        else:
-            groups.append([run])
-    order = {id(run): number for number, run in enumerate(kind)}
-    return [sorted(group, key=lambda run: order[id(run)]) for group in groups]
 
 
 _NOT_COMPARED = (
@@ -240,30 +157,45 @@ def _is_compared(setting: str, run: ComparedRun) -> bool:
 
 def distinct_names(runs: Sequence[ComparedRun]) -> list[str]:
     """A name for each of some runs that all differ, of its `distinguishing_settings`; its method if there are none."""
-    return [
-        " ".join(value if setting == _METHOD else f"{setting}={value}" for setting, value in settings.items())
-        or _text(run.settings.get(_METHOD, run.path))
-        for run, settings in zip(runs, distinguishing_settings(runs), strict=True)
-    ]
+    named = zip(runs, distinguishing_settings(runs), strict=True)
+    return [name_of(settings) or _text(run.settings.get(_METHOD, run.path)) for run, settings in named]
+
+
+def name_of(settings: Mapping[str, str]) -> str:
+    """Such as `gpipe stages=4`, of settings by their short names."""
+    return " ".join(value if name == _METHOD else f"{name}={value}" for name, value in settings.items())
+
+
+def short_settings(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, str]:
+    """The values of some settings as far as known, by the last part of their names if that is unambiguous."""
+    last = Counter(name.rpartition(".")[2] for name in names)
+    short = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in names}
+    return {short[name]: _text(values[name]) for name in names if values.get(name) is not None}
 
 
 def distinguishing_settings(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     """Setting -> value for each of some runs that all differ, the method first.
 
-    These are the settings that were given on the command line of any of them and differ, and as many others as are
-    needed to distinguish the runs.
+    These are the settings that were given on the command line of any of them and differ, and others only as far as
+    they are needed to distinguish the runs.
     """
+    values = [{**run.settings, **run.facts} for run in runs]
+    given = _given(runs)
+    found = [short_settings(given, each) for each in values]
+    for repeated in [each for number, each in enumerate(found) if each in found[:number]]:
+        same = [index for index, each in enumerate(found) if each == repeated]
+        more = [name for name in _telling_apart([runs[index] for index in same]) if name not in given]
+        for index in same:
+            found[index] = short_settings([*given, *more], values[index])
+    return found
+
+
+def _given(runs: Sequence[ComparedRun]) -> list[str]:
+    """The settings that differ and were given on the command line of any run."""
     asked = {name for run in runs for name in run.asked}
     # `train.target` asks for all of `train.target.…`, but `method`, itself a setting, not for `method.…`
     sections = tuple(f"{name}." for name in asked - {name for run in runs for name in run.settings})
-    given = [name for name in _differing(runs) if name in asked or name.startswith(sections)]
-    found = [_shortly_named(run, given) for run in runs]
-    for repeated in [each for number, each in enumerate(found) if each in found[:number]]:
-        same = [index for index, each in enumerate(found) if each == repeated]
-        more = _telling_apart([runs[index] for index in same])
-        for index in same:
-            found[index] = _shortly_named(runs[index], [*given, *(name for name in more if name not in given)])
-    return found
+    return [name for name in _differing(runs) if name in asked or name.startswith(sections)]
 
 
 def _telling_apart(runs: Sequence[ComparedRun]) -> list[str]:
@@ -292,16 +224,6 @@ def _differing(runs: Sequence[ComparedRun]) -> list[str]:
     settings = sorted({name for run in runs for name in (*run.settings, *run.facts) if _is_compared(name, run)})
     differing = [name for name in settings if len({str(_value(run, name)) for run in runs}) > 1]
     return sorted(differing, key=lambda name: name != _METHOD)
-
-
-def _shortly_named(run: ComparedRun, settings: Sequence[str]) -> dict[str, str]:
-    """The values of the settings that the run has, by the last part of their names if that is unambiguous."""
-    last = [setting.rpartition(".")[2] for setting in settings]
-    return {
-        short if last.count(short) == 1 else setting: _text(value)
-        for setting, short in zip(settings, last, strict=True)
-        if (value := _value(run, setting)) is not None
-    }
 
 
 def _text(value: Any) -> str:

@@ -188,7 +188,7 @@ def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, tar
     known = [amount for amount in AMOUNTS[1:] if all(amount in each for each in reached)]
     if SECONDS in known and not _steady(group):
         known.remove(SECONDS)
-    found = {amount: {seed: steps[seed] * runs[seed].per_step.get(amount, 1.0) for seed in steps} for amount in known}
+    found = {amount: {seed: runs[seed].amount(amount, steps[seed]) for seed in steps} for amount in known}
     return {STEPS: steps, **found}
 
 

@@ -1,12 +1,22 @@
-"""The runs of a sweep as one self-contained HTML file, to look at in a browser."""
+"""Page of a report: a self-contained HTML file with tables that can be sorted, and curves."""
 
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 
-from pipetrain.reporting.sweep.columns import SPEEDS, TO_TARGET, cells, column_of, metric_of
-from pipetrain.reporting.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
+from pipetrain.reporting.html_page import html_page
+from pipetrain.reporting.sweep.columns import (
+    PREDICTED_STAGE,
+    PREDICTED_STEP,
+    SPEEDS,
+    TO_TARGET,
+    cells,
+    column_of,
+    metric_of,
+)
+from pipetrain.reporting.sweep.comparison import ComparedGroups
+from pipetrain.reporting.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.reporting.sweep.lines import line_styles
 from pipetrain.reporting.sweep.slowdown import Slowdown, table_of
 from pipetrain.reporting.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
@@ -18,13 +28,16 @@ from pipetrain.reporting.sweep.sweep_tables import (
     notes,
     statuses,
 )
-from pipetrain.runner.terminal.style import GRAY, page_style
+from pipetrain.runner.terminal.style import GRAY
 from pipetrain.runner.terminal.text_table import counted, size_of
 
-_TEMPLATE = Path(__file__).with_name("sweep_page.html")
+_BODY, _RULES = (Path(__file__).with_name(f"sweep_page.{ending}") for ending in ("html", "css"))
 _PIXELS = 96
 """Pixels of an inch in browsers."""
-_COSTS = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
+_COSTS = (
+    PREDICTED_STEP, "wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", PREDICTED_STAGE,
+    "copies",
+)  # fmt: skip
 
 
 def page(title: str, compared: ComparedGroups) -> str:
@@ -34,18 +47,21 @@ def page(title: str, compared: ComparedGroups) -> str:
     sign = "predicted, ~:" if compared.slowdowns else "predicted:"  # heads say predicted, cells of slowdowns have a ~
     lines = [*(note.replace("~:", sign) for note in notes(compared)), *not_completed(compared)]
     parts = {
-        "TITLE": escape(title),
-        "STYLE": page_style(),
+        "HEADS": "\n".join(f'<p class="head">{escape(head)}</p>' for head in compared.heads),
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
         "TABLE": _results(metric, groups),
         "NOTES": "\n".join(f"<p>{escape(line)}</p>" for line in lines),
-        "WIDTH": f"{_PIXELS * course_width(groups):.0f}",
         "COURSES": "\n".join(_course(name, axis, groups) for name, axis in courses_of(metric, groups)),
         "SETTINGS": _legend(groups),
         "SLOWDOWNS": "\n".join(_slowdown(each, groups) for each in compared.slowdowns),
         "STAGES": _stages(groups),
     }
-    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
+    rules = _filled(_RULES, WIDTH=f"{_PIXELS * course_width(groups):.0f}")
+    return html_page(title, _filled(_BODY, **parts), rules)
+
+
+def _filled(template: Path, **parts: str) -> str:
+    return Template(template.read_text(encoding="utf-8")).substitute(parts)
 
 
 def _course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:

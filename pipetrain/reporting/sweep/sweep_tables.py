@@ -1,4 +1,4 @@
-"""The runs of a sweep as tables: what they came to, and what it took."""
+"""Tables of the results and costs of runs, as text and Markdown."""
 
 import math
 import shutil
@@ -7,8 +7,17 @@ from collections.abc import Callable, Hashable, Sequence
 
 from pipetrain.reporting.from_the_best import differences_from_best
 from pipetrain.reporting.seed_statistics import Interval
-from pipetrain.reporting.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
-from pipetrain.reporting.sweep.groups import ComparedGroups, SweepGroup, labels_of, legend_of
+from pipetrain.reporting.sweep.columns import (
+    PREDICTED_STAGE,
+    PREDICTED_STEP,
+    TO_TARGET,
+    cells,
+    column_of,
+    decimals_of,
+    metric_of,
+)
+from pipetrain.reporting.sweep.comparison import ComparedGroups
+from pipetrain.reporting.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.reporting.sweep.slowdown import notes_on, table_of
 from pipetrain.runner.terminal.text_table import counted, markdown_table, markdown_text, printable, text_table
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
@@ -27,25 +36,26 @@ _SIMULATED = (
 
 
 def text(compared: ComparedGroups) -> str:
-    """Tables and notes for the terminal."""
+    """Sentences, tables and notes for the terminal."""
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     groups = compared.groups
-    tables = [_text_table(part) for columns in _tables(groups, compared.metric) for part in _parts(columns, width)]
+    tables = [_text_table(part) for columns in _tables(compared) for part in _parts(columns, width)]
     for each in compared.slowdowns:
         parts = [_text_table(part) for part in _parts(table_of(each, groups), width)]
         tables += [f"{_wrapped('', each.heading, width)}\n{parts[0]}", *parts[1:]]
     lines = [*(_wrapped("", note, width) for note in notes(compared)), *not_completed(compared)]
-    return "\n\n".join(filter(None, [*tables, _legend(groups, width), "\n".join(lines)]))
+    heads = (_wrapped("", printable(head), width) for head in compared.heads)
+    return "\n\n".join(filter(None, [*heads, *tables, _legend(groups, width), "\n".join(lines)]))
 
 
 def markdown(compared: ComparedGroups) -> str:
     """The same in Markdown."""
     groups = compared.groups
     titled = [(markdown_text(each.heading) + ":", table_of(each, groups)) for each in compared.slowdowns]
-    columns = [*(("", each) for each in _tables(groups, compared.metric)), *titled, ("", legend_of(groups))]
+    columns = [*(("", each) for each in _tables(compared)), *titled, ("", legend_of(groups))]
     tables = [text for title, each in columns if each for text in (title, _markdown_table(each)) if text]
     lines = [f"{markdown_text(note)}  " for note in (*notes(compared), *not_completed(compared))]
-    return "\n\n".join([*tables, *lines]) + "\n"
+    return "\n\n".join([*map(markdown_text, compared.heads), *tables, *lines]) + "\n"
 
 
 def _markdown_table(columns: Columns) -> str:
@@ -61,7 +71,8 @@ def notes(compared: ComparedGroups) -> list[str]:
     found += [_FROM_BEST_NOTE] if difference_cells(groups, metric) else []
     found += notes_on(compared.slowdowns)
     mixed = [label for label, group in zip(labels_of(groups), groups, strict=True) if len(group.commits) > 1]
-    return [*found, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
+    found += [f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else []
+    return [*found, *map(printable, compared.remarks)]
 
 
 def not_completed(compared: ComparedGroups) -> list[str]:
@@ -74,28 +85,32 @@ def not_completed(compared: ComparedGroups) -> list[str]:
     return list(map(printable, lines))
 
 
-def _tables(groups: Sequence[SweepGroup], metric: str | None) -> list[Columns]:
+def _tables(compared: ComparedGroups) -> list[Columns]:
+    groups = compared.groups
     if not groups:
         return []
-    costs = ("idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes")
+    costs = ["idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes"]
+    costs += [PREDICTED_STAGE] if _known(PREDICTED_STAGE, groups) else []
     columns = [("", *labels_of(groups)), *((column_of(name).head, *cells(groups, name)) for name in costs)]
-    return [_results(groups, metric), [*columns, (_STALENESS, *map(_staleness, groups))]]
+    return [_results(groups, compared.metric), [*columns, (_STALENESS, *map(_staleness, groups))]]
+
+
+def _known(name: str, groups: Sequence[SweepGroup]) -> bool:
+    return any(group.values(name) for group in groups)
 
 
 def _results(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     evaluated = metric_of(groups, metric)
-    own = [metric, evaluated, f"best_{evaluated}"]
-    named = dict.fromkeys([*(name for name in own if name), *TO_TARGET, "wall_s"])
+    names = dict.fromkeys([metric or evaluated, evaluated, f"best_{evaluated}", *TO_TARGET])
     aims = any(run.aims for group in groups for run in group.runs)
-    shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
-    columns = [("", *labels_of(groups))]
-    columns += [(column_of(name).head, *_cells(groups, name)) for name in shown]
+    shown = [name for name in names if name and (_known(name, groups) or (aims and name == "target_s"))]
+    found = [(column_of(name).head, *_cells(groups, name)) for name in shown]
     if behind := difference_cells(groups, metric):
-        columns.insert(2, (FROM_BEST, *behind))
-    if metric not in ALL_THROUGHPUTS:
-        at = len(columns) - ("wall_s" in shown)
-        columns[at:at] = _speed_columns(groups)
-    return [*columns, (_RUNS, *map(statuses, groups))]
+        found.insert(1, (FROM_BEST, *behind))
+    speeds = [] if metric in ALL_THROUGHPUTS else _speed_columns(groups)
+    times = [name for name in (PREDICTED_STEP, "wall_s") if name != metric and _known(name, groups)]
+    times_found = [(column_of(name).head, *_cells(groups, name)) for name in times]
+    return [("", *labels_of(groups)), *found, *speeds, *times_found, (_RUNS, *map(statuses, groups))]
 
 
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
@@ -198,7 +213,9 @@ def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interv
 
     Without a run that diverged, or that missed the target, a group would look better than it is.
     """
-    known = [_of_every_seed(group, metric) if metric else {} for group in groups]
+    if metric is None or not groups:
+        return [None] * len(groups)
+    known = [_of_every_seed(group, metric) for group in groups]
     compared = [number for number, own in enumerate(known) if number and own and known[0]]
     found = dict(zip(compared, differences_from_best(known[0], [known[number] for number in compared]), strict=True))
     return [found.get(number) for number in range(len(groups))]

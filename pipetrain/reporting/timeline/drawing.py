@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules import Kind
+from pipetrain.reporting.html_page import html_page
 from pipetrain.reporting.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Panel, StageRows, note, number
-from pipetrain.runner.terminal.style import figure, page_style, tooltip
+from pipetrain.runner.terminal.style import figure, tooltip
 from pipetrain.runner.tracking.files import write_whole
 
 if TYPE_CHECKING:
@@ -156,9 +157,13 @@ def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
     )  # fmt: skip
 
 
-_TEMPLATE = Path(__file__).with_name("timeline_page.html")
-
-
+_BODY = Path(__file__).with_name("timeline_page.html")
+_RULES = """\
+.same path {
+  fill: none !important; stroke: #c0392b !important; stroke-width: 2 !important; opacity: 1 !important;
+  pointer-events: all;
+}
+"""
 _MOST_BOXES = 50_000
 
 
@@ -183,6 +188,5 @@ def _page(panels: Sequence[Panel], drawn: str) -> str:
     title = panels[0].title if len(panels) == 1 else "Timelines"
     texts = [("h2" if text is panel.title else "p", text) for panel in panels for text in (panel.title, *panel.facts)]
     facts = "\n".join(f"<{tag}>{escape(text)}</{tag}>" for tag, text in texts)
-    text = _TEMPLATE.read_text(encoding="utf-8")
-    text = text.replace("$STYLE", page_style()).replace("$TITLE", escape(title)).replace("$FACTS", facts)
-    return text.replace("$DRAWN", drawn)
+    body = _BODY.read_text(encoding="utf-8").replace("$FACTS", facts).replace("$DRAWN", drawn)
+    return html_page(title, body, _RULES)

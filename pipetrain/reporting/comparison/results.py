@@ -1,0 +1,241 @@
+"""What the runs of a comparison come to so far, as a report, and the files in its folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipetrain.engine.errors import ConfigError, one_line
+from pipetrain.engine.files import strict_json
+from pipetrain.reporting.comparison.contenders import Contender, check_cut, cut_key
+from pipetrain.reporting.comparison.costs import Costs
+from pipetrain.reporting.comparison.halving import Search
+from pipetrain.reporting.comparison.runs import FAILED, PlannedRun
+from pipetrain.reporting.steps_to_loss import SHARE
+from pipetrain.reporting.sweep import sweep_files
+from pipetrain.reporting.sweep.columns import PREDICTED_STAGE, PREDICTED_STEP
+from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, is_seed
+from pipetrain.reporting.sweep.comparison import ComparedGroups
+from pipetrain.reporting.sweep.fastest import efforts_of, fastest_first, sentence_on
+from pipetrain.reporting.sweep.groups import SweepGroup, name_of, short_settings
+from pipetrain.reporting.sweep.slowdown import SECONDS, Slowdown, slowdowns
+from pipetrain.runner.terminal.text_table import counted, csv_table
+from pipetrain.runner.tracking.files import write_whole
+from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
+
+_STATE = "state.json"
+FILES = ("comparison.md", "comparison.json", "comparison.png", "comparison.html", "runs.csv")
+Ended = Sequence[tuple[PlannedRun, ComparedRun]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a contender.
+
+    Attributes:
+        tuning: the state of its search.
+        trials: the runs that tuned it and have ended.
+        reported: those of the reported seeds.
+    """
+
+    contender: Contender
+    tuning: Search
+    trials: Ended
+    reported: Ended
+
+    @property
+    def tuned(self) -> dict[str, str]:
+        """The chosen settings and their values."""
+        words = (word.lstrip("+").partition("=") for word in self.tuning.best or ())
+        return {name: value for name, _, value in words}
+
+    @property
+    def group(self) -> SweepGroup:
+        """The reported runs, named after what distinguishes the contender and what was chosen for it."""
+        own = self.contender.differing or {"method": self.contender.method}
+        named = {**own, **short_settings([*own, *self.tuned], self.tuned)}
+        return SweepGroup(name_of(named), [_costed(*each) for each in self.reported], named)
+
+
+def _costed(planned: PlannedRun, run: ComparedRun) -> ComparedRun:
+    """The run with its seed in the comparison alone, as a method's own may be fixed, and with the predicted costs."""
+    settings = {name: value for name, value in run.settings.items() if not is_seed(name)} | {"seed": planned.seed}
+    numbers = {name: value for name, value in run.numbers.items() if name not in ALL_THROUGHPUTS}
+    per_step = {name: value for name, value in run.per_step.items() if name != SECONDS}
+    costs, steps = planned.contender.costs, planned.contender.steps
+    if costs.largest_stage is not None:
+        numbers[PREDICTED_STAGE] = costs.largest_stage
+    if costs.step_s:
+        step_s = costs.seconds(steps) / steps
+        numbers |= {PREDICTED_STEP: 1000 * step_s}
+        numbers |= {PREDICTED: per_step["samples"] / step_s} if "samples" in per_step else {}
+        per_step[SECONDS] = step_s
+    curves = {
+        name: [point._replace(seconds=_seconds(costs, point.step)) for point in curve]
+        for name, curve in run.curves.items()
+        if name not in ALL_THROUGHPUTS
+    }
+    seconds_of = costs.seconds if costs.step_s else None
+    return replace(run, settings=settings, numbers=numbers, per_step=per_step, curves=curves, seconds_of=seconds_of)
+
+
+def _seconds(costs: Costs, steps: int | None) -> float | None:
+    return None if steps is None or not costs.step_s else costs.seconds(steps)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The contenders and what became of them.
+
+    Attributes:
+        folder: of its runs and files.
+        baseline: the method that others are compared with, in its first configuration.
+        target: metric and value that were asked for, if any.
+        seeds: number of seeds that were asked for.
+        left_out: lines on configurations that were asked for and cannot run.
+    """
+
+    folder: Path
+    outcomes: Sequence[Outcome]
+    baseline: str
+    target: tuple[str, float] | None
+    seeds: int
+    left_out: Sequence[str] = ()
+
+    @property
+    def failed(self) -> bool:
+        """True if any run failed."""
+        return any(run.status == FAILED for each in self.outcomes for _, run in (*each.trials, *each.reported))
+
+    @cached_property
+    def report(self) -> ComparedGroups:
+        """The configurations with results, the fastest first, and the sentence that says whether the seeds decide."""
+        shown = [each for each in self.outcomes if each.reported]
+        compared = ComparedGroups([each.group for each in shown], remarks=self.notes)
+        found = self._slowdown(shown, compared.groups)
+        if found is None:
+            return compared._replace(heads=[self._without_target])
+        unfit = {number for number, each in enumerate(shown) if not each.contender.costs.fits}
+        if len(unfit) == len(shown):
+            return compared._replace(heads=["No configuration fits into the memory of its devices."])
+        order = fastest_first(efforts_of(found), unfit)
+        groups = [compared.groups[number] for number in order]
+        found = replace(found, rows=[found.rows[number] for number in order])
+        head = sentence_on(found, groups, range(len(groups) - len(unfit), len(groups)))
+        return compared._replace(groups=groups, slowdowns=[found], heads=[head])
+
+    @property
+    def _baseline(self) -> Outcome:
+        return next(each for each in self.outcomes if each.contender.method == self.baseline)
+
+    def _slowdown(self, shown: Sequence[Outcome], groups: Sequence[SweepGroup]) -> Slowdown | None:
+        """Steps and time to the target, over the baseline's; None until a run can say what the target is."""
+        completed = [number for number, group in enumerate(groups) if group.completed]
+        own = [number for number in completed if shown[number] is self._baseline]
+        if not (own or (self.target and completed)):
+            return None
+        name, _ = self.target or (TRAIN_LOSS, None)
+        try:
+            found = slowdowns(groups, (own or completed)[0], dict([self.target]) if self.target else {})
+        except ConfigError:  # no loss was recorded, or none has fallen
+            return None
+        return next((each for each in found if each.name == name), None)
+
+    @property
+    def _without_target(self) -> str:
+        """Why there is no target yet."""
+        name = self._baseline.contender.name
+        if not any(run.status == "completed" for _, run in self._baseline.reported):
+            return f"No run of {name}, the baseline, has completed."
+        return (
+            f"{name} sets no target: its training loss is not recorded, or has not fallen after {SHARE:.0%} of its "
+            "steps; --target or another --baseline sets one."
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """Lines on what has not run, or came to nothing."""
+        lines = list(self.left_out)
+        for outcome in self.outcomes:
+            name, runs = outcome.contender.name, len(outcome.reported)
+            if not outcome.tuning.ended:
+                lines.append(f"{name}: tuning is not finished")
+            elif outcome.tuning.best is None:
+                lines.append(f"{name}: every setting that was tried diverged or failed")
+            elif runs < self.seeds:
+                lines.append(f"{name}: {self.seeds - runs} of {self.seeds} seeds have not run")
+        return lines
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on memory, tuning and predictions, and on what is missing."""
+        unfit = [each.contender.name for each in self.outcomes if not each.contender.costs.fits]
+        lines = [f"{name}: does not fit into the memory of its devices, so it is ranked last" for name in unfit]
+        lines += [line for each in self.outcomes for line in (*_on_tuning(each), *_on_lost_trials(each))]
+        costs = dict.fromkeys(note for each in self.outcomes for note in each.contender.costs.notes)
+        return [*lines, *(f"prediction: {note}" for note in costs), *(f"missing: {line}" for line in self.missing)]
+
+    def write(self) -> None:
+        """Writes the report, the list of runs, and the planned cuts for later calls."""
+        sweep_files.write(self.report, self.folder / "comparison", self.folder.resolve().name)
+        rows = [_row(*each) for outcome in self.outcomes for each in (*outcome.trials, *outcome.reported)]
+        write_whole(self.folder / "runs.csv", csv_table(rows))
+        cuts = {cut_key(each.contender.words): each.contender.cut for each in self.outcomes if each.contender.cut}
+        state = {"cuts": {**stored_cuts(self.folder), **cuts}, "missing": self.missing}
+        write_whole(self.folder / _STATE, strict_json.dumps(state, indent=1) + "\n")
+
+
+def _on_tuning(outcome: Outcome) -> list[str]:
+    tuning, contender = outcome.tuning, outcome.contender
+    if tuning.ended and tuning.without_effect:
+        settings = ", ".join(axis.setting for axis in contender.axes)
+        same = f"all candidates ended with the same {contender.metric}"
+        return [f"{contender.name}: {settings} is not tuned: {same}, so the first one was chosen"]
+    if tuning.at_end:
+        best = " ".join(tuning.at_end)
+        return [f"{contender.name}: {best} is at the edge of the range that was tried; a better value may lie beyond"]
+    return []
+
+
+def _on_lost_trials(outcome: Outcome) -> list[str]:
+    lines = []
+    for status in ("diverged", FAILED):
+        if lost := [(planned, run) for planned, run in outcome.trials if run.status == status]:
+            settings = ", ".join(dict.fromkeys(" ".join(planned.candidate) for planned, _ in lost))
+            why = f": {lost[0][1].reason}" if status == FAILED else ""
+            of_all = f"{len(lost)} of {counted(len(outcome.trials), 'trial', 'trials')} {status}"
+            lines.append(f"{outcome.contender.name}: {of_all}, with {settings}{why}")
+    return lines
+
+
+def _row(planned: PlannedRun, run: ComparedRun) -> dict[str, Any]:
+    return {
+        "configuration": planned.contender.name,
+        "purpose": "tuning" if planned.tunes else "reported",
+        "tuned": " ".join(planned.candidate),
+        "seed": planned.seed,
+        "steps": planned.steps,
+        "status": run.status,
+        "reason": run.reason,
+        "wall_s": run.numbers.get("wall_s"),
+        "folder": run.path.name,
+        **{f"final_{name}": value for name, value in run.final.items()},
+    }
+
+
+def stored_cuts(folder: Path) -> dict[str, list[str]]:
+    """`cut_key` of a configuration -> its cut, as an earlier comparison in the folder has planned it.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    file = folder / _STATE
+    if not file.is_file():
+        return {}
+    try:
+        found: dict[str, list[str]] = strict_json.read(file)["cuts"]
+        check_cut([word for cut in found.values() for word in cut])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
+        raise ConfigError(f"{file}: damaged: {one_line(error)}; move it away, or name another folder") from error
+    return found
