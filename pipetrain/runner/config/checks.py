@@ -1,6 +1,6 @@
 """Checks of settings that need neither model nor data."""
 
-from math import inf, isqrt
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -11,9 +11,9 @@ from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
 from pipetrain.runner.config.choices import choice_of, choices_of, choices_of_run, names_of, section
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.config.suggestions import did_you_mean
 
 _LEAST = {
+    "threads": 1,
     "train.epochs": 1,
     "train.batch_size": 1,
     "train.microbatches": 1,
@@ -72,67 +72,47 @@ def check(settings: Settings) -> None:
     for setting, least in _LEAST.items():
         value = attrgetter(setting)(settings)
         if value is not None and value < least:
-            raise ConfigError(f"{setting}={value}: at least {least}")
+            raise ConfigError(f"{setting}={value}: must be at least {least}")
     for setting, choices in CHOICES.items():
         if (value := attrgetter(setting)(settings)) not in choices:
-            raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
+            raise ConfigError(f"{setting}={value}: must be one of {', '.join(choices)}")
     for setting, (accepted, hint) in _RANGES.items():
         if (value := attrgetter(setting)(settings)) is not None:
             accepted.check(setting, value, hint)
-    if settings.threads is not None and settings.threads < 1:
-        raise ConfigError(f"threads={settings.threads}: at least 1, or null for the cores divided by the stages")
     if not 0 <= settings.seed < _SEEDS:
-        raise ConfigError(f"seed={settings.seed}: at least 0 and below 2 ** 63")
+        raise ConfigError(f"seed={settings.seed}: must be in [0, 2**63)")
     if (stages := settings.partition.options.get("stages")) not in (None, MISSING):
         check_whole("partition.stages", stages, least=1)
     _check_trackers(settings.log.to)
     _check_tasks(settings)
-    _check_microbatches(settings.train.batch_size, settings.train.microbatches)
+    batch, microbatches = settings.train.batch_size, settings.train.microbatches
+    if batch % microbatches:
+        raise ConfigError(f"train.batch_size={batch}: must be a multiple of train.microbatches={microbatches}")
     _check_comparisons(settings)
 
 
 def _check_trackers(names: Any) -> None:
     if not isinstance(names, list):
-        raise ConfigError(f"log.to={as_configured(names)}: a list of {', '.join(TRACKERS)}, such as [tensorboard,csv]")
+        raise ConfigError(f"log.to={as_configured(names)}: must be a list of {', '.join(TRACKERS)}")
     for name in map(str, names):
         if name not in TRACKERS or names.count(name) > 1:
-            why = "is there twice" if name in TRACKERS else f"is none of {', '.join(TRACKERS)}"
-            raise ConfigError(f"log.to=[{','.join(map(str, names))}]: {name} {why}{did_you_mean(name, TRACKERS)}")
-
-
-def _check_microbatches(batch: int, microbatches: int) -> None:
-    if batch % microbatches:
-        divisors = {each for low in range(1, isqrt(batch) + 1) if batch % low == 0 for each in (low, batch // low)}
-        nearest = ", ".join(map(str, sorted(sorted(divisors, key=lambda n: (abs(n - microbatches), n))[:3])))
-        raise ConfigError(
-            f"train.batch_size={batch} is not a multiple of train.microbatches={microbatches}; "
-            f"the nearest that divide it are {nearest}"
-        )
+            why = "is listed twice" if name in TRACKERS else f"is not one of {', '.join(TRACKERS)}"
+            raise ConfigError(f"log.to=[{','.join(map(str, names))}]: {name} {why}")
 
 
 def _check_comparisons(settings: Settings) -> None:
     """Checks the settings that compare metrics, which need evaluations."""
-    target, keep_best, train = settings.train.target, settings.checkpoint.keep_best, settings.train
+    train, target = settings.train, settings.train.target
     if target is not None and (
         not isinstance(target, dict) or not target or any(value not in _ANY_NUMBER for value in target.values())
     ):
-        raise ConfigError(f"train.target={target}: metrics and the values to reach, such as {{top1: 66}}")
+        raise ConfigError(f"train.target={target}: must map metrics to the values to reach, such as {{top1: 66}}")
     if train.min_improvement and train.patience is None:
-        raise ConfigError(
-            f"train.min_improvement={train.min_improvement}: goes with train.patience, such as train.patience=3"
-        )
-    if settings.eval.every_epochs:
-        return
-    if train.patience is not None:
-        raise ConfigError(
-            f"train.patience={train.patience}: eval.every_epochs=0 evaluates nothing; set it to 1 or more"
-        )
-    if target is not None:
-        raise ConfigError(f"train.target={target}: eval.every_epochs=0 evaluates nothing that could reach it")
-    if keep_best is not None:
-        raise ConfigError(
-            f"checkpoint.keep_best={keep_best}: eval.every_epochs=0 leaves nothing to compare by; set it to 1 or more"
-        )
+        raise ConfigError(f"train.min_improvement={train.min_improvement}: requires train.patience, such as 3")
+    for setting in ("train.patience", "train.target", "checkpoint.keep_best"):
+        value = attrgetter(setting)(settings)
+        if value is not None and not settings.eval.every_epochs:
+            raise ConfigError(f"{setting}={value}: needs evaluations, and eval.every_epochs=0; set it to 1 or more")
 
 
 def task_of(group: str, name: str) -> str | None:
@@ -150,13 +130,13 @@ def _check_tasks(settings: Settings) -> None:
     if task and other and task != other:
         fitting = [each.name for each in choices_of("dataset") if each.remarks.get("task") == task]
         raise ConfigError(
-            f"model={model} dataset={dataset}: the model is for {task}, and the data set for {other}; data sets for "
-            f"{task} are {', '.join(fitting)}"
+            f"model={model} dataset={dataset}: the model is for {task}, the data set for {other}; "
+            f"choose from {', '.join(fitting)}"
         )
 
 
 def _is_bundled(settings: Settings, group: str) -> bool:
-    """True if the model or data set is the choice's, and not another one under its name."""
+    """True if the target of the model or data set is that of the choice, not replaced by the user."""
     name = settings.choices.get(group, "")
     path = (settings.model if group == "model" else settings.dataset).target.path
     return name in names_of(group) and section(group, name).get(TARGET) == path

@@ -42,7 +42,7 @@ _OPEN = (
 
 
 def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
-    """Hydra's account of what was chosen, its own groups and what models change of their choices aside."""
+    """The choices that Hydra recorded, without those of its own groups and the packages of models."""
     return {str(group): str(choice) for group, choice in choices.items() if not set("/@") & set(str(group))}
 
 
@@ -55,10 +55,7 @@ def check_hydra(hydra: DictConfig) -> None:
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise ConfigError(unknown_setting(f"hydra.{error.full_key}")) from error
     if (plain.get("job") or {}).get("chdir"):
-        raise ConfigError(
-            "hydra.job.chdir=true: relative paths, such as the sweep's folder, would be resolved in the run's "
-            "directory; leave it out, and use ${hydra:runtime.output_dir} for your own files"
-        )
+        raise ConfigError("hydra.job.chdir=true: not supported; ${hydra:runtime.output_dir} names the run directory")
 
 
 def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
@@ -67,7 +64,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
     Args:
         config: with or without interpolations.
         choices: the choice of each group, which `config` alone does not show.
-        missing_ok: leaves `???` in the open groups, for those who need only some of them.
+        missing_ok: True to leave `???` in the open groups.
 
     Raises:
         ConfigError: the first setting that cannot work.
@@ -108,15 +105,13 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
 
 def _metrics_of(section: Any) -> dict[str, MetricSettings]:
     if not isinstance(section, Mapping):
-        raise ConfigError(
-            f"metrics={as_configured(section)}: needs a target for each name, such as metrics.f1.{TARGET}=..."
-        )
+        raise ConfigError(f"metrics={as_configured(section)}: must map names to targets, such as metrics.f1.{TARGET}")
     return {str(name): MetricSettings.of(f"metrics.{name}", each) for name, each in section.items()}
 
 
 def _callbacks_of(section: Any) -> tuple[Target, ...]:
     if not isinstance(section, list) or not all(isinstance(each, Mapping) for each in section):
-        raise ConfigError(f"callbacks={as_configured(section)}: a list such as [{{{TARGET}: mylib.Mine, option: 3}}]")
+        raise ConfigError(f"callbacks={as_configured(section)}: must be a list such as [{{{TARGET}: mylib.Mine}}]")
     return tuple(Target.of(f"callbacks[{number}]", each) for number, each in enumerate(section))
 
 
@@ -133,10 +128,7 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
     for own in sorted(config_dir().rglob("*/*.yaml")):
         name = own.relative_to(config_dir())
         if (theirs := folder / name).is_file() and theirs.read_bytes() != own.read_bytes():
-            raise ConfigError(
-                f"--config-dir {folder}: {name} has the name of one of pipetrain's own choices, which would be taken "
-                "instead; give it another name"
-            )
+            raise ConfigError(f"--config-dir {folder}: {name} has the name of one of pipetrain's choices; rename it")
     return [*words, search_path([folder.resolve()])]
 
 
@@ -152,7 +144,7 @@ def quoted(text: str) -> str:
 
 @contextlib.contextmanager
 def own_hydra() -> Iterator[None]:
-    """Hydra with pipetrain's configuration; that of a program which uses Hydra itself is its own again afterwards."""
+    """Initializes Hydra for pipetrain; restores the caller's Hydra state on exit."""
     register_configuration()
     version, running = VersionBase.instance(), GlobalHydra.instance().hydra
     base = version.version_base
@@ -174,32 +166,33 @@ def overrides_of(words: Sequence[str]) -> list[Override]:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Checks choices such as `method=gpipe`, folders, and that no section is taken away that every run needs.
+    """Checks words that Hydra would take, or refuse without naming them, such as `~train` or `hydra.run.dir=`.
 
     Raises:
-        ConfigError: a word such as `~method`, `~train` or `hydra.run.dir=` cannot work.
-        MissingConfigException: a choice is not text, such as a number; Hydra's own error would not name the word.
+        ConfigError: a word cannot work.
+        MissingConfigException: a choice is not text, such as a number.
     """
     for word, each in zip(words, overrides_of(words), strict=True):
-        group = each.key_or_group
+        name = each.key_or_group
         if each.is_delete():
-            if group in _SECTIONS:
-                raise ConfigError(f"{word}: every run needs these settings; change one with {group}.NAME=VALUE")
-            if group in groups() and group != "experiment":
-                raise ConfigError(f"{word}: every run needs a choice of {group}: {group}=NAME")
-            continue
-        if group not in (*groups(), *_FOLDERS, "hydra.output_subdir"):
-            continue
-        for value in each.sweep_iterator() if each.is_sweep_override() else [each.value()]:
-            if group in _FOLDERS and not str(value).strip():
-                raise ConfigError(f"{word}: an empty name; name a folder, or leave {group} out")
-            if group == "hydra.output_subdir" and value is not None:
-                raise ConfigError(f"{word}: a run writes this record itself, into .hydra; leave it out")
-            combined = isinstance(value, list) and group == "experiment"
-            text = isinstance(value, str | QuotedString | dict)  # braces hold settings of the choice
-            if group in groups() and not combined and not text:
-                known = sorted(name for name in all_names(group) if "/" not in name)
-                raise MissingConfigException(f"{word}: no name", f"{group}/{as_configured(value)}", known)
+            if name in _SECTIONS or name in groups().keys() - {"experiment"}:
+                raise ConfigError(f"{word}: every run needs this; choose or set something else instead")
+        elif name in (*groups(), *_FOLDERS, "hydra.output_subdir"):
+            for value in each.sweep_iterator() if each.is_sweep_override() else [each.value()]:
+                _check_word(word, name, value)
+
+
+def _check_word(word: str, name: str, value: Any) -> None:
+    if name in _FOLDERS:
+        if not str(value).strip():
+            raise ConfigError(f"{word}: must name a folder")
+    elif name == "hydra.output_subdir":
+        if value is not None:
+            raise ConfigError(f"{word}: cannot be changed; a run writes this record into .hydra")
+    # braces hold settings of the choice, and a list combines presets
+    elif not isinstance(value, str | QuotedString | dict) and not (name == "experiment" and isinstance(value, list)):
+        known = sorted(each for each in all_names(name) if "/" not in each)
+        raise MissingConfigException(f"{word}: no name", f"{name}/{as_configured(value)}", known)
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
@@ -253,22 +246,17 @@ class Composition:
 
 
 def check_presets_swept(words: Sequence[str]) -> None:
-    """Checks that a sweep over presets leaves out nothing that they sweep by themselves.
-
-    Hydra's sweepers, which compose the presets one by one, take `hydra.sweeper.params` from none of them.
+    """Checks that no preset of a sweep has a sweep in it, as Hydra's sweepers ignore `hydra.sweeper.params` there.
 
     Raises:
-        ConfigError: a preset of the sweep sweeps a setting that the words do not set.
+        ConfigError: a preset sweeps a setting that the words do not set.
     """
     search = [word for word in words if word.lstrip("+").startswith("hydra.searchpath=")]
     for word, each in zip(words, overrides_of(words), strict=True):
         if each.key_or_group == "experiment" and each.is_sweep_override():
             for [preset] in combinations([word]):
                 if left_out := Composition.of([*search, preset]).varied(words):
-                    raise ConfigError(
-                        f"{word}: a sweep over presets leaves out what they sweep by themselves, such as "
-                        f"{' '.join(left_out)} of {preset}; set it as well, or sweep one preset at a time"
-                    )
+                    raise ConfigError(f"{word}: {preset} itself sweeps {' '.join(left_out)}; set this as well")
 
 
 def composed(overrides: Sequence[str]) -> Settings:
@@ -278,14 +266,14 @@ def composed(overrides: Sequence[str]) -> Settings:
 
 
 def composed_one(words: Sequence[str], folder: Path | None = None) -> Settings:
-    """The same of words that are no sweep, with the choices in a folder of the user's own.
+    """The same for words that are not a sweep, with the choices in the folder of `--config-dir`.
 
     Raises:
         ConfigError: they are a sweep, or there is no such folder.
     """
     chosen = list(itertools.islice(combinations(words), 2))
     if len(chosen) > 1:
-        raise ConfigError(f"{' '.join(words)}: a sweep; one value of each setting is needed")
+        raise ConfigError(f"{' '.join(words)}: must have one value for each setting; this is a sweep")
     return composed(with_choices_of(folder, words))
 
 

@@ -31,6 +31,8 @@ _FUNCTIONS = ("optimizer", "lr_schedule")
 """Sections that take a function, which is called with parameters or an optimizer."""
 _NOT_COPIED = ("dataset", "callbacks")
 _OF_NO_OBJECT = {each.name for each in fields(ModelConfig)} - {"untie", "output", "weights", "strict"}
+"""Options of a model that say what it must know of the data."""
+_OF_ALL_METRICS = {"higher_is_better"}
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,8 @@ def pickled(section: str, value: Any) -> bytes:
         _Pickler(buffer).dump(value)
     except Exception as error:  # of the object's own code
         raise ConfigError(
-            f"{section}={_name_of(value)}: worker processes cannot get this object: {one_line(error)}; "
-            "the classes and functions of a module that they can import work, and so does executor=simulated, unless "
-            "partition=auto measures on a GPU, which profile=FILE avoids"
+            f"{section}={_name_of(value)}: cannot be sent to worker processes: {one_line(error)}; "
+            "define it in a module that they can import, or use executor=simulated"
         ) from error
     return buffer.getvalue()
 
@@ -134,18 +135,21 @@ def by_section(given: Mapping[str, Any]) -> dict[str, Any]:
     objects: dict[str, Any] = {}
     for name, value in given.items():
         if name not in SECTIONS:
-            meant = did_you_mean(name, SECTIONS) or f"; objects are given as {', '.join(SECTIONS)}"
-            raise ConfigError(f"{name}=...: not a section that takes an object{meant}")
+            hint = did_you_mean(name, SECTIONS) or f"; choose from {', '.join(SECTIONS)}"
+            raise ConfigError(f"{name}=...: not a section that takes an object{hint}")
         kind, wanted = _COLLECTIONS.get(name, (object, "an object"))
         if isinstance(value, str) or not isinstance(value, kind | None):
-            raise ConfigError(f"{name}={value!r}: {wanted} is needed; choices and settings are words: '{name}=...'")
-        if name == "metrics":
-            objects |= {f"metrics.{key}": each for key, each in (value or {}).items()}
-        elif name == "callbacks":
-            objects |= {f"callbacks[{number}]": each for number, each in enumerate(value or ())}
-        else:
-            objects[name] = value
+            raise ConfigError(f"{name}={value!r}: must be {wanted}; choices and settings are words: '{name}=...'")
+        objects |= _named(name, value)
     return {name: value for name, value in objects.items() if value is not None}
+
+
+def _named(name: str, value: Any) -> dict[str, Any]:
+    if name == "metrics":
+        return {f"metrics.{key}": each for key, each in (value or {}).items()}
+    if name == "callbacks":
+        return {f"callbacks[{number}]": each for number, each in enumerate(value or ())}
+    return {name: value}
 
 
 def custom_choices(objects: Mapping[str, Any], chosen: Collection[str]) -> list[str]:
@@ -156,26 +160,25 @@ def custom_choices(objects: Mapping[str, Any], chosen: Collection[str]) -> list[
 
 def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[str]) -> None:
     """Puts the names of the objects' classes in place of targets, and of their options that are not `named`."""
-    named_callbacks = [
-        {TARGET: f"{OBJECT}{_name_of(value)}"} for section, value in objects.items() if section.startswith("callbacks")
-    ]
-    config.callbacks = [*named_callbacks, *config.callbacks]  # so that their numbers are those of the objects
-    for section, value in objects.items():
-        if section.startswith("callbacks"):
-            continue
+    targets = {section: {TARGET: f"{OBJECT}{_name_of(value)}"} for section, value in objects.items()}
+    own = [target for section, target in targets.items() if section.startswith("callbacks")]
+    config.callbacks = [*own, *config.callbacks]  # in this order, their numbers are those of the objects
+    for section, target in targets.items():
         group, _, metric = section.partition(".")
+        if group.startswith("callbacks") or (not metric and TARGET not in list(config[group])):
+            continue  # a preset of phases has its own targets
         former = config[group].get(metric) if metric else config[group]
-        if not metric and TARGET not in list(former):
-            continue  # a preset of phases, which have their own
-        kept = {each.name for each in fields(OPEN_SECTIONS[group])} if group in OPEN_SECTIONS else {"higher_is_better"}
-        content = {
-            name: None if group == "model" and name in _OF_NO_OBJECT and f"model.{name}" not in named else former[name]
-            for name in former or ()
-            if name != TARGET and (name in kept or f"{section}.{name}" in named)
-        }
         OmegaConf.update(
-            config, section, {**content, TARGET: f"{OBJECT}{_name_of(value)}"}, merge=False, force_add=True
+            config, section, {**_kept(section, former or {}, named), **target}, merge=False, force_add=True
         )
+
+
+def _kept(section: str, former: Mapping[Any, Any], named: Collection[str]) -> dict[Any, Any]:
+    """What stays of a section whose target an object replaces: settings of every target, and what words set."""
+    of_all = {each.name for each in fields(OPEN_SECTIONS[section])} if section in OPEN_SECTIONS else _OF_ALL_METRICS
+    given = {name for name in former if f"{section}.{name}" in named}
+    reset = _OF_NO_OBJECT - given if section == "model" else set()
+    return {name: None if name in reset else former[name] for name in former if name in (of_all | given) - {TARGET}}
 
 
 def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
@@ -205,5 +208,5 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
     result: Settings = given(settings)
     if left:
         unused = ", ".join(sorted(left))
-        raise ConfigError(f"{unused}: `phases` takes all of its own; leave this object out, or the phases")
+        raise ConfigError(f"{unused}: every phase in `phases` has its own; leave out this object or the phases")
     return result

@@ -1,10 +1,9 @@
 """A class or function that the configuration names by its path, and what it returns."""
 
 import inspect
-import re
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter
@@ -20,16 +19,10 @@ from pipetrain.engine.errors import ConfigError, as_configured, is_whole, one_li
 from pipetrain.engine.failure import described
 from pipetrain.engine.libraries import torchvision_import
 from pipetrain.runner.config.schema import TARGET
-from pipetrain.runner.config.suggestions import did_you_mean, nearest_names
+from pipetrain.runner.config.suggestions import did_you_mean
 
 OBJECT = "object:"
 """Begins the path of a section for which a Python program gave an object; the name of its class follows."""
-_MISSING = re.compile(r"missing \d+ required [a-z-]+ arguments?: (.+)")
-_CUSTOM = {
-    "schedule": "; schedule=custom brings no settings",
-    "method": "; method=custom brings no settings",
-    "lr_schedule": "; a subclass of pipetrain.LearningRateSchedule takes unit and warmup",
-}
 
 
 @dataclass(frozen=True)
@@ -48,12 +41,9 @@ class Target:
             ConfigError: it names none.
         """
         if TARGET not in content:
-            raise ConfigError(f"{section}={dict(content)}: names no class; {section}.{TARGET} is missing")
+            raise ConfigError(f"{section}={dict(content)}: {section}.{TARGET} is not set")
         if not isinstance(path := content[TARGET], str):
-            raise ConfigError(
-                f"{section}.{TARGET}={as_configured(path)}: the path of a class or function is needed, such as "
-                "package.module.Name"
-            )
+            raise ConfigError(f"{section}.{TARGET}={as_configured(path)}: must be a path such as package.module.Name")
         return cls(section, path, {key: value for key, value in content.items() if key != TARGET})
 
     @property
@@ -82,11 +72,7 @@ class Target:
             cause = error.__cause__
             if isinstance(cause, ConfigError):
                 raise cause from None
-            reason = described(cause) if cause is not None else one_line(error)
-            if missing := self._missing(cause):
-                settings = " ".join(f"{self.section}.{name}=VALUE" for name in missing)
-                reason = f"needs {' and '.join(missing)}, which its signature does not name; set {settings}"
-            raise ConfigError(f"{self.setting}: {reason}") from error
+            raise ConfigError(f"{self.setting}: {described(cause) if cause else one_line(error)}") from error
 
     def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
         """The error of a target that returns something else than it should."""
@@ -100,7 +86,9 @@ class Target:
             if name in taken:
                 wrong = annotation_problem(taken[name], value)
             elif not is_open and not name.startswith("_"):  # those are Hydra's own
-                wrong = f"{self.path.removeprefix(OBJECT)} has no such parameter{self._unknown(name, taken)}"
+                meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
+                known = meant or f"; it takes {', '.join(taken) or 'none'}"
+                wrong = f"{self.path.removeprefix(OBJECT)} has no such parameter{known}"
             if wrong:
                 raise ConfigError(f"{self.section}.{name}={as_configured(value)}: {wrong}")
 
@@ -118,22 +106,9 @@ class Target:
         """True if an option of this name may be given."""
         return name in self.parameters() or self._is_open()
 
-    def _missing(self, error: BaseException | None) -> list[str]:
-        """Names of missing arguments in an error, if the signature hides them behind `**`."""
-        if not isinstance(error, TypeError) or not self._is_open():
-            return []
-        said = _MISSING.search(str(error))
-        return re.findall(r"'(\w+)'", said[1]) if said else []
-
     def _is_open(self) -> bool:
         """True if the target takes options of any name."""
         return any(each.kind is Parameter.VAR_KEYWORD for each in self._signature().parameters.values())
-
-    def _unknown(self, name: str, taken: Iterable[str]) -> str:
-        """Hint for an option that the target does not take."""
-        meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
-        custom = "" if self.path.startswith(("pipetrain.", OBJECT)) else _CUSTOM.get(self.section, "")
-        return (meant or f"; it takes {', '.join(taken) or 'none'}") + custom
 
     def _signature(self) -> inspect.Signature:
         """Signature of the target, with annotations that are text evaluated if possible; open if it has none."""
@@ -154,8 +129,8 @@ class Target:
         """
         if self.path.startswith(OBJECT):
             raise ConfigError(
-                f"{self.setting}: the run was given this object by a Python program, and its files do not hold it; "
-                f"in Python, pipetrain.load(RUN, {self.section.partition('.')[0]}=...) takes it again"
+                f"{self.setting}: a Python program gave this object to the run, whose files do not contain it; "
+                f"in Python, pass it again: pipetrain.load(RUN, {self.section.partition('.')[0]}=...)"
             )
         torchvision_import.install()  # a user's own code may import torchvision whenever it likes
         try:
@@ -192,28 +167,26 @@ def _absent(name: str) -> str:
 
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number"}
-_FLAGS = {"yes": True, "on": True, "y": True, "1": True, "no": False, "off": False, "n": False, "0": False}
 
 
 def annotation_problem(parameter: Parameter, value: object) -> str | None:
-    """Problem of a value and what would work; None if there is no problem, or it cannot be determined.
+    """What a value must be instead; None if it fits the annotation, or this cannot be determined.
 
     Annotations that are `bool`, `int`, `float`, `Literal`, or unions of these are checked, unless the default
     contradicts them. `None` is a value that is not set yet, and a mapping an object that is still to be built.
     """
-    union = get_origin(parameter.annotation) in (Union, types.UnionType)
-    kinds = [kind for kind in get_args(parameter.annotation) if kind is not type(None)] if union else []
-    kinds, default = kinds or [parameter.annotation], parameter.default
-    fits = any(_takes(kind, value) for kind in kinds)
-    trusted = default is None or default is Parameter.empty or any(_takes(kind, default) for kind in kinds)
-    if value is None or isinstance(value, Mapping) or fits or not trusted:
+    annotation, default = parameter.annotation, parameter.default
+    is_union = get_origin(annotation) in (Union, types.UnionType)
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)] if is_union else [annotation]
+    if value is None or isinstance(value, Mapping) or any(_takes(kind, value) for kind in kinds):
         return None
-    near = [as_configured(each) for kind in kinds for each in _nearest(kind, value)]
-    works = " or ".join(
+    if default is not None and default is not Parameter.empty and not any(_takes(kind, default) for kind in kinds):
+        return None
+    works = (
         f"one of {', '.join(map(as_configured, get_args(kind)))}" if get_origin(kind) is Literal else _PLAIN[kind]
         for kind in kinds
     )
-    return f"{works} is needed{f'; did you mean {near[0]}?' if near else ''}"
+    return f"must be {' or '.join(works)}"
 
 
 def _takes(kind: Any, value: object) -> bool:
@@ -224,12 +197,3 @@ def _takes(kind: Any, value: object) -> bool:
     if kind is int:
         return is_whole(value)
     return kind is not float or is_whole(value) or isinstance(value, float)
-
-
-def _nearest(kind: Any, value: object) -> list[object]:
-    """The values of a kind that are most like one that it does not take; empty if there are none."""
-    if get_origin(kind) is Literal:
-        return [*nearest_names(str(value), [str(each) for each in get_args(kind)])]
-    if kind is bool:
-        return [_FLAGS[word]] if (word := str(value).lower()) in _FLAGS else []
-    return [round(value)] if kind is int and isinstance(value, float) and abs(value) < 2**63 else []

@@ -20,7 +20,10 @@ _RANGES = {
     "initial_accumulator_value": NOT_NEGATIVE,
 }
 _FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
-_NOT_THE_TARGETS = ("lr", "clip_norm", "error_feedback", "lr_by_delay", "momentum_by_stage", "groups")
+_OF_EVERY_OPTIMIZER = ("lr", "clip_norm", "error_feedback", "lr_by_delay", "momentum_by_stage", "groups")
+"""Settings that are not options of the target."""
+_OURS = ("torch.optim.", "pipetrain.engine.optim.", "pipetrain.zoo.optim.")
+"""Beginnings of targets whose options have these ranges; in a user's own they may mean something else."""
 _MOMENTUM = NumberRange(0, 1, least_too=False)
 _BETAS = ("betas", "adamw_betas")
 CONDITIONS = ("match", "max_dims")
@@ -51,16 +54,13 @@ class ParameterGroup:
             ConfigError: it has no condition, or one of another type.
         """
         if not isinstance(content, Mapping) or all(content.get(condition) is None for condition in CONDITIONS):
-            raise ConfigError(
-                f"{setting}={as_configured(content)}: a mapping with the condition match or max_dims, and options, "
-                "such as {max_dims: 1, weight_decay: 0}"
-            )
+            raise ConfigError(f"{setting}={as_configured(content)}: must be a mapping with match or max_dims")
         match, max_dims = (content.get(condition) for condition in CONDITIONS)
         patterns: list[Any] = match if isinstance(match, list) else [] if match is None else [match]
         if match == [] or not all(isinstance(pattern, str) for pattern in patterns):
             raise ConfigError(
-                f"{setting}.match={as_configured(match)}: a pattern of parameter names, or a list of them, is needed, "
-                "such as embedding.*"
+                f"{setting}.match={as_configured(match)}: must be a pattern of parameter names, such as embedding.*, "
+                "or a list of them"
             )
         if max_dims is not None:
             check_whole(f"{setting}.max_dims", max_dims, least=0, otherwise="or null for any number")
@@ -103,37 +103,25 @@ class OptimizerSettings:
         Raises:
             ConfigError: there is no target, or a value is out of its range or of another type.
         """
-        options = {key: value for key, value in section.items() if key not in _NOT_THE_TARGETS}
-        lr, clip_norm, entries = section["lr"], section["clip_norm"], section.get("groups")
-        error_feedback = section.get("error_feedback")
-        if error_feedback is not None:
-            POSITIVE.check("optimizer.error_feedback", error_feedback, "or null for none")
-        lr_by_delay, momenta = section.get("lr_by_delay"), section.get("momentum_by_stage")
-        if lr_by_delay is not None:
-            check_whole("optimizer.lr_by_delay", lr_by_delay, least=1, otherwise="or null for full rates")
-        if momenta is not None and (
-            not isinstance(momenta, list) or len(momenta) != 2 or any(each not in _MOMENTUM for each in momenta)
-        ):
-            raise ConfigError(
-                f"optimizer.momentum_by_stage={as_configured(momenta)}: two numbers above 0 and below 1, such as "
-                "[0.9,0.99], or null"
-            )
-        if clip_norm is not None:
-            POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
-        if lr is not None:
-            POSITIVE.check("optimizer.lr", lr)
+        options = {key: value for key, value in section.items() if key not in _OF_EVERY_OPTIMIZER}
+        lr, clip_norm, feedback, by_delay, momenta, entries = map(section.get, _OF_EVERY_OPTIMIZER)
+        for name, value in (("lr", lr), ("clip_norm", clip_norm), ("error_feedback", feedback)):
+            if value is not None:
+                POSITIVE.check(f"optimizer.{name}", value, "or null for none")
+        if by_delay is not None:
+            check_whole("optimizer.lr_by_delay", by_delay, least=1, otherwise="or null for full rates")
+        if momenta is not None:
+            _check_pair("optimizer.momentum_by_stage", momenta, _MOMENTUM)
         if entries is not None and not isinstance(entries, list):
-            raise ConfigError(f"optimizer.groups={entries}: a list such as [{{max_dims: 1, weight_decay: 0}}], or null")
+            raise ConfigError(f"optimizer.groups={entries}: must be a list such as [{{max_dims: 1, weight_decay: 0}}]")
         target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
+        by_stage = None if momenta is None else (momenta[0], momenta[1])
         groups = tuple(ParameterGroup.of(f"optimizer.groups[{i}]", entry) for i, entry in enumerate(entries or ()))
-        if target.path.startswith(
-            ("torch.optim.", "pipetrain.engine.optim.", "pipetrain.zoo.optim.")
-        ):  # others may mean something else
+        if target.path.startswith(_OURS):
             _check_options("optimizer", options)
             for group in groups:
                 _check_options(group.setting, group.options)
-        by_stage = None if momenta is None else (momenta[0], momenta[1])
-        return cls(target, lr, clip_norm, groups, error_feedback, lr_by_delay, by_stage)
+        return cls(target, lr, clip_norm, groups, feedback, by_delay, by_stage)
 
     def options_of_stage(self, stage: int, num_stages: int) -> dict[str, Any]:
         """Options of the target that `momentum_by_stage` sets; none without it.
@@ -154,10 +142,7 @@ class OptimizerSettings:
             options["momentum"] = momentum
         if not options:
             kind = self.target.path + (" with momentum=0" if "momentum" in taken else "")
-            raise ConfigError(
-                f"optimizer.momentum_by_stage={list(self.momentum_by_stage)}: {kind} has no momentum; optimizer=sgdm, "
-                "adam, adamw and nadam have one"
-            )
+            raise ConfigError(f"optimizer.momentum_by_stage={list(self.momentum_by_stage)}: {kind} has no momentum")
         return options
 
     def group_of(self, name: str, dims: int) -> int:
@@ -172,9 +157,10 @@ def _check_options(section: str, options: Mapping[str, Any]) -> None:
             check_flag(setting, value)
         elif name in _RANGES and not (name == "eps" and isinstance(value, list)):  # Adafactor has two
             _RANGES[name].check(setting, value)
-        elif name in _BETAS and (
-            not isinstance(value, list) or len(value) != 2 or any(each not in BELOW_ONE for each in value)
-        ):
-            raise ConfigError(
-                f"{setting}={as_configured(value)}: two numbers of at least 0 and below 1, such as [0.9,0.999]"
-            )
+        elif name in _BETAS:
+            _check_pair(setting, value, BELOW_ONE)
+
+
+def _check_pair(setting: str, value: Any, accepted: NumberRange) -> None:
+    if not isinstance(value, list) or len(value) != 2 or any(each not in accepted for each in value):
+        raise ConfigError(f"{setting}={as_configured(value)}: must be a pair such as [0.9,0.99], each {accepted}")

@@ -1,7 +1,7 @@
 """The phases of a run as the configuration gives them: names turned into sections, and when each ends."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -78,26 +78,21 @@ def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
         return  # there are none, or they are written out, and refer to nothing
     read = set(re.findall(r"\$\{([\w.]+)\}", str(entries)))
     for part in _PARTS:
-        if TARGET in plain[part] and all(isinstance(entry, dict) and entry.get(part) is not None for entry in entries):
-            _check_unchanged(part, plain[part], choices.get(part), read)
-        names = [] if TARGET in plain[part] else [f"{part}.{key}" for key in plain[part]]
-        for name in names:
-            if name not in read:
-                meant = did_you_mean(name, [each for each in names if each in read])
-                raise ConfigError(f"{name}={plain[part][name.partition('.')[2]]}: no phase reads it{meant}")
+        given = plain[part]
+        if TARGET in given:  # that of the phases that name none
+            needed = part in read or any(not isinstance(entry, dict) or entry.get(part) is None for entry in entries)
+            given = {} if needed else _changed(part, given, choices.get(part))
+        for key, value in given.items():
+            if (setting := f"{part}.{key}") not in read:
+                near = did_you_mean(setting, [each for each in read if each.startswith(f"{part}.")])
+                hint = near or f"; set it inside a phase, such as {{{part}: {{name: ..., {key}: ...}}}}"
+                raise ConfigError(f"{setting}={as_configured(value)}: no phase reads it{hint}")
 
 
-def _check_unchanged(part: str, given: Mapping[str, Any], name: str | None, read: Collection[str]) -> None:
-    """Checks that a schedule or method that no phase has, or refers to in what it `read`, is as its choice has it."""
-    if name is None or name not in names_of(part) or part in read:
-        return
-    default = section(part, name)
-    for key, value in given.items():
-        if key in default and value != default[key] and f"{part}.{key}" not in read:
-            raise ConfigError(
-                f"{part}.{key}={as_configured(value)}: every phase has a {part} of its own, and none reads this; give "
-                f"it there, such as {{{part}: {{name: {name}, {key}: {as_configured(value)}}}}}"
-            )
+def _changed(part: str, given: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    """The settings of a schedule or method that differ from those of its choice."""
+    default = section(part, name) if name in names_of(part) else {}
+    return {key: value for key, value in given.items() if key in default and value != default[key]}
 
 
 def expand_phases(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
@@ -113,25 +108,24 @@ def expand_phases(config: Mapping[str, Any], choices: Mapping[str, str]) -> list
     if entries is None:
         return None
     if not isinstance(entries, list) or not entries:
-        raise ConfigError(f"phases={entries}: a list such as [{{schedule: gpipe, method: gpipe, epochs: 2}}, {{}}]")
+        raise ConfigError(f"phases={entries}: must be a list such as [{{method: gpipe, epochs: 2}}, {{}}]")
     phases = [_entry(config, choices, f"phases[{number}]", entry) for number, entry in enumerate(entries)]
     for number, phase in enumerate(phases[:-1]):
         if all(phase[end] is None for end in _ENDS):
-            raise ConfigError(f"phases[{number}] never ends, and phases[{number + 1}] follows; give it steps or epochs")
+            raise ConfigError(f"phases[{number}]: needs steps or epochs, as phases[{number + 1}] follows")
     return phases
 
 
 def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict) or (unknown := entry.keys() - {*_PARTS, *_ENDS, "names"}):
-        wrong = str(min(unknown)) if isinstance(entry, dict) else "this"
-        meant = did_you_mean(wrong, (*_PARTS, *_ENDS))
-        raise ConfigError(f"{where}={entry}: takes schedule, method, and steps or epochs; not {wrong}{meant}")
+        meant = did_you_mean(str(min(unknown)), (*_PARTS, *_ENDS)) if isinstance(entry, dict) else ""
+        raise ConfigError(f"{where}={entry}: must be a mapping of schedule, method, and steps or epochs{meant}")
     ends = {end: entry.get(end) for end in _ENDS}
     for end, value in ends.items():
         if value is not None:
             check_whole(f"{where}.{end}", value, least=1)
     if all(value is not None for value in ends.values()):
-        raise ConfigError(f"{where} has both steps={ends['steps']} and epochs={ends['epochs']}; give one")
+        raise ConfigError(f"{where}: set either steps={ends['steps']} or epochs={ends['epochs']}, not both")
     sections, names = {}, {}
     for part in _PARTS:
         names[part], sections[part] = _section(config, choices, f"{where}.{part}", entry.get(part))
@@ -147,10 +141,10 @@ def _section(
         return _name(config, choices, part), dict(config[part])
     if isinstance(choice, str):
         choice = {"name": choice}
-    if isinstance(choice, dict) and TARGET in choice:
+    if not isinstance(choice, dict) or not {"name", TARGET} & choice.keys():
+        raise ConfigError(f"{where}={choice}: must be a name, or a mapping with `name` and settings to change")
+    if TARGET in choice:
         return str(choice[TARGET]).rpartition(".")[2], choice
-    if not isinstance(choice, dict) or "name" not in choice:
-        raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
     names = [each.name for each in choices_of(part) if TARGET in each.content]
     if choice["name"] not in names:
         raise ConfigError(f"{where}={choice['name']}: {unknown_choice(part, str(choice['name']), names)}")

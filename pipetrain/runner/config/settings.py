@@ -52,9 +52,7 @@ class DatasetSettings(LoaderConfig):
         if loader.prefetch is not None:
             check_whole("dataset.prefetch", loader.prefetch, least=1, otherwise="or null for 2")
             if not loader.workers:
-                raise ConfigError(
-                    f"dataset.prefetch={loader.prefetch}: workers read ahead, and dataset.workers=0; raise it"
-                )
+                raise ConfigError(f"dataset.prefetch={loader.prefetch}: requires dataset.workers of at least 1")
         if loader.limit is not None:
             check_whole("dataset.limit", loader.limit, least=1, otherwise="or null for all samples")
         options = {name: value for name, value in section.items() if name not in vars(loader)}
@@ -67,13 +65,11 @@ def _check_keys(input_key: Any, target_key: Any) -> None:
         if not all(isinstance(name, str) for name in names) or key == []:
             raise ConfigError(f"{setting}={as_configured(key)}: must be a name, a list of names or null")
     if input_key is not None and target_key is None:
-        raise ConfigError(
-            f"dataset.input_key={as_configured(input_key)}: set dataset.target_key, too, to the name of the target"
-        )
+        raise ConfigError(f"dataset.input_key={as_configured(input_key)}: requires dataset.target_key")
 
 
-_OF_ALL_MODELS = ("weights", "strict", "untie", "output")
-"""Options of a model that are none of its target."""
+_OF_EVERY_MODEL = ("weights", "strict", "untie", "output")
+"""`model.*` options that pipetrain handles; the rest go to the target."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +78,9 @@ class ModelSettings:
 
     Attributes:
         weights: file, run directory or checkpoint to start from; None: the initial weights are drawn.
-        strict: True if all names and shapes in it must be those of the model.
-        untie: True if weights that layers share become separate ones.
-        output: the entry of what its forward returns that goes to the loss; None if unset.
+        strict: True if all its names and shapes must match the model's.
+        untie: True if layers that share a weight get a copy each.
+        output: the entry of the forward's result that goes to the loss; None if unset.
     """
 
     target: Target
@@ -97,25 +93,25 @@ class ModelSettings:
     def of(cls, section: Mapping[str, Any]) -> Self:
         """The settings of the section `model`.
 
-        What a model must know of the data is an option of its target only where the user says it.
+        Options that describe the data are passed to the target only if the user sets them.
 
         Raises:
             ConfigError: there is no target, or a value is of another type.
         """
-        left = {*_OF_ALL_MODELS, *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
+        left = {*_OF_EVERY_MODEL, *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
         options = {key: value for key, value in section.items() if key not in left}
-        weights, strict, untie, output = (section[name] for name in _OF_ALL_MODELS)
+        weights, strict, untie, output = (section[name] for name in _OF_EVERY_MODEL)
         check_flag("model.strict", strict)
         check_flag("model.untie", untie)
         if not strict and weights is None:
-            raise ConfigError("model.strict=false: goes with model.weights, which is not set")
+            raise ConfigError("model.strict=false: requires model.weights")
         if weights is not None and not isinstance(weights, str):
-            raise ConfigError(f"model.weights={as_configured(weights)}: a path is needed, or null")
+            raise ConfigError(f"model.weights={as_configured(weights)}: must be a path, or null")
         return cls(Target.of("model", options), weights, strict, untie, None if output is None else str(output))
 
     @property
     def constructor_takes_weights(self) -> bool:
-        """True if `weights` is the name of weights that the target itself knows, as torchvision's models do.
+        """True if `weights` names weights that the target itself loads, as in torchvision.
 
         Raises:
             ConfigError: the target does not exist.
@@ -129,8 +125,8 @@ class ReplicaSettings:
     """Replicas of each stage.
 
     Attributes:
-        counts: of each stage; None: not said.
-        scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of the first stage.
+        counts: of each stage; None if unset.
+        scale_lr: True if a stage's learning rate is scaled by its number of replicas relative to the first stage's.
     """
 
     counts: tuple[int, ...] | None = None
@@ -138,10 +134,10 @@ class ReplicaSettings:
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
-        """The settings of the section `partition` that are no options of its target.
+        """The settings of the section `partition`, without the options of its target.
 
         Raises:
-            ConfigError: they are no whole numbers above 0.
+            ConfigError: a count is not a whole number above 0.
         """
         counts, scale_lr = section["replicas"], section["scale_lr"]
         check_flag("partition.scale_lr", scale_lr)
@@ -149,7 +145,7 @@ class ReplicaSettings:
             return cls(None, scale_lr)
         if not isinstance(counts, list) or not counts or any(not is_whole(each) or each < 1 for each in counts):
             raise ConfigError(
-                f"partition.replicas={as_configured(counts)}: a list with a number for each stage, 1 or more, such as "
+                f"partition.replicas={as_configured(counts)}: must be a list with a positive number per stage, such as "
                 "[2,1]"
             )
         return cls(tuple(counts), scale_lr)
@@ -171,7 +167,7 @@ class MetricSettings:
         """The settings of the section of a metric, such as `metrics.f1`.
 
         Raises:
-            ConfigError: its name cannot be that of a metric, there is no target, or a value is of another type.
+            ConfigError: its name is not allowed, there is no target, or a value is of another type.
         """
         name = section.partition(".")[2]
         if not _METRIC_NAME.fullmatch(name) or name in _OTHERS:
@@ -179,7 +175,7 @@ class MetricSettings:
                 f"{section}: {name} cannot name a metric; use letters, digits and _, but not {', '.join(_OTHERS)}"
             )
         if not isinstance(content, Mapping):
-            raise ConfigError(f"{section}={as_configured(content)}: names no class; set {section}.{TARGET}")
+            raise ConfigError(f"{section}={as_configured(content)}: {section}.{TARGET} is not set")
         options = dict(content)
         higher = options.pop("higher_is_better", None)
         if higher is not None:

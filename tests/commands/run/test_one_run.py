@@ -60,7 +60,7 @@ def test_terminal_run_ends_with_next_steps(tmp_path, monkeypatch, capsys, mode, 
 
 def test_refused_run_is_one_line_and_leaves_nothing(tmp_path, capsys):
     assert carried_out(tmp_path / "run", "train.epochs=0") is ExitCode.WRONG_USAGE
-    assert capsys.readouterr() == ("", "pipetrain: error: train.epochs=0: at least 1\n")
+    assert capsys.readouterr() == ("", "pipetrain: error: train.epochs=0: must be at least 1\n")
     assert list(tmp_path.iterdir()) == []
 
 

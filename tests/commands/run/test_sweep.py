@@ -224,7 +224,7 @@ def test_runs_of_a_sweep_are_counted(words, swept, count):
 @pytest.mark.parametrize(
     ("words", "rank", "message"),
     [
-        (["hydra.job.chdir=true"], None, "hydra.job.chdir=true: relative paths"),
+        (["hydra.job.chdir=true"], None, "hydra.job.chdir=true: "),
         ([], "1", "RANK is set: an outer launcher starts the processes of one run, not of --multirun"),
     ],
 )

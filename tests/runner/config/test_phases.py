@@ -64,10 +64,8 @@ def test_phase_mapping_changes_settings_of_the_section_it_names():
     assert found["names"]["method"] == "pipemare"
 
 
-def test_setting_of_a_method_that_no_phase_has_is_refused():
+def test_setting_of_the_run_reaches_phases_that_refer_to_it():
     words, first = ["method=pipemare", "method.decay=0.1"], "{schedule: gpipe, method: gpipe, epochs: 1}"
-    with pytest.raises(ConfigError, match=r"method\.decay=0\.1: every phase has a method of its own, and none reads"):
-        composed([*words, f"phases=[{first},{{method: pipemare}}]"])
     assert composed([*words, f"phases=[{first},{{}}]"]).phases[1].method.options["decay"] == 0.1
     referring = "{schedule: pipemare, method: {name: pipemare, decay: '${method.decay}'}}"
     assert composed([*words, f"phases=[{first},{referring}]"]).phases[1].method.options["decay"] == 0.1
@@ -88,36 +86,6 @@ def test_phase_section_may_refer_to_settings_of_the_run():
 def test_phases_already_resolved_stay_as_they_are():
     once = entries_of({"schedule": "gpipe", "method": "gpipe", "steps": 3}, {"method": {"name": "stale"}})
     assert entries_of(*once) == once
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ("gpipe", r"phases=gpipe: a list such as"),
-        ([], r"phases=\[\]: a list such as"),
-        (["gpipe"], r"phases\[0\]=gpipe: takes schedule, method, and steps or epochs"),
-        (
-            [{"epoch": 2}],
-            r"phases\[0\]=.*takes schedule, method, and steps or epochs; not epoch; did you mean epochs\?",
-        ),
-        ([{"steps": 2}, {"steps": 0}], r"phases\[1\]\.steps=0: .*at least 1"),
-        ([{"epochs": 1.5}], r"phases\[0\]\.epochs=1\.5: a whole number"),
-        ([{"steps": True}], r"phases\[0\]\.steps=true: a whole number"),
-        ([{"steps": "3"}], r"phases\[0\]\.steps=3: a whole number"),
-        ([{"steps": 2, "epochs": 1}], r"phases\[0\] has both steps=2 and epochs=1"),
-        ([{"steps": 2}, {}, {"epochs": 1}], r"phases\[1\] never ends, and phases\[2\] follows"),
-        ([{"schedule": "gpip"}], r"phases\[0\]\.schedule=gpip: no such schedule; did you mean gpipe\?"),
-        ([{"method": {"name": "pipemar"}}], r"phases\[0\]\.method=pipemar: no such method; did you mean pipemare"),
-        ([{"method": "adagrad"}], r"phases\[0\]\.method=adagrad: no such method; choose from asp, "),
-        ([{"method": "../schedule/gpipe"}], r"phases\[0\]\.method=.*no such method"),
-        ([{"method": ["stale"]}], r"phases\[0\]\.method=.*mapping with `name`"),
-        ([{"method": {"decay": 0.1}}], r"phases\[0\]\.method=.*mapping with `name`"),
-    ],
-)
-def test_malformed_phases_are_refused_with_their_place(entries, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        expand_phases({**CONFIG, "phases": entries}, NAMES)
-    assert "\n" not in str(caught.value)
 
 
 # -- endings -----------------------------------------------------------------------------------------------------------

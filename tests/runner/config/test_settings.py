@@ -1,6 +1,5 @@
 """The typed settings that a configuration holds."""
 
-import re
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -50,78 +49,15 @@ def test_stored_settings_read_back_are_equal():
     assert [phase.choices["method"] for phase in again.phases] == ["gpipe", "pipemare"]
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("dataset.shuffle=3", "dataset.shuffle=3: true or false"),
-        ("optimizer.lr=fast", "optimizer.lr=fast: a number above 0"),
-        ("optimizer.clip_norm=true", r"optimizer.clip_norm=true: .*above 0.*null"),
-        ("executor.name=cloud", "executor.name=cloud: one of distributed, simulated"),
-        ("device=tpu", "device=tpu: one of auto, cpu, cuda"),
-        ("eval.every_epochs=-1", "eval.every_epochs=-1: at least 0"),
-        ("launch.hang_timeout=0", r"launch.hang_timeout=0.0: .*above 0"),
-    ],
-)
-def test_setting_that_cannot_work_is_refused(override, message):
-    with pytest.raises(ConfigError, match=message):
-        composed([override])
-
-
-def test_target_metric_of_a_run_that_never_evaluates_is_refused():
-    with pytest.raises(ConfigError, match=r"train.target=.*: eval.every_epochs=0 evaluates nothing"):
-        composed(["train.target={top1: 50}", "eval.every_epochs=0"])
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("+methd=gpipe", r"methd=gpipe: .* method\?"),
-        ("+train.eopchs=3", r"train.eopchs=3: .* train.epochs\?"),
-        ("+trian.epochs=3", r"trian.epochs=3: .* train.epochs\?"),
-        ("++lr=0.1", r"lr=0.1: .* optimizer.lr\?"),
-    ],
-)
-def test_added_setting_that_nothing_reads_is_refused(override, message):
-    with pytest.raises(ConfigError, match=message):
-        composed([override])
-
-
-def test_preset_setting_added_but_read_by_no_phase_is_refused():
-    with pytest.raises(ConfigError, match=r"method.decya=3: no phase reads it; did you mean method.decay\?"):
-        composed(["method=pipemare_w", "+method.decya=3"])
-    stored = composed(["method=pipemare_w", "method.decay=0.3"]).stored  # written out, the phases refer to nothing
+def test_preset_of_phases_that_is_written_out_refers_to_nothing():
+    stored = composed(["method=pipemare_w", "method.decay=0.3"]).stored
     assert settings_of(OmegaConf.create(dict(stored)), {}).phases[1].method.options["decay"] == 0.3
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["+optimizer.momentun=0.3"], "optimizer.momentun=0.3: torch.optim.SGD has no such parameter; did you mean "),
-        (
-            ["+schedule.dept=3"],
-            "schedule.dept=3: pipetrain.engine.schedules.one_f_one_b.OneFOneB has no such parameter",
-        ),
-        (
-            ["phases=[{method: {name: stale, scale: 2}}]"],
-            "phases[0]: method.scale=2: pipetrain.engine.methods.stale.Stale has",
-        ),
-    ],
-)
-def test_options_no_target_takes_are_refused_with_section(overrides, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        composed(overrides).check_targets()
 
 
 def test_unread_setting_of_hydra_section_is_refused():
     check_hydra(OmegaConf.create({"run": {"dir": "here"}, "env": {}}))
     with pytest.raises(ConfigError, match=r"hydra\.run\.dri: no such setting"):
         check_hydra(OmegaConf.create({"run": {"dri": "here"}}))
-
-
-def test_unknown_setting_of_a_stored_configuration_is_refused():
-    settings = composed([])
-    with pytest.raises(ConfigError, match="pace=3: no such setting"):
-        settings_of(OmegaConf.create({**settings.stored, "pace": 3}), settings.choices)
 
 
 def test_model_options_from_data_are_accepted_only_if_given():
@@ -137,31 +73,6 @@ def optimizer(path, **options):
 
 def test_adafactor_takes_two_numbers_for_eps():
     assert optimizer("torch.optim.Adafactor", eps=[None, 1e-3]).target.options["eps"] == [None, 1e-3]
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        ({"max_dims": 1}, "optimizer.groups={'max_dims': 1}: a list such as"),
-        (["bias"], "optimizer.groups[0]=bias: a mapping with the condition match or max_dims"),
-        (
-            [{"max_dims": 1}, {"weight_decay": 0}],
-            "optimizer.groups[1]={'weight_decay': 0}: a mapping with the condition",
-        ),
-        ([{"match": None, "weight_decay": 0}], "optimizer.groups[0]={"),
-        ([{"match": []}], "optimizer.groups[0].match=[]: a pattern of parameter names"),
-        ([{"match": [3]}], "optimizer.groups[0].match=[3]: a pattern of parameter names"),
-        ([{"max_dims": -1}], "optimizer.groups[0].max_dims=-1: a whole number of at least 0"),
-        ([{"max_dims": 1.0}], "optimizer.groups[0].max_dims=1.0: a whole number"),
-        ([{"max_dims": 1, "lr_scale": -1}], "optimizer.groups[0].lr_scale=-1: a number of at least 0"),
-        ([{"max_dims": 1, "lr_scale": None}], "optimizer.groups[0].lr_scale=null: a number of at least 0"),
-        ([{"max_dims": 1, "weight_decay": "no"}], "optimizer.groups[0].weight_decay=no: a number of at least 0"),
-        ([{"max_dims": 1, "nesterov": 1}], "optimizer.groups[0].nesterov=1: true or false"),
-    ],
-)
-def test_parameter_groups_of_wrong_form_are_refused(groups, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        optimizer("torch.optim.SGD", groups=groups)
 
 
 @pytest.mark.parametrize(
@@ -182,29 +93,6 @@ def test_parameter_is_in_first_group_whose_conditions_it_meets(name, dims, numbe
 @pytest.mark.parametrize("choice", list(choices_of("optimizer")), ids=lambda choice: choice.name)
 def test_options_of_every_choice_are_in_range(choice):
     OptimizerSettings.of({"clip_norm": None, **choice.content})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("lr", 0),
-        ("lr", float("nan")),
-        ("lr", float("inf")),
-        ("lr", "abc"),
-        ("momentum", 1.5),
-        ("momentum", -0.1),
-        ("dampening", 2),
-        ("weight_decay", -1),
-        ("eps", -1e-8),
-        ("betas", [0.9]),
-        ("betas", [0.9, 1.0]),
-        ("betas", 0.9),
-        ("nesterov", 3),
-    ],
-)
-def test_option_with_which_nothing_is_learned_is_refused_by_name(name, value):
-    with pytest.raises(ConfigError, match=rf"^optimizer\.{name}="):
-        optimizer("torch.optim.SGD", **{name: value})
 
 
 def test_options_of_an_optimizer_of_the_users_own_are_its_own():

@@ -283,8 +283,8 @@ def test_resumed_run_does_not_need_the_file(tmp_path):
     ("override", "message"),
     [
         ("model.weights=absent.pt", "model.weights=absent.pt: No such file or directory"),
-        ("model.weights=7", "model.weights=7: a path is needed, or null"),
-        ("model.strict=false", "model.strict=false: goes with model.weights"),
+        ("model.weights=7", "model.weights=7: must be a path, or null"),
+        ("model.strict=false", "model.strict=false: requires model.weights"),
         ("model.strict=maybe", "model.strict=maybe: true or false"),
     ],
 )

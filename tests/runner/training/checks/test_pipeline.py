@@ -32,8 +32,8 @@ def test_one_replica_of_each_stage_is_as_none_said(tmp_path):
 @pytest.mark.parametrize(
     ("replicas", "changes", "message"),
     [
-        ([0, 1], {}, "partition.replicas=[0, 1]: a list with a number for each stage, 1 or more, such as [2,1]"),
-        (2, {}, "partition.replicas=2: a list with a number for each stage"),
+        ([0, 1], {}, "partition.replicas=[0, 1]: must be a list"),
+        (2, {}, "partition.replicas=2: must be a list"),
         ([2, 1, 1], {}, "partition.replicas=[2, 1, 1]: a number for each of 2 stages"),
         (
             [7, 1],
