@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_LOWER ?= .venv-lower
+VENV_ENGINE ?= .venv-engine
 BIN := $(VENV)/bin
 DEVICE ?= cpu
 SCALE ?= small
@@ -24,7 +25,7 @@ LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/zoo/test_torch
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-exhaustive test-lower test-cuda lint format docs site bench bench-planner drill reproduce clean map slowdown $(PAPERS)
+.PHONY: help setup demo test test-engine test-slow test-exhaustive test-lower test-cuda lint format docs site bench bench-planner drill reproduce clean map slowdown $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,6 +42,14 @@ demo: setup  ## Train ResNet-20 in two processes under PipeOptim on a bundled su
 
 test: setup  ## Run the quick tests
 	$(BIN)/python -m pytest -m "not slow and not cuda" -n 3 --dist worksteal
+
+test-engine: $(VENV_ENGINE)/.installed  ## Run the quick tests of pipetrain.engine where only torch, numpy, pytest and hypothesis are installed
+	$(VENV_ENGINE)/bin/python -m pytest -m "not slow and not cuda" tests/engine
+
+$(VENV_ENGINE)/.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV_ENGINE)
+	$(VENV_ENGINE)/bin/pip install --quiet --no-compile --constraint constraints.txt torch numpy pytest pytest-timeout hypothesis
+	@touch $@
 
 test-slow: setup  ## Run the tests that take longer
 	$(BIN)/python -m pytest -m "slow and not exhaustive and not cuda" -n 4 --dist worksteal
@@ -103,4 +112,4 @@ $(PAPERS:%=%-%) map-% slowdown-%: setup
 	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
 
 clean:  ## Remove what the other targets created, except results
-	rm -rf $(VENV) $(VENV_LOWER) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOWER) $(VENV_ENGINE) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

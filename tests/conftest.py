@@ -7,9 +7,7 @@ import signal
 
 import pytest
 
-from pipetrain import cli
 from pipetrain.engine.libraries.processes import ENDING
-from pipetrain.runner.launch import signals
 
 pytest.register_assert_rewrite("support")  # failed assertions there show their values, too
 
@@ -52,6 +50,10 @@ def _signals_are_heard():
 @pytest.fixture
 def main():
     """The command in this process, whose signal handlers it would keep."""
+    # only here, as the tests of the engine do without the command
+    from pipetrain import cli
+    from pipetrain.runner.launch import signals
+
     before = {number: signal.getsignal(number) for number in ENDING}
     yield cli.main
     signals._of_command = None

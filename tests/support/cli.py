@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from support.processes import environment
+
 from pipetrain import cli
 from pipetrain.engine.errors import ExitCode
 
@@ -24,12 +26,6 @@ WRAPPER = "PIPETRAIN_TEST_WRAPPER"
 
 def arguments(*words: str) -> list[str]:
     return [sys.executable, "-m", *os.environ.get(WRAPPER, "").split(), "pipetrain", *words]
-
-
-def environment(**more: str) -> dict[str, str]:
-    code = [str(Path(file).resolve().parents[1]) for file in (__file__, cli.__file__)]  # the tests, and what they test
-    clean = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "RANK", "WORLD_SIZE")}
-    return {**clean, "PYTHONPATH": os.pathsep.join(code), **more}
 
 
 def pipetrain(*words: str, cwd: Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,6 @@
 """A simulated pipeline in a few lines, for tests of what stages compute."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,13 +20,12 @@ from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
+from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.program.weight_reads import StageContext, WeightRead
 from pipetrain.engine.stage.base import Training
 from pipetrain.engine.stage.stage import Stage
-from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.training.timetable import Timetable
 
 CPU = torch.device("cpu")
 PLAIN = ComputeOptions()
@@ -72,7 +72,7 @@ def stage_of(
     average_decay: float | None = None,
 ) -> Stage:
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
-    chain = chain_of(nn.Sequential(*layers))
+    chain = LayerChain.of_sequential(nn.Sequential(*layers))
     optimizer = OptimizerFactory(build, lambda _k: rate, average_decay=average_decay)
     stage = Stage(index, chain, (0, len(layers)), Training(optimizer, loss or CrossEntropy(), device=device))
     stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True, predicts=True)
@@ -115,11 +115,14 @@ class Pipeline:
         return self.executor.stages
 
     def train(self, loader: Loader, epochs: int = 1) -> "Pipeline":
-        """Whole epochs, drained after each."""
-        total = self.steps + epochs * len(loader)
-        for interval in Timetable(total, len(loader), 0, 0, None, self.phase_ends).intervals(self.steps):
-            self.executor.train(loader, interval)
-            self.steps += interval.minibatches
+        """Whole epochs, drained after each and where a phase ends."""
+        size, start, end = len(loader), self.steps, self.steps + epochs * len(loader)
+        drains = sorted({*range(size, end + 1, size), *(drain for drain in self.phase_ends if drain < end)})
+        for drain in (drain for drain in drains if drain > start):
+            epoch, first = divmod(self.steps, size)
+            phase = bisect_right(self.phase_ends, self.steps)
+            self.executor.train(loader, DrainInterval(epoch, first, drain - epoch * size, self.steps, phase))
+            self.steps = drain
         return self
 
     def state(self) -> dict[str, Tensor]:
@@ -130,7 +133,7 @@ class Pipeline:
 
 
 def pipeline(
-    model: nn.Module | LayerChain,
+    model: nn.Sequential | LayerChain,
     cuts: Sequence[int],
     case: Case | list[tuple[Case, int]] = "gpipe",
     num_microbatches: int = 1,
@@ -150,7 +153,7 @@ def pipeline(
 
     `case` is one for the whole run, or a list of phases: (case, how many steps).
     """
-    chain = chain_of(model)
+    chain = model if isinstance(model, LayerChain) else LayerChain.of_sequential(model)
     bounds = list(zip([0, *cuts], [*cuts, len(chain)], strict=True))
     losses: list[float] = []
     segments = None if recompute is None else RecomputeSegments(tuple(recompute), len(bounds))

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.zoo.models import awd_lstm
+from pipetrain.engine.models.stateful_layer import StatefulLayer
 
 ROWS, POSITIONS, TOKENS = 4, 3, 11
 SECTIONS: dict[str, Any] = {
@@ -53,10 +53,25 @@ def data() -> Data:
     return Data(RunningText(6, seed=1), RunningText(2, seed=2))
 
 
-def build(dropout: float = 0.1, weight_drop: float = 0.0) -> LayerChain:
-    """Seven layers: an embedding, five LSTMs and a decoder, with all kinds of dropout."""
-    shares = dict.fromkeys(("dropout", "input_dropout", "hidden_dropout", "word_dropout"), dropout)
-    return awd_lstm.build(TOKENS, embedding=5, hidden=6, layers=5, weight_drop=weight_drop, **shares)
+class Recurrent(StatefulLayer):
+    """An LSTM that continues from the end of the previous minibatch."""
+
+    def __init__(self, inputs: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.lstm, self.dropout = nn.LSTM(inputs, width, batch_first=True), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        begins_with = tuple(state.unsqueeze(0) for state in self.carried) if self.carried else None
+        outputs, (hidden, cell) = self.lstm(x, begins_with)
+        self.carry(hidden[0], cell[0])
+        return self.dropout(outputs)
+
+
+def build(dropout: float = 0.1) -> LayerChain:
+    """Seven layers: an embedding, five LSTMs and a decoder."""
+    lstms = [Recurrent(6 if i else 5, 6, dropout) for i in range(5)]
+    module = nn.Sequential(nn.Embedding(TOKENS, 5), *lstms, nn.Linear(6, TOKENS))
+    return LayerChain(module, list(module))
 
 
 def token_loss(logits: Tensor, targets: Tensor) -> Tensor:

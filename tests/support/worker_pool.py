@@ -1,6 +1,5 @@
 """Runs many jobs over the same worker processes, as the launcher would start them one by one."""
 
-import importlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -8,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch.multiprocessing as mp
 from omegaconf import OmegaConf
+from support.forking import FORK_SERVER, forked
 from support.methods import MethodCase
 from support.small_model import bounds
 from torch.distributed import TCPStore
@@ -27,6 +26,8 @@ from pipetrain.runner.training.builders.data import build_data
 from pipetrain.runner.training.builders.pipeline import replicated
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.timetable import timetable_of
+
+FORK_SERVER[:] = [fork_server.start]  # one for all tests of a process, which has imported what a run needs
 
 CONFIG: dict[str, Any] = {
     "dataset": {
@@ -130,39 +131,6 @@ def distributed(jobs: list[Job], function: Callable[..., None] | None = None) ->
 def num_processes(job: Job) -> int:
     """How many processes a distributed run has."""
     return job.placement.num_processes
-
-
-def forked(function: Callable[..., None], *arguments: Any, count: int) -> None:
-    """Calls `function(rank, *arguments)` in `count` processes, whose parent has imported torch once for all tests."""
-    fork_server.start()
-    if os.environ.get("PIPETRAIN_EMULATED_GPUS") == "1":
-        # workers have the environment that the fork server had when it started
-        emulated = {name: value for name, value in os.environ.items() if name.startswith(_EMULATION)}
-        function, arguments = _on_emulated_gpu, (emulated, function, *arguments)
-    mp.start_processes(function, arguments, count, start_method=fork_server.METHOD)
-
-
-_EMULATION = ("PIPETRAIN_EMULAT", "PIPETRAIN_MUTANT", "STRICT_NCCL_")
-
-
-def _on_emulated_gpu(rank: int, environment: dict[str, str], function: Callable[..., None], *arguments: Any) -> None:
-    """Calls `function` where there is a GPU of `support.fake_gpu`, and NCCL between processes.
-
-    PIPETRAIN_MUTANT=module:function names what to call before: it breaks what a test is to find broken.
-    """
-    for name in [name for name in os.environ if name.startswith(_EMULATION)]:  # of the test that started the server
-        del os.environ[name]
-    os.environ.update(environment, RANK=str(rank))
-    from support import fake_gpu, strict_nccl  # only here, as nobody else needs them
-
-    strict_nccl.install()
-    if mutant := environment.get("PIPETRAIN_MUTANT"):
-        module, _, name = mutant.partition(":")
-        getattr(importlib.import_module(module), name)()
-    try:
-        function(rank, *arguments)
-    finally:
-        fake_gpu.dump()
 
 
 def run_jobs(rank: int, jobs: list[Job], ports: list[int]) -> None:

@@ -10,7 +10,6 @@ from torch.utils.data import Subset, TensorDataset
 from pipetrain.engine.data.fetch import Fetch
 from pipetrain.engine.data.ranges import LabelRange, TokenRange, known_labels, label_of
 from pipetrain.engine.errors import ConfigError
-from pipetrain.zoo.data.images.synthetic import synthetic_images
 
 
 class Decoding:
@@ -60,11 +59,6 @@ def test_label_of_a_sample_is_what_reading_it_gives():
     assert label_of([(0, 3)], 0) == 3
     assert label_of(Decoding(target=[2, 0, 1].__getitem__), 1) == 0
     assert label_of([(0, 0.5)], 0) is None
-
-
-def test_labels_of_synthetic_images_are_those_of_its_samples():
-    split = synthetic_images(classes=3, train=7).train
-    assert known_labels(split).tolist() == [int(split.target(index)) for index in range(7)]
 
 
 IDS = torch.tensor([[0, 3, 1], [2, 4, 0]])

@@ -9,8 +9,7 @@ import time
 
 import pytest
 from process_tree import children, is_alive
-from support.cli import environment
-from support.processes import needs_proc
+from support.processes import environment, needs_proc
 from support.waiting import eventually
 
 from pipetrain.engine.libraries.processes import ENDING

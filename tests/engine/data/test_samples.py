@@ -6,14 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.worker_pool import settings
 
 from pipetrain.engine.data.fetch import Fetch
 from pipetrain.engine.data.samples import NamedSamples
 from pipetrain.engine.errors import ConfigError
-from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.training.builders.data import build_data
-from pipetrain.runner.training.builders.model import from_data
 
 
 class Dicts:
@@ -75,30 +71,7 @@ def test_names_that_a_sample_does_not_have_are_refused(split, target, inputs, me
         NamedSamples(split, target, inputs)[1]
 
 
-def test_run_reads_the_samples_by_their_names():
-    dataset = {"_target_": f"{__name__}.build", "target_key": "labels", "input_key": "pixels"}
-    data = build_data(settings("gpipe", dataset=dataset, train={"batch_size": 2}))
-    ((inputs,), (labels,)) = next(data.train.samples(0, 0, 1))
-    assert (inputs.shape, sorted(labels.tolist()), data.dataset.channels) == ((2, 3), [0, 1], 1)
-
-
 def test_dict_without_named_target_is_refused_at_first_read():
     message = r"sample \d must be .* not a dict of pixels, mask, labels; dataset.target_key=labels makes labels"
     with pytest.raises(ConfigError, match=message):
         Fetch(Dicts(), 0, inputs=True, targets=True)(0, [0])
-    model = Target("model", "pipetrain.zoo.models.small_images.lenet5", {})
-    with pytest.raises(ConfigError, match=message):
-        from_data(model, SimpleNamespace(train=Dicts(), eval=Dicts()))
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"target_key": 7}, "target_key=7: must be a name, a list of names or null"),
-        ({"target_key": []}, r"target_key=\[\]: must be a name, a list of names or null"),
-        ({"input_key": "pixels"}, "input_key=pixels: set dataset.target_key, too"),
-    ],
-)
-def test_keys_that_are_no_names_are_refused(keys, message):
-    with pytest.raises(ConfigError, match=rf"^dataset\.{message}"):
-        settings("gpipe", dataset=keys)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from support.worker_pool import distributed, job, simulated
 
 from pipetrain.engine.data.fetch import Fetch
 from pipetrain.engine.data.samples import NamedSamples
@@ -100,23 +99,6 @@ def test_hugging_face_splits_are_tensors_with_classes(make):
     assert image.shape == (1, 8, 8)
     assert (int(label), split.classes) == (Standing(22).labels[3], Column().names)
     assert NamedSamples(splits["train"].with_format("numpy"), "label")[0][0].__class__ is not torch.Tensor
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [stand_in, real])
-def test_both_executors_train_on_a_dict_of_splits(tmp_path, make):
-    make()  # skips without the library
-    dataset = {"_target_": f"{__name__}.{make.__name__}", "target_key": "label"}
-    model = {"_target_": "support.small_model.build", "channels": 1}
-    # a process that this one forks may wait for a lock that another thread of the tests held
-    jobs = [
-        job(tmp_path / name, "pipedream", 2, dataset={**dataset, "workers": workers}, model=model)
-        for name, workers in (("sim", 0), ("dist", 1))
-    ]
-    one, (other,) = simulated(jobs[0]), distributed(jobs[1:])
-    assert one["loss_sha256"] == other["loss_sha256"]
-    assert one["weights_sha256"] == other["weights_sha256"]
-    assert one["steps"] == 12
 
 
 def test_unusable_value_is_named_with_the_keys_that_work():

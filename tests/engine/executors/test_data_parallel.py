@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from support.forking import forked
 from support.methods import METHODS, MethodCase
 from support.pipelines import batches, difference, pipeline, sgd
-from support.worker_pool import forked
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.fake_gpu import EXIT_CODE, logged_errors, logged_waits
-from support.worker_pool import forked
+from support.forking import forked
 from torch import nn
 from torch.multiprocessing import ProcessExitedException
 

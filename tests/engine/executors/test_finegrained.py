@@ -1,6 +1,7 @@
 """Fine-grained stages against the simulated pipeline that they stand in for, bit for bit."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -15,13 +16,12 @@ from pipetrain.engine.executors.pipeline import build_finegrained_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipemare import PipeMare
+from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.weight_units import weight_units
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.engine.stage.base import Training
-from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.partition.finegrained import stage_bounds, stages_of_layers
 
 STAGES, CUTS = 4, [1, 2, 4]  # a unit in each stage
 
@@ -37,12 +37,12 @@ def data():
 
 
 def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, *, layers=None, **chosen):
-    chain = chain_of(model() if layers is None else layers)
+    chain = LayerChain.of_sequential(model() if layers is None else layers)
     units = weight_units(chain)
-    bounds = stage_bounds(len(units), stages)
-    firsts = {stage: layer for layer, stage in stages_of_layers(units, bounds).items()}
+    ends = [-(-r * len(units) // stages) for r in range(stages + 1)]
+    bounds = list(pairwise(ends))
     spans = None if segments is None else RecomputeSegments(tuple(segments), stages)
-    first = None if segments is None else tuple(firsts[stage] for stage in segments)
+    first = None if segments is None else tuple(units[bounds[stage][0]].layer for stage in segments)
     losses = []
     rules = PipelineRules(schedule, method, stages, microbatches, spans)
     training = Training(OptimizerFactory(sgd, half_decay, **chosen), CrossEntropy(), clip_norm)

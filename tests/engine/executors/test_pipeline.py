@@ -11,11 +11,11 @@ from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, buil
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.stage.base import Training
-from pipetrain.graph.conversion import chain_of
 
 TRAINING = Training(OptimizerFactory(sgd, lambda _k: 0.1), CrossEntropy(), seed=3)
 RULES = PipelineRules(OneFOneB(), PipeDream(), 3, 1)
@@ -62,7 +62,7 @@ def test_optimizer_of_a_stage_has_its_parameters_alone():
 
 def test_fine_grained_pipeline_holds_every_tensor_once():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    executor = build_finegrained_pipeline(chain_of(model), [(0, 1), (1, 2), (2, 3)], RULES, TRAINING)
+    executor = build_finegrained_pipeline(LayerChain.of_sequential(model), [(0, 1), (1, 2), (2, 3)], RULES, TRAINING)
     assert isinstance(executor, FinegrainedExecutor)
     held = [name for stage in executor.stages for name in stage.state()]
     assert sorted(held) == sorted(model.state_dict())

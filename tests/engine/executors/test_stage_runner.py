@@ -8,15 +8,13 @@ import pytest
 import torch
 from support.methods import MethodCase
 from support.pipelines import Function, batches, pipeline
-from support.worker_pool import distributed, job, simulated
 from torch import nn
 
-from pipetrain import Family, ListSchedule
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.methods.naive_async import NaiveAsync
-from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.program.custom_schedule import check_custom_schedule
 from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.schedules.base import Family, ListSchedule
 from pipetrain.engine.schedules.operation import backward, forward, update
 
 MINIBATCHES, SIZE = 6, 4
@@ -48,21 +46,6 @@ def test_dropout_does_not_depend_on_where_the_pipeline_drains():
     for first, last in ((0, 1), (1, 4), (4, MINIBATCHES)):
         drained.executor.train(equal_minibatches(), DrainInterval(0, first, last, first))
     assert drained.losses == whole.losses
-
-
-@dataclass(frozen=True)
-class LastFirst(ListSchedule):
-    """GPipe with the backwards in reverse order."""
-
-    name: ClassVar[str] = "last_first"
-    family: ClassVar[Family] = Family.SYNCHRONOUS
-
-    def in_flight(self, _r, _D, N):
-        return N
-
-    def operations(self, _r, _D, N, M):
-        backwards = [[backward(t, j) for j in reversed(range(N))] for t in range(M)]
-        return [op for t in range(M) for op in (*(forward(t, j) for j in range(N)), *backwards[t], update(t))]
 
 
 @dataclass(frozen=True)
@@ -122,14 +105,6 @@ def two_layers(case, num_microbatches=1, **chosen):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     loader = batches(torch.randn(32, 4), torch.arange(32) % 4, SIZE, num_microbatches)
     return pipeline(model, [1], case, num_microbatches, **chosen).train(loader)
-
-
-def test_replicas_average_whole_gradients_in_any_order_of_backwards(tmp_path):
-    settings = {"partition": {"replicas": [2]}, "train": {"microbatches": 2, "epochs": 1}}
-    case = MethodCase(Synchronous(), LastFirst())
-    check_custom_schedule(LastFirst(), 1, 2)
-    (found,) = distributed([job(tmp_path / "distributed", case, 1, **settings)])
-    assert found["weights_sha256"] == simulated(job(tmp_path / "simulated", case, 1, **settings))["weights_sha256"]
 
 
 def test_gradients_are_unscaled_whenever_the_update_comes():

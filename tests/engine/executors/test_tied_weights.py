@@ -15,7 +15,6 @@ from pipetrain.engine.executors import tied_weights
 from pipetrain.engine.executors.tied_weights import TiedGradients, TiedMessages
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.ties import Tie
-from pipetrain.graph.conversion import chain_of
 
 SHARED = "encoder.linear.weight"
 CUTS = ([2], [2, 6], [1, 2, 3, 5])
@@ -113,7 +112,7 @@ def test_asynchronous_pipeline_with_shared_weight_is_refused():
     with pytest.raises(ConfigError, match=rf"{SHARED} is in stages 0 and 1, and the asynchronous schedule 1f1b"):
         trained([2], "pipedream")
     shared = nn.Linear(4, 4)
-    pipeline(chain_of(nn.Sequential(shared, shared, nn.Linear(4, 4))), [2], "pipedream")
+    pipeline(LayerChain.of_sequential(nn.Sequential(shared, shared, nn.Linear(4, 4))), [2], "pipedream")
 
 
 def test_flags_of_all_partners_are_read_together(monkeypatch):

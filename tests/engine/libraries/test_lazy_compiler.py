@@ -6,7 +6,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support.cli import TINY, pipetrain
 
 from pipetrain.engine.libraries import lazy_compiler
 
@@ -88,11 +87,3 @@ optimizer.step()
 def test_layer_compiles_after_optimizer_without_compiler():
     done = subprocess.run([sys.executable, "-c", COMPILES], env=os.environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_run_goes_without_the_compiler(tmp_path):
-    done = pipetrain("run", "executor=simulated", *TINY, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
-    assert done.returncode == 0
-    assert "pipetrain.runner.training.preflight" in done.stderr
-    assert "torch._dynamo" not in done.stderr

@@ -3,37 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
-STAND_IN = """
-import torch
-@torch.library.register_fake("torchvision::nms")
-def _nms(boxes, scores, threshold):
-    return boxes
-built = True
-"""
-USER = """
-from pipetrain.runner.config.instantiate import Target
-print(Target("model", "own.build", {}).build())
-"""
-OWN = """
-import torchvision
-def build():
-    from torchvision import built  # late, as in a function
-    return built
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("native", [False, True], ids=["without its operators", "with its operators"])
-def test_target_of_the_users_own_imports_torchvision(tmp_path, native):
-    (tmp_path / "torchvision").mkdir()
-    defines = "import torch\nL = torch.library.Library('torchvision', 'DEF')\nL.define('nms(Tensor a) -> Tensor')\n"
-    (tmp_path / "torchvision" / "__init__.py").write_text((defines if native else "") + STAND_IN)
-    (tmp_path / "own.py").write_text(OWN)
-    done = python(USER, tmp_path)
-    assert done.stdout == "True\n", done.stderr
-
 
 def test_other_errors_of_torchvisions_import_are_left_alone(tmp_path):
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('no such device')")

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 from support.complex_model import WIDTH, layers
-from support.equal_bits import same_everywhere
 from support.methods import METHODS, MethodCase, fitting
 from support.pipelines import batches, difference, pipeline
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop
@@ -90,11 +89,3 @@ def test_error_feedback_and_lars_treat_them_as_their_parts(build):
     ours, theirs = forms.values()
     torch.testing.assert_close(as_real(ours.detach()), theirs.detach(), rtol=1e-12, atol=0)
     assert not torch.allclose(ours.detach(), weight)
-
-
-@pytest.mark.parametrize("changes", [{"partition": {"replicas": [2, 1]}}])
-def test_runs_have_equal_bits_in_both_executors_and_resumed(tmp_path, changes):
-    optimizer = {"_target_": "torch.optim.AdamW", "lr": 0.01, "clip_norm": 0.5, "error_feedback": 0.2}
-    model = {"_target_": "support.complex_model.build"}
-    changes = {"train": {"ema": 0.9}, "log": {"staleness_every_steps": 2}, **changes}
-    same_everywhere(tmp_path, "pipeoptim", 2, model=model, optimizer=optimizer, **changes)

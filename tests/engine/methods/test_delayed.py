@@ -1,9 +1,8 @@
-"""A chosen delay: in both executors, against methods that have the same delay, and refused where it cannot be."""
+"""A chosen delay: against methods that have the same delay, and refused where it cannot be."""
 
 import pytest
-from support.equal_bits import bits, both_ways, same_resumed
 from support.methods import MethodCase
-from support.worker_pool import job, simulated
+from support.pipelines import difference, trained
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -14,22 +13,13 @@ from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 ALONE = OneFOneB(depth=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("delay", "method"), [(0, "sequential"), ([2, 1, 0], "pipedream"), (1, "pipedream_2bw")])
-def test_delayed_equals_the_method_that_has_its_delay(tmp_path, delay, method):
-    microbatches = {"train": {"microbatches": 4 if method == "pipedream_2bw" else 1}}
-    delayed = simulated(job(tmp_path / "delayed", MethodCase(Delayed(delay), ALONE), 3, **microbatches))
-    assert bits(delayed) == bits(simulated(job(tmp_path / method, method, 3, **microbatches)))
-
-
-def test_delayed_has_equal_bits_in_both_executors(tmp_path):
-    case, train = MethodCase(Delayed([3, 1]), ALONE), {"microbatches": 2}
-    both_ways([job(tmp_path, case, 2, train=train)])
-
-
-def test_delayed_run_resumed_has_the_bits_of_the_whole(tmp_path):
-    case, epochs = MethodCase(Delayed(4), ALONE), {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
-    same_resumed(tmp_path, case, 2, **epochs)
+@pytest.mark.parametrize(
+    ("delay", "method", "N"), [(0, "sequential", 1), ([2, 1, 0], "pipedream", 1), (1, "pipedream_2bw", 4)]
+)
+def test_delayed_equals_the_method_that_has_its_delay(delay, method, N):
+    delayed, other = (trained(case, 3, N) for case in (MethodCase(Delayed(delay), ALONE), method))
+    assert delayed.losses == other.losses
+    assert difference(delayed.state(), other.state()) == 0
 
 
 def test_plan_may_have_other_stages_than_there_are_delays():
@@ -38,13 +28,12 @@ def test_plan_may_have_other_stages_than_there_are_delays():
 
 @pytest.mark.parametrize("N", [1, 2])
 @pytest.mark.parametrize("delay", [0, 2])
-def test_delayed_holds_as_many_versions_as_it_declares(tmp_path, delay, N):
+def test_delayed_holds_as_many_versions_as_it_declares(delay, N):
     method = Delayed(delay)
-    summary = simulated(job(tmp_path, MethodCase(method, ALONE), 2, train={"microbatches": N, "epochs": 1}))
+    pipe = trained(MethodCase(method, ALONE), 2, N)
     declared = [method.weight_versions(StageContext.under(ALONE, r, 2, N)) for r in range(2)]
-    assert declared == [delay + 1] * 2
-    assert [stage["weight_versions_max"] for stage in summary["per_stage"]] == declared
-    assert [stage["backward_staleness"] for stage in summary["per_stage"]] == [[delay]] * 2
+    assert declared == pipe.reports("weight_versions_max") == [delay + 1] * 2
+    assert pipe.reports("backward_staleness") == [[delay]] * 2
 
 
 @pytest.mark.parametrize("delay", [-1, 1.5, "3", None, [], [1, -2], True])

@@ -4,10 +4,8 @@ import pytest
 import torch
 from support import reference
 from support.against_reference import assert_close, run_by_hand, run_pipeline
-from support.equal_bits import same_everywhere
 from support.methods import METHODS, MethodCase
 from support.pipelines import batches, difference, pipeline, trained
-from support.worker_pool import distributed, job, simulated
 from torch import nn
 
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -87,12 +85,6 @@ def test_lwp_and_pipemare_do_not_go_on_from_the_statistic_of_each_other(first, t
     assert not any(change.any() for change in stage.weights.statistic.average.values())
 
 
-def test_lwp_has_equal_bits_in_both_executors(tmp_path):
-    (result,) = distributed([job(tmp_path / "d", LWP, 2, train={"microbatches": 2})])
-    expected = simulated(job(tmp_path / "s", LWP, 2, train={"microbatches": 2}))
-    assert result["weights_sha256"] == expected["weights_sha256"]
-
-
 # -- stashed predictions -----------------------------------------------------------------------------------------------
 
 GRID = [
@@ -135,22 +127,3 @@ def test_stashed_lwp_holds_what_its_backwards_wait_for(D, N, recompute):
 
 def test_stashed_lwp_reaches_its_limit_with_microbatches():
     assert trained(STASH, 6, 3).reports("weight_versions_max")[0] == 6
-
-
-@pytest.mark.parametrize(
-    ("D", "changes"),
-    [
-        (3, {"train": {"microbatches": 2}}),
-        *(
-            pytest.param(D, changes, marks=pytest.mark.slow)
-            for D, changes in (
-                (4, {}),
-                (4, {"train": {"recompute": True}}),
-                (2, {"partition": {"replicas": [2, 1]}}),
-                (3, {"partition": {"replicas": [2, 2, 2]}, "train": {"microbatches": 2}}),
-            )
-        ),
-    ],
-)
-def test_stashed_lwp_has_equal_bits_in_both_executors_and_resumed(tmp_path, D, changes):
-    same_everywhere(tmp_path, STASH, D, **changes)

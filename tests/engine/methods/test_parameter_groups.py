@@ -12,13 +12,10 @@ from support.methods import ASYNCHRONOUS, fitting
 from support.pipelines import batches, difference, half_decay, pipeline
 from torch import nn
 
-from pipetrain.runner.config.optimizer import OptimizerSettings
-from pipetrain.runner.training.builders.optimizer import build_torch_optimizer, parameter_groups
-
 SCALE = 2.5
-SETTINGS = {
-    "momentum": {"_target_": "torch.optim.SGD", "momentum": 0.9, "weight_decay": 0.05},
-    "adamw": {"_target_": "torch.optim.AdamW", "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
+BUILDS = {
+    "momentum": partial(torch.optim.SGD, lr=1.0, momentum=0.9, weight_decay=0.05, fused=True),
+    "adamw": partial(torch.optim.AdamW, lr=1.0, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, fused=True),
 }
 OF_BIASES = {"momentum": {"momentum": 0.5}, "adamw": {"betas": [0.7, 0.9]}}
 
@@ -53,15 +50,24 @@ RULES = {
 }  # fmt: skip
 
 
-def settings_of(kind, **changes):
-    groups = [{"max_dims": 1, "weight_decay": 0.0, "lr_scale": SCALE, **OF_BIASES[kind]}]
-    return OptimizerSettings.of({**SETTINGS[kind], "lr": 1.0, "clip_norm": None, "groups": groups, **changes})
+def in_groups(parameters, **of_biases):
+    """torch's parameter groups: weights, and biases with these options."""
+    split = [[p for p in parameters.values() if (p.dim() < 2) is vectors] for vectors in (False, True)]
+    return [{"params": split[0]}, {"params": split[1], **of_biases}]
 
 
-def trained(rule, D, N, kind, dtype=torch.float64, **changes):
-    settings, (x, y) = settings_of(kind, **changes), data(dtype=dtype)
-    build, groups = partial(build_torch_optimizer, settings), partial(parameter_groups, settings)
-    return pipeline(model(dtype), CUTS[D], rule, N, build, groups=groups).train(batches(x, y, 8, N), 2)
+def of_biases(kind):
+    return {"weight_decay": 0.0, "lr_scale": SCALE, **OF_BIASES[kind]}
+
+
+def trained(rule, D, N, kind, dtype=torch.float64, **options):
+    x, y = data(dtype=dtype)
+    options = options or {"groups": partial(in_groups, **of_biases(kind))}
+    return pipeline(model(dtype), CUTS[D], rule, N, BUILDS[kind], **options).train(batches(x, y, 8, N), 2)
+
+
+def plain(parameters):
+    return list(parameters.values())
 
 
 @pytest.mark.parametrize("kind", RULES)
@@ -72,19 +78,14 @@ def test_method_with_parameter_groups_equals_reference(rule, N, kind):
         return
     ours, theirs = trained(rule, 4, N, kind), run_by_hand(rule, 4, N, optimizers=RULES[kind])
     assert_close((ours.losses, ours.state()), theirs, 1e-9)
-    assert difference(trained(rule, 4, N, kind, groups=None).state(), theirs[1]) > 1e-3
+    assert difference(trained(rule, 4, N, kind, groups=plain).state(), theirs[1]) > 1e-3
 
 
 @pytest.mark.parametrize("kind", RULES)
 @pytest.mark.parametrize(("rule", "D"), [("sequential", 1), ("gpipe", 2)])
 def test_parameter_groups_have_the_bits_of_a_plain_torch_loop(rule, D, kind):
     ours, net, (x, y) = trained(rule, D, 1, kind, torch.float32), model(torch.float32), data(dtype=torch.float32)
-    decay = [p for p in net.parameters() if p.dim() >= 2]
-    rest = [p for p in net.parameters() if p.dim() < 2]
-    options = {name: value for name, value in SETTINGS[kind].items() if name != "_target_"}
-    optimizer = {"momentum": torch.optim.SGD, "adamw": torch.optim.AdamW}[kind](
-        [{"params": decay}, {"params": rest, "weight_decay": 0.0, **OF_BIASES[kind]}], lr=1.0, fused=True, **options
-    )
+    optimizer = BUILDS[kind](in_groups(dict(net.named_parameters()), weight_decay=0.0, **OF_BIASES[kind]))
     losses = []
     for _ in range(2):
         for xs, ys in zip(x.split(8), y.split(8), strict=True):
@@ -101,7 +102,7 @@ def test_parameter_groups_have_the_bits_of_a_plain_torch_loop(rule, D, kind):
 
 @pytest.mark.parametrize("rule", ["gpipe", *ASYNCHRONOUS])
 def test_group_with_the_options_of_the_others_changes_no_bit(rule):
-    same = [{"match": "*.bias", "weight_decay": 0.05, "momentum": 0.9}, {"match": "2.*", "lr_scale": 1.0}]
-    ours, theirs = (trained(rule, 4, 4, "momentum", groups=groups) for groups in (same, None))
+    same = partial(in_groups, weight_decay=0.05, momentum=0.9, lr_scale=1.0)
+    ours, theirs = (trained(rule, 4, 4, "momentum", groups=groups) for groups in (same, plain))
     assert ours.losses == theirs.losses
     assert all(torch.equal(value, theirs.state()[name]) for name, value in ours.state().items())

@@ -6,7 +6,6 @@ import pytest
 import torch
 from support import reference
 from support.against_reference import assert_close, run_by_hand, run_pipeline
-from support.equal_bits import same_everywhere
 from support.methods import MethodCase
 from support.moments import groups_of_two, parameters
 from support.pipelines import difference, half_decay, trained
@@ -92,29 +91,6 @@ def test_forms_of_prediction_have_the_staleness_and_versions_of_pipeoptim(form):
     assert pipe.reports("forward_staleness") == [[3], [2], [1], [0]]
     assert pipe.reports("backward_staleness") == [[0]] * 4
     assert pipe.reports("weight_versions_max") == [2, 2, 2, 1]
-
-
-ADAM = {"_target_": "torch.optim.Adam", "lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.01}
-GROUPS = [{"max_dims": 1, "weight_decay": 0.0, "betas": [0.7, 0.9], "lr_scale": 2.0}]
-
-
-@pytest.mark.parametrize(
-    ("form", "D", "changes"),
-    [
-        ("decaying", 3, {"optimizer": {**ADAM, "groups": GROUPS, "momentum_by_stage": [0.5, 0.9]}}),
-        *(
-            pytest.param(form, D, changes, marks=pytest.mark.slow)
-            for form in ("scheduled", "decaying")
-            for D, changes in (
-                (4, {"train": {"microbatches": 2}}),
-                (2, {"partition": {"replicas": [2, 1]}, "optimizer": {**ADAM, "groups": GROUPS}}),
-                (2, {"partition": {"replicas": [2, 2]}, "train": {"microbatches": 2}}),
-            )
-        ),
-    ],
-)
-def test_runs_have_equal_bits_in_both_executors_and_resumed(tmp_path, form, D, changes):
-    same_everywhere(tmp_path, CASES[form], D, **changes)
 
 
 @pytest.mark.parametrize(

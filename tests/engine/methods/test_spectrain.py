@@ -12,7 +12,6 @@ from pipetrain.engine.methods.pipeoptim import PipeOptim
 from pipetrain.engine.methods.spectrain import SpecTrain
 from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.weights.transforms import Predicted
-from pipetrain.zoo.optim.matrices import Soap
 
 
 @pytest.mark.parametrize(("stage", "ahead"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (7, 3)])
@@ -41,7 +40,7 @@ def test_spectrain_takes_momentum_whatever_its_size():
             PipeOptim(),
         ),
         (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "maximize=true", LinearWeightPrediction()),
-        (Soap(parameters()), "Soap", LinearWeightPrediction()),
+        (torch.optim.Rprop(parameters()), "Rprop", LinearWeightPrediction()),
     ],
 )
 def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named, method):

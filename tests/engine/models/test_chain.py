@@ -7,7 +7,6 @@ from torch import nn
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain, assemble
-from pipetrain.graph.conversion import chain_of
 
 
 class Tied(nn.Module):
@@ -28,7 +27,7 @@ def test_names_of_a_chain_are_those_of_the_whole_state_dict():
     model = nn.Sequential()
     model.add_module("front", nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
     model.add_module("back", nn.Linear(4, 2))
-    chain = chain_of(model)
+    chain = LayerChain.of_sequential(model)
     full = [name for i in range(len(chain)) for name in chain.names(i).values()]
     assert full == list(model.state_dict())
     for i, layer in enumerate(chain.layers):
@@ -52,7 +51,7 @@ def test_frozen_weight_ties_nothing_as_its_copies_stay_equal():
 def test_weight_tied_three_times_glues_neighboring_layers():
     shared = nn.Linear(2, 2)
     model = nn.Sequential(shared, nn.ReLU(), shared, shared)
-    assert chain_of(model).tied() == [(0, 2), (2, 3)]
+    assert LayerChain.of_sequential(model).tied() == [(0, 2), (2, 3)]
 
 
 def test_weight_layers_leave_out_norms_and_what_has_no_weights():
@@ -60,7 +59,7 @@ def test_weight_layers_leave_out_norms_and_what_has_no_weights():
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Sequential(nn.Conv2d(4, 4, 3), nn.GroupNorm(2, 4)),
         nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 2),
     )  # fmt: skip
-    assert chain_of(model).weight_layers() == [0, 3, 6]
+    assert LayerChain.of_sequential(model).weight_layers() == [0, 3, 6]
 
 
 def test_layers_are_named_after_what_they_hold():
@@ -91,7 +90,7 @@ def test_foreign_weight_is_refused():
 
 def test_empty_chain_and_wrong_labels_are_refused():
     with pytest.raises(ConfigError, match="no layers"):
-        chain_of(nn.Sequential())
+        LayerChain.of_sequential(nn.Sequential())
     model = nn.Sequential(nn.ReLU(), nn.Tanh())
     with pytest.raises(ConfigError, match="as many different labels"):
         LayerChain(model, list(model), ["a", "a"])

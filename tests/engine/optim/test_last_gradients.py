@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from support.equal_bits import assert_same
 from support.pipelines import batches, pipeline
-from support.worker_pool import job, phase, simulated
 from torch import nn
 
 from pipetrain.engine.optim.prediction import LAST_GRADIENT
-from pipetrain.runner.training.checkpoint import contents, store
-from pipetrain.runner.training.checkpoint.contents import Kind
 
 KEEPING = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.0),
@@ -46,22 +42,6 @@ def test_last_gradients_are_kept_only_for_predicting_phase():
     assert kept_after([("pipeoptim", 6), ("gpipe", 20)], adagrad) == [False, False]
 
 
-SWITCHING = {
-    "phases": [phase("gpipe", steps=4), phase("pipeoptim")],
-    "checkpoint": {"every_steps": 2},
-    "optimizer": {"momentum": 0.0},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [2, 4, 6])
-def test_resume_around_predicting_phase_start_keeps_bits(tmp_path, step):
-    whole = simulated(job(tmp_path / "whole", "pipeoptim", 2, **SWITCHING))
-    source = store.at_step(tmp_path / "whole", step)
-    again = simulated(job(tmp_path / "again", "pipeoptim", 2, resume=source, **SWITCHING))
-    assert_same(again, whole)
-
-
 def test_first_prediction_uses_last_gradient_of_phase_before():
     torch.manual_seed(0)
     net, x, y = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(8, 4), torch.arange(8) % 4
@@ -73,9 +53,3 @@ def test_first_prediction_uses_last_gradient_of_phase_before():
     for stage in pipe.stages:
         for local, found in stage.optimizer.deltas().items():
             torch.testing.assert_close(found, delta[stage.full_names[local]], rtol=1e-4, atol=1e-6)
-
-
-def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
-    simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
-    folder = store.checkpoints(tmp_path / "run")[-1]
-    assert {kind for kind in Kind if contents.load_tensors(folder, kind)} == {Kind.MODEL, Kind.HISTORY}

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from support.cli import refused
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.custom_schedule import check_attributes, check_custom_schedule
@@ -169,11 +168,3 @@ def test_number_in_flight_is_compared_with_the_list(schedule):
 def test_schedule_without_name_or_family_is_refused(schedule, missing):
     with pytest.raises(ConfigError, match=missing):
         check_attributes(schedule())
-
-
-def test_run_is_refused_by_schedule_name_and_leaves_nothing(tmp_path):
-    folder = tmp_path / "run"
-    target = f"schedule._target_={__name__}.Reversed"
-    words = ["method=naive_async", "schedule=1f1b", target, "model=lenet5", "partition.stages=2"]
-    refused("run", *words, f"hydra.run.dir={folder}", cwd=tmp_path, message=f"{target}: its lists")
-    assert not folder.exists()

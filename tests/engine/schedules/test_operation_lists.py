@@ -1,13 +1,15 @@
 """Properties of every schedule's lists over many (r, D, N, M), against the formulas of the specification."""
 
 from contextlib import suppress
-from pathlib import Path
+from importlib import import_module
+from inspect import isabstract
+from pkgutil import iter_modules
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
+from pipetrain.engine import schedules as schedules_of_package
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.program.validation import checked_lists
@@ -17,19 +19,20 @@ from pipetrain.engine.schedules.nf1b import NF1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
 from pipetrain.engine.schedules.operation import Kind
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
+from pipetrain.engine.schedules.round_robin import RoundRobin
 from pipetrain.engine.schedules.sequential import Sequential
-from pipetrain.runner.config.instantiate import Target
-
-CONF = Path(__file__).parents[3] / "conf" / "schedule"
 
 
 def choices():
-    """The schedules of conf/schedule that have lists, and `1f1b` at further depths."""
-    for path in sorted({*CONF.glob("*.yaml")} - {CONF / "custom.yaml"}):
-        built = Target.of("schedule", dict(OmegaConf.load(path))).build()
-        if isinstance(built, ListSchedule):
-            yield built
-    yield from (OneFOneB(depth=2), OneFOneB(depth=5), OneFOneB(depth=21))
+    """The schedules of the package that need no options, and `1f1b` at further depths."""
+    found = {}
+    for module in iter_modules(schedules_of_package.__path__, f"{schedules_of_package.__name__}."):
+        for name, kind in vars(import_module(module.name)).items():
+            own = isinstance(kind, type) and issubclass(kind, ListSchedule) and kind.__module__ == module.name
+            if own and not isabstract(kind) and hasattr(kind, "name") and kind is not RoundRobin:
+                found[name] = kind()
+    yield from (found[name] for name in sorted(found))
+    yield from (OneFOneB(depth=1), OneFOneB(depth=2), OneFOneB(depth=5), OneFOneB(depth=21))
 
 
 SCHEDULES = list(choices())

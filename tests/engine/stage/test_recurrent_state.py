@@ -145,12 +145,11 @@ def test_evaluation_state_is_separate_from_training():
 
 
 @pytest.mark.parametrize("case", ["gpipe", "pipedream", "i_timeprest"])
-@pytest.mark.parametrize("weight_drop", [0.0, 0.3])
-def test_recomputation_begins_with_state_of_the_forward(case, weight_drop):
+def test_recomputation_begins_with_state_of_the_forward(case):
     runs = []
     for recompute in (None, [0, 1, 2]):
         torch.manual_seed(0)
-        pipe = pipeline(build(weight_drop=weight_drop), [2, 4], case, 2, loss=token_loss, recompute=recompute)
+        pipe = pipeline(build(), [2, 4], case, 2, loss=token_loss, recompute=recompute)
         runs.append(pipe.train(loader(data().train, 2)))
     assert runs[0].losses == runs[1].losses
     assert all(torch.equal(a, b) for a, b in zip(*(run.state().values() for run in runs), strict=True))

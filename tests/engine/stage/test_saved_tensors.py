@@ -2,14 +2,11 @@
 
 import pytest
 import torch
-from support.pipelines import Function
 from torch import nn
 from torch.func import functional_call
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.stage.saved_tensors import SavedTensors, WeightCasts
-from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.training.checks.layers import weight_derived_layers
 
 BF16 = torch.bfloat16
 
@@ -48,27 +45,6 @@ def test_mixed_precision_backward_reads_casts_of_named_weights(name):
             parameter.copy_(other[key])
     assert torch.equal(found, input_gradient(module, x, other, torch.ones_like))
     assert found.abs().sum() > 0
-
-
-class FirstWeight(nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs):
-        return self.module(*inputs)[0]
-
-
-def test_casts_that_layers_of_torch_save_are_all_noticed():
-    across = Function(lambda attention, x: attention(x, 2 * x, 2 * x)[0], nn.MultiheadAttention(8, 2, batch_first=True))
-    net = nn.Sequential(
-        nn.Linear(8, 8),
-        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
-        across,
-        FirstWeight(nn.LSTM(8, 4, bidirectional=True, batch_first=True)),
-        nn.Linear(8, 3),
-    )
-    assert weight_derived_layers(chain_of(net), (torch.randn(4, 5, 8),), ComputeOptions("bf16")) == []
 
 
 def test_memory_of_a_cast_that_is_gone_may_be_anothers():

@@ -2,20 +2,15 @@
 
 import pytest
 import torch
-from support.pipelines import Function, newest, sgd, stage_of, step, unit_gradients
+from support.pipelines import Function, newest, stage_of, step, unit_gradients
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.losses import CrossEntropy
-from pipetrain.engine.models.chain import sharing_buffers
-from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import WeightRead
-from pipetrain.engine.stage.base import Training
-from pipetrain.engine.stage.stage import Stage, WeightedTargets
+from pipetrain.engine.stage.stage import WeightedTargets
 from pipetrain.engine.weights.transforms import Predicted
-from pipetrain.graph.conversion import chain_of
 
 
 def test_stage_equals_its_layers_and_returns_input_gradient():
@@ -240,34 +235,3 @@ def test_output_that_is_a_weight_is_sent_as_a_copy(activations):
     assert torch.equal(weight, before)
     assert not torch.equal(stage.weights.newest.tensors["layers.0.parts.0.weight"], before)
     assert product.shape == (2, 3)
-
-
-class Centered(nn.Module):
-    """Its own forward reads a buffer, which the layers of its recording hold as well."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
-        self.register_buffer("mean", torch.rand(1, 3, 1, 1))
-
-    def forward(self, images):
-        return self.last(self.conv(images - self.mean).relu()) + self.mean.mean()
-
-
-def test_buffers_of_a_recorded_forward_have_their_names_in_any_memory_format():
-    images = torch.randn(5, 3, 8, 8)
-    chain = chain_of(Centered(), (images,))
-    training = Training(
-        OptimizerFactory(sgd, lambda _k: 0.1), CrossEntropy(), arithmetic=ComputeOptions(channels_last=True)
-    )
-    assert Stage(0, chain, (0, len(chain)), training).state().keys() == chain.module.state_dict().keys()
-
-
-def test_buffers_stay_shared_when_modules_are_moved():
-    images = torch.randn(5, 3, 8, 8)
-    chain = chain_of(Centered(), (images,))
-    with sharing_buffers(chain.module, *chain.layers):
-        chain.module.double()
-    assert torch.equal(chain(images.double()), chain.module(images.double()))
-    chain.module.mean.add_(1)
-    assert torch.equal(chain(images.double()), chain.module(images.double()))

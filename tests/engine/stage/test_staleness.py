@@ -15,11 +15,11 @@ from torch.optim import Adam
 from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, build_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.stage.base import Training
 from pipetrain.engine.stage.staleness import MeasuredMinibatches
-from pipetrain.graph.conversion import chain_of
 
 BATCH, STEPS, N = 8, 9, 2
 BOUNDS = [(0, 2), (2, 6), (6, 7)]  # of layers Linear tanh Linear tanh Linear tanh Linear
@@ -38,7 +38,7 @@ def executor_of(rule, every, build=build_pipeline, bounds=BOUNDS, *, gradients=F
     measured = None if every is None else MeasuredMinibatches(every, with_gradients=gradients)
     training = Training(OptimizerFactory(MOMENTUM.torch_optimizer, half_decay), CrossEntropy(), staleness=measured)
     method, schedule = METHODS[rule]
-    return build(chain_of(model()), bounds, PipelineRules(schedule, method, len(bounds), N), training)
+    return build(LayerChain.of_sequential(model()), bounds, PipelineRules(schedule, method, len(bounds), N), training)
 
 
 def measured(rule, every=1, **options):
@@ -111,7 +111,7 @@ def test_complex_weights_have_the_distances_of_their_parts(rule):
         )
         method, schedule = METHODS[rule]
         rules = PipelineRules(schedule, method, len(net), N)
-        executor = build_pipeline(chain_of(net), [(r, r + 1) for r in range(len(net))], rules, training)
+        executor = build_pipeline(LayerChain.of_sequential(net), [(r, r + 1) for r in range(len(net))], rules, training)
         torch.manual_seed(0)
         x, y = torch.randn(24, 6, dtype=torch.float64), torch.arange(24) % 6
         executor.train(batches(x, y, 4, N), DrainInterval.whole(6))
@@ -173,7 +173,9 @@ def test_frozen_weights_and_stages_without_weights_count_nothing():
         OptimizerFactory(MOMENTUM.torch_optimizer, half_decay), CrossEntropy(), staleness=MeasuredMinibatches(1)
     )
     method, schedule = METHODS["pipeoptim"]
-    pipeline = build_pipeline(chain_of(net), [(0, 1), (1, 2), (2, 3)], PipelineRules(schedule, method, 3, 1), training)
+    pipeline = build_pipeline(
+        LayerChain.of_sequential(net), [(0, 1), (1, 2), (2, 3)], PipelineRules(schedule, method, 3, 1), training
+    )
     before = net[0].weight.detach().norm().item()
     pipeline.train(batches(*data(BATCH * STEPS), BATCH), DrainInterval.whole(2))
     first, none, _ = (dict(stage.staleness.take())[0] for stage in pipeline.stages)

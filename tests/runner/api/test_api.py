@@ -571,7 +571,7 @@ def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path):
     )
     words = ["experiment=zhang/table2_lenet5_baseline,mine", *SIMULATED]
     with pytest.raises(
-        pipetrain.ConfigError, match="experiment=zhang/table2_lenet5_baseline itself sweeps .*seed=0,1,2"
+        pipetrain.ConfigError, match=r"experiment=zhang/table2_lenet5_baseline itself sweeps .*seed=0,1,2"
     ):
         pipetrain.sweep(words, path=tmp_path / "sweep", config_dir=tmp_path, progress=False, **objects())
 

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 import torch.distributed as dist
-from support.worker_pool import forked
+from support.forking import forked
 from torch import nn
 
 from pipetrain.engine.errors import LostStageError, RunError

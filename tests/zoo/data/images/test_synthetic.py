@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.ranges import known_labels
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.synthetic import synthetic_images
 
@@ -67,3 +68,8 @@ def test_synthetic_settings_out_of_range_are_refused_by_name(options):
 def test_reading_past_the_end_is_an_index_error():
     with pytest.raises(IndexError):
         synthetic_images(train=3).train[3]
+
+
+def test_labels_of_synthetic_images_are_those_of_its_samples():
+    split = synthetic_images(classes=3, train=7).train
+    assert known_labels(split).tolist() == [int(split.target(index)) for index in range(7)]

@@ -1,0 +1,47 @@
+"""Targets get torchvision, also beside a torch that its native library was not built for."""
+
+import subprocess
+import sys
+
+import pytest
+
+STAND_IN = """
+import torch
+@torch.library.register_fake("torchvision::nms")
+def _nms(boxes, scores, threshold):
+    return boxes
+built = True
+"""
+
+
+USER = """
+from pipetrain.runner.config.instantiate import Target
+print(Target("model", "own.build", {}).build())
+"""
+
+
+OWN = """
+import torchvision
+def build():
+    from torchvision import built  # late, as in a function
+    return built
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", [False, True], ids=["without its operators", "with its operators"])
+def test_target_of_the_users_own_imports_torchvision(tmp_path, native):
+    (tmp_path / "torchvision").mkdir()
+    defines = "import torch\nL = torch.library.Library('torchvision', 'DEF')\nL.define('nms(Tensor a) -> Tensor')\n"
+    (tmp_path / "torchvision" / "__init__.py").write_text((defines if native else "") + STAND_IN)
+    (tmp_path / "own.py").write_text(OWN)
+    done = python(USER, tmp_path)
+    assert done.stdout == "True\n", done.stderr
+
+
+def python(code, folder, *empty):
+    for name in empty:
+        (folder / name).touch()
+    # the folder first, as the stand-in takes torchvision's place
+    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)

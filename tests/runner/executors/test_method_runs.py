@@ -1,0 +1,142 @@
+"""Methods and optimizers with settings of their own: the same bits simulated, distributed and resumed."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import pytest
+from support.cli import refused
+from support.equal_bits import assert_same, bits, both_ways, same_resumed
+from support.methods import METHODS, MethodCase
+from support.worker_pool import distributed, job, simulated
+
+from pipetrain.engine.methods.delayed import Delayed
+from pipetrain.engine.methods.lwp import LinearWeightPrediction
+from pipetrain.engine.methods.pipeoptim import PipeOptim
+from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.schedules.base import Family, ListSchedule
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.operation import backward, forward, update
+
+ADAM = {"_target_": "torch.optim.Adam", "lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.01}
+GROUPS = [{"max_dims": 1, "weight_decay": 0.0, "betas": [0.7, 0.9], "lr_scale": 2.0}]
+NADAM = {"_target_": "torch.optim.NAdam", "lr": 0.01, "betas": [0.9, 0.99]}
+BY_STAGE = {**NADAM, "lr_by_delay": 6, "momentum_by_stage": [0.5, 0.9]}
+PAIRS = {"microbatches": 2, "epochs": 2}
+COMPLEX = {
+    "model": {"_target_": "support.complex_model.build"},
+    "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.01, "clip_norm": 0.5, "error_feedback": 0.2},
+    "train": {"ema": 0.9},
+    "log": {"staleness_every_steps": 2},
+    "partition": {"replicas": [2, 1]},
+}
+STASH = METHODS["lwp_stash"]
+
+
+def forms(form):
+    return MethodCase(PipeOptim(form), OneFOneB())
+
+
+class Run(NamedTuple):
+    """A method, stages and settings; `without` names optimizer settings that change the bits."""
+
+    case: MethodCase | str
+    stages: int
+    settings: dict
+    without: tuple[str, ...] = ()
+
+
+QUICK = {
+    "complex": Run("pipeoptim", 2, COMPLEX),
+    "delayed": Run(MethodCase(Delayed([3, 1]), OneFOneB(depth=1)), 2, {"train": PAIRS}),
+    "lwp": Run(MethodCase(LinearWeightPrediction(), OneFOneB()), 2, {"train": PAIRS}),
+    "lwp stash": Run(STASH, 3, {"train": PAIRS}),
+    "decaying": Run(forms("decaying"), 3, {"optimizer": {**ADAM, "groups": GROUPS, "momentum_by_stage": [0.5, 0.9]}}),
+}
+SLOW = {
+    "delayed by 4": Run(MethodCase(Delayed(4), OneFOneB(depth=1)), 2, {}),
+    "lwp stash 4": Run(STASH, 4, {}),
+    "lwp stash recomputing": Run(STASH, 4, {"train": {"recompute": True}}),
+    "lwp stash replicas": Run(STASH, 2, {"partition": {"replicas": [2, 1]}}),
+    "lwp stash all replicas": Run(STASH, 3, {"partition": {"replicas": [2, 2, 2]}, "train": PAIRS}),
+    **{
+        f"{form} {name}": Run(forms(form), *rest)
+        for form in ("scheduled", "decaying")
+        for name, rest in {
+            "4": (4, {"train": PAIRS}),
+            "groups": (2, {"partition": {"replicas": [2, 1]}, "optimizer": {**ADAM, "groups": GROUPS}}),
+            "replicas": (2, {"partition": {"replicas": [2, 2]}, "train": PAIRS}),
+        }.items()
+    },
+    **{
+        f"by stage {method}": Run(method, stages, {"optimizer": BY_STAGE}, ("lr_by_delay", "momentum_by_stage"))
+        for method, stages in (("pipeoptim", 3), ("pipedream", 4), ("stale", 4))
+    },
+    "by stage replicas": Run(
+        "pipeoptim",
+        2,
+        {
+            "partition": {"replicas": [2, 1]},
+            "train": PAIRS,
+            "optimizer": {**BY_STAGE, "groups": [{"max_dims": 1, "betas": [0.1, 0.9]}]},
+        },
+    ),
+    **{
+        f"error feedback {method}": Run(
+            method, 2, {"optimizer": {"error_feedback": 1.0, "lr": 0.02}, "train": PAIRS}, ("error_feedback",)
+        )
+        for method in ("pipedream_2bw", "pipeoptim", "gpipe")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "runs", [pytest.param(QUICK, id="quick"), pytest.param(SLOW, id="slow", marks=pytest.mark.slow)]
+)
+def test_runs_have_equal_bits_in_both_executors_and_resumed(tmp_path, runs):
+    changes = {name: {"checkpoint": {"every_epochs": 1}, **run.settings} for name, run in runs.items()}
+    jobs = [job(tmp_path / name / "other", run.case, run.stages, **changes[name]) for name, run in runs.items()]
+    for (name, run), other in zip(runs.items(), distributed(jobs), strict=True):
+        whole = same_resumed(tmp_path / name, run.case, run.stages, **changes[name])
+        assert_same(other, whole, name)
+        for left_out in run.without:
+            fewer = {**run.settings, "optimizer": {**run.settings["optimizer"], left_out: None}}
+            assert bits(simulated(job(tmp_path / name / left_out, run.case, run.stages, **fewer))) != bits(whole), name
+
+
+def test_layers_in_place_and_gradients_in_the_forward_have_equal_bits_in_both_executors(tmp_path):
+    model = {"_target_": "support.own_habits_model.build"}
+    methods = {"gpipe": 2, "pipedream": 1, "pipeoptim": 2, "pipemare": 1}
+    once = {method: {"train": {"microbatches": n, "epochs": 1}} for method, n in methods.items()}
+    both_ways([job(tmp_path / method, method, 3, model=model, **changes) for method, changes in once.items()])
+
+
+@dataclass(frozen=True)
+class LastFirst(ListSchedule):
+    """GPipe with the backwards in reverse order."""
+
+    name: ClassVar[str] = "last_first"
+    family: ClassVar[Family] = Family.SYNCHRONOUS
+
+    def in_flight(self, _r, _D, N):
+        return N
+
+    def operations(self, _r, _D, N, M):
+        backwards = [[backward(t, j) for j in reversed(range(N))] for t in range(M)]
+        return [op for t in range(M) for op in (*(forward(t, j) for j in range(N)), *backwards[t], update(t))]
+
+
+def test_replicas_average_whole_gradients_in_any_order_of_backwards(tmp_path):
+    settings = {"partition": {"replicas": [2]}, "train": {"microbatches": 2, "epochs": 1}}
+    both_ways([job(tmp_path, MethodCase(Synchronous(), LastFirst()), 1, **settings)])
+
+
+class Reversed(OneFOneB):
+    def operations(self, r, D, N, M):
+        return super().operations(r, D, N, M)[::-1]
+
+
+def test_run_under_a_wrong_schedule_is_refused_and_leaves_nothing(tmp_path):
+    target = f"schedule._target_={__name__}.Reversed"
+    words = ["method=naive_async", "schedule=1f1b", target, "model=lenet5", "partition.stages=2"]
+    refused("run", *words, f"hydra.run.dir={tmp_path / 'run'}", cwd=tmp_path, message=f"{target}: its lists")
+    assert not (tmp_path / "run").exists()
