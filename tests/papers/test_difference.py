@@ -7,7 +7,8 @@ import pytest
 from papers.difference import Difference, Relation, shown
 from papers.results import MeasuredGroup
 
-OF_MEANS = (Relation.BETTER, Relation.LIKE, Relation.WORSE)
+SIGNS = {True: "+", False: "-", None: "?"}
+RATE = "samples_per_second"
 
 
 def trained(name, *top1, losses=None):
@@ -26,203 +27,161 @@ def group(name, top1=80.0, *, completed=3, diverged=0, loss=0.5):
     return MeasuredGroup(name, completed, ended, means, {"top1": 1.0} if completed > 1 else {}, 0)
 
 
-def timed(rate, *, runs=3, spread=1.0):
-    deviations = {"samples_per_second": spread} if runs > 1 else {}
-    means = {"samples_per_second": rate, "stage_bytes": rate}
-    return MeasuredGroup(f"{rate}", runs, {"completed": runs}, means, deviations, 0)
+def timed(value, *metrics, runs=3, spread=1.0, reached=0):
+    """Completed runs with one value of each of these metrics."""
+    metrics = metrics or (RATE, "stage_bytes")
+    deviations = dict.fromkeys(metrics, spread) if runs > 1 else {}
+    return MeasuredGroup(f"{value}", runs, {"completed": runs}, dict.fromkeys(metrics, value), deviations, reached)
+
+
+def broken(name, status, top1=None, completed=0):
+    return replace(group(name, top1, completed=completed), ended={"completed": completed, status: 1})
 
 
 def tells(first, other, metric="top1", **more):
-    return [Difference(first, other, metric, **more).shows(each) for each in OF_MEANS]
+    """Of `BETTER`, `LIKE` and `WORSE`: + where it is shown, - where it is shown not to be, ? where it is open."""
+    found = Difference(first, other, metric, **more)
+    return "".join(SIGNS[found.shows(each)] for each in (Relation.BETTER, Relation.LIKE, Relation.WORSE))
+
+
+def fails(first, other, metric="top1", **more):
+    return SIGNS[Difference(first, other, metric, **more).shows(Relation.FAILS)]
+
+
+LOST, PART = group("lost", completed=0, diverged=3), group("part", completed=2, diverged=1)
+SOME, ALL = (timed(epochs, "target_epochs", spread=0.1, reached=n) for epochs, n in ((5.0, 2), (9.0, 3)))
+AT_80 = trained("b", 80.0, 70.0, 60.0)  # whose margin is 3 % of 70
+NEAR_80 = trained("a", 79.0, 69.1, 59.0)
 
 
 @pytest.mark.parametrize(
-    ("ours", "expected"),
+    ("first", "other", "metric", "expected"),
     [
-        ((81.0, 71.1, 61.0), [True, True, False]),
-        ((79.0, 69.1, 59.0), [False, True, True]),
-        ((76.0, 66.1, 56.0), [False, False, True]),
-        ((80.0, 70.1, 59.9), [None, True, None]),
-        ((90.0, 70.0, 50.0), [None, None, None]),
+        (trained("a", 81.0, 71.1, 61.0), AT_80, "top1", "++-"),
+        (NEAR_80, AT_80, "top1", "-++"),
+        (trained("a", 76.0, 66.1, 56.0), AT_80, "top1", "--+"),
+        (trained("a", 80.0, 70.1, 59.9), AT_80, "top1", "?+?"),
+        (trained("a", 90.0, 70.0, 50.0), AT_80, "top1", "???"),
+        (trained("a", 80.0, 70.0), trained("b", 80.0, 70.0), "top1", "???"),  # the same bits
+        (LOST, LOST, "top1", "???"),
+        (PART, group("b"), "top1", "???"),
+        (group("a", completed=1), group("b", 10.0), "top1", "???"),
+        (group("a", loss=1.9), group("b", 70.0, loss=1.9), "top1", "???"),  # neither learned
+        (LOST, group("b"), "top1", "--+"),
+        (group("b"), LOST, "top1", "++-"),
+        (group("a", 60.0, completed=2, diverged=1), group("b"), "top1", "--+"),
+        (PART, LOST, "top1", "???"),
+        (LOST, PART, "top1", "???"),
+        (SOME, ALL, "target_epochs", "???"),
+        (SOME, LOST, "target_epochs", "???"),
+        (ALL, LOST, "target_epochs", "++-"),
+        (timed(100.0), timed(90.0, "top1"), RATE, "???"),
+        (timed(200.0, runs=1), timed(100.0, runs=1), RATE, "???"),
+        *((timed(rate), timed(100.0), RATE, word)
+          for rate, word in ((120.0, "++-"), (105.0, "-+-"), (95.0, "-+-"), (80.0, "--+"), (90.0, "-??"))),
+        *((timed(bytes_, runs=1), timed(100.0, runs=1), "stage_bytes", word)
+          for bytes_, word in ((97.0, "-+-"), (80.0, "++-"), (120.0, "--+"))),
+        *((timed(seconds, "target_s", spread=0.1, reached=3), timed(100.0, "target_s", spread=0.1, reached=3),
+           "target_s", word) for seconds, word in ((97.0, "-+-"), (80.0, "++-"))),
     ],
-)
-def test_common_seeds_are_compared_in_pairs(ours, expected):
-    other = trained("b", 80.0, 70.0, 60.0)  # the margin is 3 % of 70
-    assert tells(trained("a", *ours), other) == expected
+)  # fmt: skip
+def test_groups_tell_no_more_than_seeds_margins_and_losses_allow(first, other, metric, expected):
+    assert tells(first, other, metric) == expected
 
 
 def test_more_seeds_narrow_the_interval_and_not_the_margin():
     ours, other = (79.5, 77.5, 80.5, 78.5), (80.0, 80.0, 81.0, 81.0)
-    few, many = (Difference(trained("a", *ours * count), trained("b", *other * count), "top1") for count in (1, 4))
-    assert few.margin == many.margin == pytest.approx(0.03 * 80.5)
-    assert [few.shows(Relation.LIKE), many.shows(Relation.LIKE)] == [None, True]
-    assert [few.shows(Relation.WORSE), many.shows(Relation.WORSE)] == [None, True]
+    few, many = ((trained("a", *ours * count), trained("b", *other * count)) for count in (1, 4))
+    assert Difference(*few, "top1").margin == Difference(*many, "top1").margin == pytest.approx(0.03 * 80.5)
+    assert (tells(*few)[1:], tells(*many)[1:]) == ("??", "++")
 
 
-def test_margin_of_the_paper_replaces_three_percent():
-    ours, other = trained("a", 79.0, 69.1, 59.0), trained("b", 80.0, 70.0, 60.0)
-    assert tells(ours, other, within=0.5)[1] is False
-    assert tells(ours, other, within=1.5)[1] is True
-
-
-def test_reading_has_the_gain_its_interval_and_the_margin():
-    ours, other = trained("a", 79.0, 69.1, 59.0), trained("b", 80.0, 70.0, 60.0)
-    found = Difference(ours, other, "top1")
-    assert found.reading(Relation.LIKE) == "gain -0.97, 95 % -1.11 to -0.82, paired, 3 seeds, margin 2.10"
-    assert found.word(Relation.LIKE) == "within the margin of"
-    assert Difference(group("a"), group("b"), "top1").reading(Relation.BETTER).endswith("unpaired, 3 and 3 runs")
-
-
-def test_methods_that_computed_the_same_bits_are_not_compared():
-    first, other = trained("a", 80.0, 70.0), trained("b", 80.0, 70.0)
-    assert tells(first, other) == [None] * 3
-    assert "the same bits" in Difference(first, other, "top1").reading(Relation.LIKE)
-    assert not first.same_bits(trained("b", 80.0, 70.0, losses=[20.0, 30.1]))
+@pytest.mark.parametrize(("within", "like"), [(0.5, "-"), (1.5, "+")])
+def test_margin_of_the_paper_replaces_three_percent(within, like):
+    assert tells(NEAR_80, AT_80, within=within)[1] == like
 
 
 @pytest.mark.parametrize(
-    ("ours", "other"),
+    ("first", "other", "metric", "relation", "words"),
     [
-        (group("a", completed=0, diverged=3), group("b", completed=0, diverged=3)),
-        (group("a", completed=2, diverged=1), group("b")),
-        (group("a", completed=1), group("b", 10.0)),
-        (group("a", loss=1.9), group("b", 70.0, loss=1.9)),
+        (NEAR_80, AT_80, "top1", Relation.LIKE, "gain -0.97, 95 % -1.11 to -0.82, paired, 3 seeds, margin 2.10"),
+        (group("a"), group("b"), "top1", Relation.BETTER, "unpaired, 3 and 3 runs"),
+        (trained("a", 80.0, 70.0), trained("b", 80.0, 70.0), "top1", Relation.LIKE, "the same bits"),
+        (PART, LOST, "top1", Relation.BETTER, "no interval"),
+        (timed(100.0), timed(90.0, "top1"), RATE, Relation.BETTER, "samples/s of 90.0 was not measured"),
+        (timed(200.0, runs=1), timed(100.0, runs=1), RATE, Relation.BETTER, "one timing"),
+        (group("a", completed=0, diverged=1), group("b"), "top1", Relation.FAILS, "one run does not"),
     ],
-    ids=["both diverged", "a part diverged", "one run alone", "neither learned"],
 )
-def test_runs_that_cannot_be_compared_tell_nothing(ours, other):
-    assert tells(ours, other) == [None] * 3
+def test_reading_says_what_the_verdict_rests_on(first, other, metric, relation, words):
+    assert words in Difference(first, other, metric).reading(relation)
+
+
+def test_runs_with_other_losses_have_other_bits():
+    assert not trained("a", 80.0, 70.0).same_bits(trained("b", 80.0, 70.0, losses=[20.0, 30.1]))
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
 def test_runs_that_were_broken_off_tell_nothing(status):
-    broken = replace(group("broken", completed=0), ended={status: 1})
-    some = replace(group("some", 90.0), ended={"completed": 3, status: 1})
-    for first, other in ((broken, group("whole")), (group("whole"), broken), (some, group("whole"))):
-        assert [Difference(first, other, "top1").shows(relation) for relation in Relation] == [None] * len(Relation)
-
-
-def test_runs_that_diverged_are_behind_those_that_did_not():
-    lost = group("a", completed=0, diverged=3)
-    assert tells(lost, group("b")) == [False, False, True]
-    assert tells(group("b"), lost) == [True, True, False]
-
-
-def test_partly_diverged_method_is_worse_if_rest_is_worse():
-    part, whole = group("a", 60.0, completed=2, diverged=1), group("b")
-    assert tells(part, whole) == [False, False, True]
-
-
-def test_partly_diverged_method_is_not_separated_from_one_that_always_diverges():
-    part, lost = group("a", completed=2, diverged=1), group("c", completed=0, diverged=3)
-    assert tells(part, lost) == tells(lost, part) == [None] * 3
-    assert Difference(part, lost, "top1").reading(Relation.BETTER).startswith("no interval")
-
-
-def test_epochs_of_partly_missed_target_beat_none():
-    some, all_ = (
-        MeasuredGroup(name, 3, {"completed": 3}, {"target_epochs": epochs}, {"target_epochs": 0.1}, reached)
-        for name, epochs, reached in (("some", 5.0, 2), ("all", 9.0, 3))
-    )
-    none = MeasuredGroup("none", 0, {"diverged": 3}, {}, {}, 0)
-    assert [tells(some, other, "target_epochs") for other in (all_, none)] == [[None] * 3] * 2
-    assert tells(all_, none, "target_epochs") == [True, True, False]
-    assert shown(some, "target_epochs") == "some 5.00 ± 0.10 (2 of 3 runs)"
+    none, some = broken("none", status), broken("some", status, 90.0, completed=3)
+    for first, other in ((none, group("whole")), (group("whole"), none), (some, group("whole"))):
+        assert tells(first, other) + fails(first, other) == "????"
 
 
 def test_times_that_were_not_kept_are_no_loss():
-    kept, untimed = timed(100.0), replace(timed(90.0), means={"top1": 80.0})
-    found = Difference(kept, untimed, "samples_per_second")
-    assert [found.shows(each) for each in OF_MEANS] == [None] * 3
-    assert found.reading(Relation.BETTER) == "samples/s of 90.0 was not measured, or not kept"
-    reached, missed = replace(untimed, reached=2), untimed
-    fast = replace(kept, means={"target_s": 9.0}, reached=3)
-    assert [Difference(fast, other, "target_s").shows(Relation.BETTER) for other in (reached, missed)] == [None, True]
+    kept, untimed = timed(9.0, "target_s", reached=3), timed(90.0, "top1")
+    found = [tells(kept, other, "target_s")[0] for other in (replace(untimed, reached=2), untimed)]
+    assert found == ["?", "+"]
 
 
-def test_one_timing_tells_nothing_however_far_it_is_off():
-    found = Difference(timed(200.0, runs=1), timed(100.0, runs=1), "samples_per_second")
-    assert [found.shows(each) for each in OF_MEANS] == [None] * 3
-    assert "one timing" in found.reading(Relation.BETTER)
+def test_group_is_shown_with_its_spread_and_its_losses():
+    assert shown(SOME, "target_epochs") == "5.0 5.00 ± 0.10 (2 of 3 runs)"
+    assert shown(PART, "top1") == "part 80.0 ± 1.0 (2 runs, 1 diverged)"
 
 
 @pytest.mark.parametrize(
-    ("rate", "expected"),
+    ("ours", "other", "expected", "word"),
     [
-        (120.0, [True, True, False]),
-        (105.0, [False, True, False]),
-        (95.0, [False, True, False]),
-        (80.0, [False, False, True]),
-        (90.0, [False, None, None]),
+        (LOST, group("b"), "+", "failed, unlike"),
+        (group("a", 10.0, loss=2.0), group("b"), "+", "failed, unlike"),
+        (group("a", 60.0), group("b"), "-", "did not fail, nor did"),
+        (PART, group("b"), "?", "against"),
+        (LOST, LOST, "?", "against"),
+        (group("a", completed=0, diverged=1), group("b"), "?", "against"),
+        (LOST, group("b", completed=1), "?", "against"),
     ],
 )
-def test_timings_are_better_or_worse_from_a_tenth_on(rate, expected):
-    assert tells(timed(rate), timed(100.0), "samples_per_second") == expected
-
-
-def test_time_to_a_target_must_exceed_the_margin_of_times():
-    slow, close, fast = (
-        MeasuredGroup(f"{s}", 3, {"completed": 3}, {"target_s": s}, {"target_s": 0.1}, 3) for s in (100.0, 97.0, 80.0)
-    )
-    assert tells(close, slow, "target_s") == [False, True, False]
-    assert tells(fast, slow, "target_s") == [True, True, False]
-
-
-def test_bytes_do_not_scatter_but_a_small_difference_is_no_gain():
-    assert tells(timed(97.0, runs=1), timed(100.0, runs=1), "stage_bytes") == [False, True, False]
-    assert tells(timed(80.0, runs=1), timed(100.0, runs=1), "stage_bytes") == [True, True, False]
-    assert tells(timed(120.0, runs=1), timed(100.0, runs=1), "stage_bytes") == [False, False, True]
+def test_method_fails_if_none_of_its_runs_learned_but_all_others(ours, other, expected, word):
+    assert fails(ours, other) == expected
+    assert Difference(ours, other, "top1").word(Relation.FAILS) == word
 
 
 @pytest.mark.parametrize(
-    ("ours", "other", "fails", "word"),
+    ("ours", "other", "floor", "expected"),
     [
-        (group("a", completed=0, diverged=3), group("b"), True, "failed, unlike"),
-        (group("a", 10.0, loss=2.0), group("b"), True, "failed, unlike"),
-        (group("a", 60.0), group("b"), False, "did not fail, nor did"),
-        (group("a", completed=2, diverged=1), group("b"), None, "against"),
-        (group("a", completed=0, diverged=3), group("b", completed=0, diverged=3), None, "against"),
+        (group("a", 0.4), group("b", 20.0), {"top1": 1.0}, "+"),
+        (group("a", 5.0), group("b", 20.0), {"top1": 1.0}, "-"),
+        (group("a", 0.4), group("b", 0.9), {"top1": 1.0}, "?"),
+        (group("a", 5.0, loss=1.0), group("b", 20.0, loss=2.0), {"top1": 1.0, "loss": 1.5}, "+"),
+        (group("a", 5.0, loss=1.0), group("b", 20.0, loss=2.0), {"top1": 1.0, "loss": 0.5}, "-"),
     ],
 )
-def test_method_fails_if_none_of_its_runs_learned_but_all_others(ours, other, fails, word):
-    found = Difference(ours, other, "top1")
-    assert found.shows(Relation.FAILS) is fails
-    assert found.word(Relation.FAILS) == word
-
-
-def test_one_run_that_fails_tells_nothing():
-    for lost, learned in ((1, 3), (3, 1)):
-        found = Difference(group("a", completed=0, diverged=lost), group("b", completed=learned), "top1")
-        assert found.shows(Relation.FAILS) is None
-        assert found.reading(Relation.FAILS) == "one run does not show scatter"
-
-
-def test_floor_says_up_to_which_value_nothing_was_learned():
-    assert Difference(group("a", 0.4), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is True
-    assert Difference(group("a", 5.0), group("b", 20.0), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is False
-    assert Difference(group("a", 0.4), group("b", 0.9), "top1", floor={"top1": 1.0}).shows(Relation.FAILS) is None
-    limits = {"best_bleu": 1.0, "best_top1": 30.5}
-    reading = Difference(group("a"), group("b"), "best_bleu", floor=limits).reading(Relation.FAILS)
-    assert reading == "it fails with a best bleu of 1 or a best top1 of 30.5 or less"
-
-
-def test_method_that_is_above_one_floor_of_two_has_learned_nothing():
-    low, high = group("a", 5.0, loss=1.0), group("b", 20.0, loss=2.0)
-    assert Difference(low, high, "top1", floor={"top1": 1.0, "loss": 1.5}).shows(Relation.FAILS) is True
-    assert Difference(low, high, "top1", floor={"top1": 1.0, "loss": 0.5}).shows(Relation.FAILS) is False
+def test_floor_says_up_to_which_value_nothing_was_learned(ours, other, floor, expected):
+    assert fails(ours, other, floor=floor) == expected
+    assert all(f"{limit:g}" in Difference(ours, other, "top1", floor=floor).reading(Relation.FAILS)
+               for limit in floor.values())  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("ours", "other", "fails"), [(0, 3, True), (3, 3, False), (1, 3, None), (0, 2, None), (0, 0, None)]
+    ("ours", "other", "expected"), [(0, 3, "+"), (3, 3, "-"), (1, 3, "?"), (0, 2, "?"), (0, 0, "?")]
 )
-def test_a_group_fails_a_target_if_none_of_its_runs_reach_it_but_all_others(ours, other, fails):
+def test_a_group_fails_a_target_if_none_of_its_runs_reach_it_but_all_others(ours, other, expected):
     first, second = (
         replace(each, reached=reached, means=each.means | ({"target_epochs": 4.0} if reached else {}))
         for each, reached in ((group("a"), ours), (group("b"), other))
     )
-    assert Difference(first, second, "target_epochs").shows(Relation.FAILS) is fails
+    assert fails(first, second, "target_epochs") == expected
 
 
 def test_runs_that_have_not_learned_are_worse():
-    assert Difference(group("a"), group("b", 10.0, loss=2.0), "top1").shows(Relation.BETTER)
-    assert shown(group("c", completed=2, diverged=1), "top1") == "c 80.0 ± 1.0 (2 runs, 1 diverged)"
+    assert tells(group("a"), group("b", 10.0, loss=2.0))[0] == "+"
