@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from pipetrain.runner.launch.monitor import Heartbeat, process_namespace
+from pipetrain.runner.launch.heartbeat import Activity, Heartbeat, process_namespace
 
 
 @contextlib.contextmanager
@@ -18,5 +18,5 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def beat_of(process: int, pid: int, number: int = 1, **activity: object) -> Heartbeat:
-    return Heartbeat(process, pid, process_namespace(), number, **{"starting": False, **activity})
+def beat_of(process: int, pid: int, number: int = 1, born: int = 0, **activity: object) -> Heartbeat:
+    return Heartbeat(process, pid, process_namespace(), number, born, Activity(**{"starting": False, **activity}))

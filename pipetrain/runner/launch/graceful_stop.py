@@ -1,26 +1,15 @@
 """The graceful stop of a run: on a signal it finishes the minibatches in flight and saves a checkpoint."""
 
 import contextlib
-import json
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
 
-from pipetrain.engine.executors.admission_gate import AdmissionGate
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch.signals import STOPPING, Interruption, handled_by
 
-if TYPE_CHECKING:
-    from pipetrain.runner.launch.stores import Board
-
-
-_NO_SIGNAL = 0
-_STOP = "pipetrain/break-off"
-_REPORTS = "pipetrain/stop"
+_CLOSED = 0
 
 
 @contextlib.contextmanager
@@ -45,8 +34,8 @@ def drain_on_signal(stop: Callable[[], bool], seconds: float, interruption: Inte
         grace.begin(number)
         # not by print: the signal may have come in the middle of one
         line = (
-            "\ninterrupted: the steps on their way are finished and saved, for up to "
-            f"launch.stop_timeout={seconds:g} s{'' if interruption.patient else '; once more ends the run at once'}\n"
+            f"\ninterrupted: finishing and saving the steps in flight (up to launch.stop_timeout={seconds:g} s)"
+            f"{'' if interruption.patient else '; interrupt again to stop now'}\n"
         )
         with contextlib.suppress(OSError):
             os.write(1, line.encode())
@@ -76,120 +65,14 @@ class _GracePeriod:
 
     def close(self) -> None:
         """Cancels the signal."""
-        os.write(self._write, bytes([_NO_SIGNAL]))
+        os.write(self._write, bytes([_CLOSED]))
         self._thread.join()
         os.close(self._read)
         os.close(self._write)
 
     def _wait(self) -> None:
         (number,) = os.read(self._read, 1)
-        closed = number == _NO_SIGNAL or select.select([self._read], [], [], self._seconds)[0]
+        closed = number == _CLOSED or select.select([self._read], [], [], self._seconds)[0]
         if not closed:
             self.is_over = True
             os.kill(os.getpid(), number)
-
-
-def order_stop(store: "Board", number: int = _NO_SIGNAL) -> None:
-    """Makes the workers drain the pipeline and end the run, because of a signal if a number is given."""
-    store.set(_STOP, str(int(number)))
-
-
-def _number(store: "Board", key: str) -> int | None:
-    """A number that is there; None if another program has put something else there."""
-    try:
-        return int(store.get(key))
-    except ValueError:
-        return None
-
-
-class DrainConsensus:
-    """Agreement of all workers on the minibatch after which the pipeline is drained, to end or to pause.
-
-    The watching thread takes part, as the one that computes may wait for a message:
-
-    1. The worker that wants a drain publishes it.
-    2. Each worker holds its gate, and publishes how many minibatches it has begun.
-    3. All shut their gates after the largest of these numbers. A gate that is opened again is part of the next drain.
-    """
-
-    def __init__(
-        self, process: int, num_processes: int, gate: AdmissionGate, note: Callable[[int], None] = lambda _number: None
-    ) -> None:
-        self._process = process
-        self._num_processes = num_processes
-        self._gate = gate
-        self._note = note
-        self._held_drain = self._shut_drain = -1
-
-    def proceed(self, store: "Board") -> None:
-        """Takes the next step, if the other processes are ready for it; to be called regularly."""
-        self.share_end(store)
-        drain = self._gate.openings  # the number of this drain
-        if self._shut_drain == drain:
-            return
-        requested = f"pipetrain/drain/{drain}"
-        keys = [f"pipetrain/begun/{drain}/{process}" for process in range(self._num_processes)]
-        if self._held_drain != drain and (self._gate.wanted or store.check([requested])):
-            self._held_drain = drain
-            store.set(keys[self._process], str(self._gate.hold()))
-            store.set(requested, "1")
-        if self._held_drain == drain and store.check(keys):
-            counts = [_number(store, key) for key in keys]
-            if None not in counts:
-                self._shut_drain = drain
-                self._gate.shut(max(count for count in counts if count is not None))
-
-    def share_end(self, store: "Board") -> None:
-        """Publishes or receives an order to end, even while the pipeline drains for a pause.
-
-        Notes the signal that another process has received, so that all end with one exit code.
-        """
-        number = _number(store, _STOP) if store.check([_STOP]) else None
-        if number is None:
-            if self._gate.ends:
-                order_stop(store)
-        elif not self._gate.ends:
-            if number != _NO_SIGNAL:
-                self._note(number)
-            self._gate.end()
-
-
-class ReportExchange:
-    """Collects the measurements of the workers of a run that stops early; the last stage's worker writes them.
-
-    Attributes:
-        own: this worker's report, a value of JSON's.
-    """
-
-    def __init__(self, process: int, num_processes: int) -> None:
-        self.own: Callable[[], Any] = list
-        self._process = process
-        self._num_processes = num_processes
-        self._answered = False
-
-    def ask(self, store: "Board", seconds: float) -> list[Any]:
-        """Asks all workers for their reports; None for a worker that sends none within `seconds`."""
-        store.set(_REPORTS, "1")
-        self.answer(store)
-        deadline = time.monotonic() + seconds
-        keys = [_key(process) for process in range(self._num_processes)]
-        while time.monotonic() < deadline and not store.check(keys):
-            time.sleep(0.05)
-        return [_report(store, key) for key in keys]
-
-    def answer(self, store: "Board") -> None:
-        """Sends this worker's report once it is asked for; to be called regularly."""
-        if not self._answered and store.check([_REPORTS]):
-            store.set(_key(self._process), json.dumps(self.own()))
-            self._answered = True
-
-
-def _report(store: "Board", key: str) -> Any:
-    try:
-        return strict_json.loads(store.get(key)) if store.check([key]) else None
-    except ValueError:  # another program has put something else there
-        return None
-
-
-def _key(process: int) -> str:
-    return f"pipetrain/report/{process}"

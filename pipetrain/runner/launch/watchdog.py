@@ -5,31 +5,28 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn, Self
 
 from pipetrain.engine.errors import ExitCode
 from pipetrain.engine.executors.admission_gate import AdmissionGate
 from pipetrain.runner.config.schema import LaunchConfig
 from pipetrain.runner.launch import process_exit
+from pipetrain.runner.launch.consensus import DrainConsensus, ReportExchange, order_stop
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote
-from pipetrain.runner.launch.graceful_stop import DrainConsensus, ReportExchange, order_stop
-from pipetrain.runner.launch.monitor import (
+from pipetrain.runner.launch.heartbeat import (
     BEAT_SECONDS,
+    Activity,
     Heartbeat,
-    PeerMonitor,
     SuspendAwareClock,
     birth_and_parent,
     process_namespace,
 )
+from pipetrain.runner.launch.monitor import PeerMonitor
 from pipetrain.runner.launch.signals import ENDING_A_WORKER, WARNING, Interruption, SignalPipe
+from pipetrain.runner.launch.stores import Board
 from pipetrain.runner.tracking.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from pipetrain.runner.launch.stores import Board
-
 
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
@@ -40,61 +37,6 @@ _ORDER_SECONDS = 2.0
 """Seconds that our launcher may take to answer a signal to all processes of the run."""
 _POLL_SECONDS = 0.05
 _LAST_BEAT_SECONDS = 5.0
-
-
-@dataclass
-class Activity:
-    """Activity of a worker's main thread.
-
-    Attributes:
-        what: description of the activity.
-        waiting: True if it waits for another process: the worker does not hang, the other one may.
-        starting: True until the run begins.
-        finished: True if this process has done its part of the run.
-        signaled: True if a signal ends it.
-        changes: number of activities begun or ended.
-    """
-
-    what: str = "starting"
-    waiting: bool = False
-    starting: bool = True
-    finished: bool = False
-    signaled: bool = False
-    changes: int = 0
-
-    def now(self, what: str) -> None:
-        """Sets the description of a new activity."""
-        self.what = what
-        self.changes += 1
-
-    def begin(self) -> None:
-        """Marks the beginning of the run: all is built and connected."""
-        self.starting = False
-        self.changes += 1
-
-    def finish(self) -> None:
-        """Marks the end of all activities."""
-        self.what, self.waiting, self.finished = "ending", False, True
-        self.changes += 1
-
-    def wait(self, what: str) -> AbstractContextManager[None]:
-        """Around a wait for another process."""
-        return self._within(f"{self.what}, waiting for {what}", waiting=True)
-
-    def compute(self, what: str) -> AbstractContextManager[None]:
-        """Around a computation inside such a wait: a library waits and computes in one call."""
-        return self._within(what, waiting=False)
-
-    @contextlib.contextmanager
-    def _within(self, what: str, *, waiting: bool) -> Iterator[None]:
-        before = self.what, self.waiting
-        self.what, self.waiting = what, waiting
-        self.changes += 1
-        try:
-            yield
-        finally:
-            self.what, self.waiting = before
-            self.changes += 1
 
 
 class Watchdog:
@@ -190,7 +132,7 @@ class Watchdog:
         self._pipe.wake()
         self._last_beat.wait(_LAST_BEAT_SECONDS)
 
-    def meet(self, store: "Board", run: RunDirectory) -> None:
+    def meet(self, store: Board, run: RunDirectory) -> None:
         """Sets a connection to the store for this thread alone, and the run directory that all agree on."""
         self.run = run
         self._store = store
@@ -305,7 +247,7 @@ class Watchdog:
     def heartbeat(self) -> Heartbeat:
         """Current heartbeat of this worker."""
         place = os.getpid(), process_namespace()
-        return Heartbeat(self.process, *place, self._beats, self._born, **asdict(self.activity))
+        return Heartbeat(self.process, *place, self._beats, self._born, replace(self.activity))
 
     def _send_heartbeat(self) -> None:
         self._beats += 1
@@ -313,7 +255,7 @@ class Watchdog:
             beat = self.heartbeat()
             with contextlib.suppress(RuntimeError):  # the store is gone
                 self.publish(beat)
-            if beat.finished:
+            if beat.activity.finished:
                 self._last_beat.set()
         # it cannot end a worker of another machine, and a device that waits for another one does not tell its host
         peers = self.peers

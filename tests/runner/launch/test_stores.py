@@ -10,8 +10,8 @@ from torch.distributed import HashStore
 
 from pipetrain.engine.executors.admission_gate import AdmissionGate
 from pipetrain.runner.launch import stores
-from pipetrain.runner.launch.graceful_stop import DrainConsensus, ReportExchange, order_stop
-from pipetrain.runner.launch.monitor import Heartbeat
+from pipetrain.runner.launch.consensus import DrainConsensus, ReportExchange, order_stop
+from pipetrain.runner.launch.heartbeat import Heartbeat
 from pipetrain.runner.launch.stores import PrivateFolder, SignedStore, shared_key
 
 KEY = bytes(range(32))

@@ -1,0 +1,175 @@
+"""Signs of life of a worker: its activity, its heartbeats, and the clock that measures its silence."""
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from pipetrain.engine.errors import is_whole
+from pipetrain.engine.files import strict_json
+from pipetrain.engine.libraries.processes import machine_id
+
+if TYPE_CHECKING:
+    from pipetrain.runner.launch.stores import Board
+
+BEAT_SECONDS = 0.5
+"""Seconds between two heartbeats of a worker."""
+
+
+@dataclass
+class Activity:
+    """Activity of a worker's main thread.
+
+    Attributes:
+        what: description of the activity.
+        waiting: True if it waits for another process: the worker does not hang, the other one may.
+        starting: True until the run begins.
+        finished: True if this process has done its part of the run.
+        signaled: True if a signal ends it.
+        changes: number of activities begun or ended.
+    """
+
+    what: str = "starting"
+    waiting: bool = False
+    starting: bool = True
+    finished: bool = False
+    signaled: bool = False
+    changes: int = 0
+
+    def now(self, what: str) -> None:
+        """Sets the description of a new activity."""
+        self.what = what
+        self.changes += 1
+
+    def begin(self) -> None:
+        """Marks the beginning of the run: all is built and connected."""
+        self.starting = False
+        self.changes += 1
+
+    def finish(self) -> None:
+        """Marks the end of all activities."""
+        self.what, self.waiting, self.finished = "ending", False, True
+        self.changes += 1
+
+    def wait(self, what: str) -> AbstractContextManager[None]:
+        """Around a wait for another process."""
+        return self._within(f"{self.what}, waiting for {what}", waiting=True)
+
+    def compute(self, what: str) -> AbstractContextManager[None]:
+        """Around a computation inside such a wait: a library waits and computes in one call."""
+        return self._within(what, waiting=False)
+
+    @contextlib.contextmanager
+    def _within(self, what: str, *, waiting: bool) -> Iterator[None]:
+        before = self.what, self.waiting
+        self.what, self.waiting = what, waiting
+        self.changes += 1
+        try:
+            yield
+        finally:
+            self.what, self.waiting = before
+            self.changes += 1
+
+
+@cache
+def process_namespace() -> str:
+    """Name of the machine and of the PID namespace of this process: containers may share the name of their machine."""
+    with contextlib.suppress(OSError):  # not on Linux
+        return f"{socket.gethostname()} {machine_id()} {Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A sign of life of a worker.
+
+    Attributes:
+        process: number of the worker.
+        pid, host: number of its process in the `process_namespace` host.
+        number: of this heartbeat.
+        born: when its process began, in the system's ticks; 0 if unknown.
+    """
+
+    process: int
+    pid: int
+    host: str
+    number: int
+    born: int = 0
+    activity: Activity = field(default_factory=Activity)
+
+    @property
+    def is_local(self) -> bool:
+        """True if the worker is on this machine and in the PID namespace of this process."""
+        return self.host == process_namespace()
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the worker was on this machine and has ended."""
+        if not self.is_local:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, PermissionError):  # the number is unused, or another user's process has it by now
+            return True
+        return False
+
+    def publish(self, store: "Board") -> None:
+        """Publishes this heartbeat to the other processes."""
+        store.set(key_of(self.process), json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, store: "Board", process: int) -> Self | None:
+        """The newest heartbeat of a worker; None if there is none, or another program has written the entry."""
+        if not store.check([key_of(process)]):
+            return None
+        try:
+            content = strict_json.loads(store.get(key_of(process)))
+            beat = cls(**{**content, "activity": Activity(**content["activity"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+        whole = (beat.pid, beat.number, beat.born, beat.activity.changes)
+        texts = isinstance(beat.host, str) and isinstance(beat.activity.what, str)
+        return beat if beat.process == process and texts and all(map(is_whole, whole)) else None
+
+
+def key_of(process: int) -> str:
+    """Key of a worker's heartbeat in the store."""
+    return f"pipetrain/beat/{process}"
+
+
+def birth_and_parent(pid: int) -> tuple[int, int]:
+    """When a process of this machine began, in the system's ticks, and the number of its parent; 0 if unknown."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return int(fields[19]), int(fields[1])
+    return 0, 0
+
+
+class SuspendAwareClock:
+    """A clock that stands still while its process does.
+
+    Ctrl-Z, a batch system or a closed laptop stops all processes of a run together, and no process hangs. A process is
+    not notified that it was stopped, but notices that it has not looked at the clock for long.
+
+    Args:
+        most: largest number of seconds that a pause between two looks counts.
+    """
+
+    def __init__(self, most: float = 2.0) -> None:
+        self._most = most
+        self._seen = time.monotonic()
+        self._seconds = 0.0
+
+    def look(self) -> float:
+        """Seconds so far; must be called more often than every `most` seconds."""
+        now = time.monotonic()
+        self._seconds += min(now - self._seen, self._most)
+        self._seen = now
+        return self._seconds
