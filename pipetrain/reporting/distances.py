@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.program.quantities import COSINE, RELATIVE
+from pipetrain.engine.program.trace import COSINE, RELATIVE
 from pipetrain.reporting.sweep.groups import SweepGroup, labels_of
 from pipetrain.runner.terminal.style import figure_of_rows
 from pipetrain.runner.terminal.text_table import both_ends, counted, text_table

@@ -157,17 +157,20 @@ def _by_data_set(
 
 def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
     try:
-        collated = default_collate(values)
+        tensors = tuple(_flattened(default_collate(values)))
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
         if isinstance(error, RuntimeError) and len(set(map(form_of, values))) == 1:
             raise  # nothing is wrong with the samples: memory that cannot be had, for instance
         raise ConfigError(f"dataset: {_difference(values, side, indices)}") from error
-    tensors = tuple(_flattened(collated))
-    named = isinstance(values[0], Mapping) and len({tuple(value) for value in values}) > 1  # passed on in their order
-    mixed = len({_dtypes(value) for value in values}) > 1  # torch would promote those of some minibatches
-    if named or mixed or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+    if not _alike(values) or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise ConfigError(f"dataset: {_difference(values, side, indices)}")
     return tensors
+
+
+def _alike(values: Sequence[Any]) -> bool:
+    """True if dicts have their keys in one order, as their tensors are passed on in it, and one set of dtypes."""
+    orders = {tuple(value) for value in values} if isinstance(values[0], Mapping) else set()
+    return len(orders) < 2 and len(set(map(_dtypes, values))) == 1
 
 
 def _flattened(collated: Any) -> Iterator[Any]:
@@ -181,30 +184,14 @@ def _flattened(collated: Any) -> Iterator[Any]:
 
 def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
     for index, value in zip(indices, values, strict=True):
-        if form_of(value) != form_of(values[0]):
-            place, one, other = _where_unlike(values[0], value)
-            forms = f"{form_of(one)} and {form_of(other)}{f' at {place}' if place else ''}"
-            return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms}"
+        if (form := form_of(value)) != form_of(values[0]):
+            unlike = f"{form_of(values[0])} and {form}"
+            return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {unlike}"
     wrong = f"the {side} must be tensors, arrays or numbers, or tuples or dicts of them, not {form_of(values[0])}"
     if side != "inputs" or not isinstance(values[0], Mapping):
         return wrong
     usable = [str(key) for key, value in values[0].items() if isinstance(value, _USABLE)]
     return f"{wrong}; dataset.input_key=[{','.join(usable)}] takes these alone" if usable else wrong
-
-
-def _where_unlike(one: Any, other: Any) -> tuple[str, Any, Any]:
-    """The place of the first element that differs in its form, such as `['mask'][0]`, and what both have there."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping) and list(one) == list(other):
-        keys: Sequence[Any] = list(one)
-    elif isinstance(one, tuple | list) and isinstance(other, tuple | list) and len(one) == len(other):
-        keys = range(len(one))
-    else:
-        return "", one, other
-    key = next((key for key in keys if form_of(one[key]) != form_of(other[key])), None)
-    if key is None:  # a tuple and a list
-        return "", one, other
-    place, *both = _where_unlike(one[key], other[key])
-    return f"[{key!r}]{place}", both[0], both[1]
 
 
 def _dtypes(value: Any) -> Hashable:

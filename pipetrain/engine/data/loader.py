@@ -1,5 +1,6 @@
 """Minibatches of a data set, in an order and with values that no process, worker or executor can change."""
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,12 +63,7 @@ class Loader:
         self.pinned = False
         self.labels: LabelRange | None = None
         self.tokens: TokenRange | None = None
-        try:
-            available = len(dataset)
-        except TypeError as error:
-            kind = type(dataset).__name__
-            raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
-        samples = self.samples_per_epoch = available if limit is None else min(limit, available)
+        samples = self.samples_per_epoch = _length(dataset, limit)
         self._shuffle = shuffle and not Split(dataset).ordered
         self._whole = Split(dataset).batches is not None
         cut = [range(start, min(start + batch_size, samples)) for start in range(0, samples, batch_size)]
@@ -101,6 +97,12 @@ class Loader:
             return 0
         listed = itertools.chain.from_iterable((*self._minibatches, *self._short))
         return self.samples_per_epoch - len(set(listed))
+
+    def without_workers(self) -> "Loader":
+        """A copy that reads in the caller's own process, for one minibatch, which no worker needs to be started for."""
+        alone = copy.copy(self)
+        alone.workers = 0
+        return alone
 
     def minibatches(self, epoch: int) -> list[Sequence[int]]:
         """The samples of each minibatch, in the order in which they are read."""
@@ -166,6 +168,14 @@ class Loader:
     def _read_by_own_readers(self, fetch: Fetch, tasks: Sequence[Task]) -> Iterator[Minibatch]:
         readers = Readers([fetch], min(self.workers, len(tasks)), self.prefetch, pinned=self.pinned)
         yield from readers.read(tasks, readers.close)
+
+
+def _length(dataset: Any, limit: int | None) -> int:
+    try:
+        return len(dataset) if limit is None else min(limit, len(dataset))
+    except TypeError as error:
+        kind = type(dataset).__name__
+        raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
 
 
 @contextmanager

@@ -22,22 +22,26 @@ def data_object(returned: Any) -> Any:
     if isinstance(returned, tuple | list) and len(returned) == 2:
         return SimpleNamespace(train=returned[0], eval=returned[1])
     if isinstance(returned, Mapping):
-        evaluated = next((name for name in _EVALUATED if name in returned), None)
-        if "train" in returned and evaluated is not None:
-            others = [str(name) for name in returned if name not in ("train", evaluated)]
-            unused = f"; unused: {', '.join(others)}" if others else ""
-            note = f"dataset: trains on the split `train` and evaluates on `{evaluated}`{unused}"
-            return SimpleNamespace(train=returned["train"], eval=returned[evaluated], notes=[note])
-        missing = "a split to evaluate on" if "train" in returned else "the split `train`"
-        raise ConfigError(
-            f"returned a {type(returned).__name__} of {', '.join(map(str, returned)) or 'nothing'}, without {missing}; "
-            f"it needs `train` and one of {', '.join(_EVALUATED)}"
-        )
+        return _object_of(returned)
     lacking = "eval" if hasattr(returned, "train") else "train"
     raise ConfigError(
         f"returned a {type(returned).__name__} without `{lacking}`; a data set has map-style `train` and `eval`, as "
         "attributes, as a (train, eval) pair, or in a dict"
     )
+
+
+def _object_of(splits: Mapping[Any, Any]) -> Any:
+    evaluated = next((name for name in _EVALUATED if name in splits), None)
+    if "train" not in splits or evaluated is None:
+        missing = "a split to evaluate on" if "train" in splits else "the split `train`"
+        raise ConfigError(
+            f"returned a {type(splits).__name__} of {', '.join(map(str, splits)) or 'nothing'}, without {missing}; "
+            f"it needs `train` and one of {', '.join(_EVALUATED)}"
+        )
+    others = [str(name) for name in splits if name not in ("train", evaluated)]
+    unused = f"; unused: {', '.join(others)}" if others else ""
+    note = f"dataset: trains on the split `train` and evaluates on `{evaluated}`{unused}"
+    return SimpleNamespace(train=splits["train"], eval=splits[evaluated], notes=[note])
 
 
 def in_tensors(split: Any) -> Any:

@@ -4,7 +4,6 @@ Compilation times kernels and loads them, and both wait for the whole device: in
 neighbors that find a shape at the same time would wait for each other's messages.
 """
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -68,7 +67,7 @@ def train_once(stage: Stage, inputs: Tensors) -> Iterator[Tensors]:
             if forward == 0:
                 yield tuple(dense_copy(output.detach()) for output in outputs)
             if learned := [output for output in outputs if output.requires_grad]:
-                torch.autograd.backward(learned, [torch.zeros_like(output) for output in learned])
+                torch.autograd.backward(learned, list(map(torch.zeros_like, learned)))
 
 
 def evaluate_once(stage: Stage, inputs: Tensors) -> Iterator[Tensors]:
@@ -125,6 +124,4 @@ class _Relay:
 
 def first_minibatch(loader: Loader) -> Tensors:
     """The inputs of the first minibatch of an epoch, which is one of the largest."""
-    alone = copy.copy(loader)
-    alone.workers = 0  # they would be started for this one minibatch
-    return next(iter(alone.inputs(0, 0, 1)))
+    return next(loader.without_workers().inputs(0, 0, 1))

@@ -118,13 +118,15 @@ def on_host(parts: Iterable[PartScore], waiting: Around = RunHooks.waiting) -> I
         with waiting("its device"):  # which may wait for a message
             found = iter(numbers([value for value in scalars if isinstance(value, Tensor)]))
         for part in some:
-            means, hits = (
-                {name: next(found) if isinstance(value, Tensor) else value for name, value in values.items()}
-                for values in (part.means, part.hits)
-            )
-            for name, number in hits.items():
-                check_hits(name, number, part.targets)
-            yield replace(part, means=means, hits=hits)
+            read = replace(part, means=_with_numbers(part.means, found), hits=_with_numbers(part.hits, found))
+            for name, hits in read.hits.items():
+                check_hits(name, float(hits), read.targets)
+            yield read
+
+
+def _with_numbers(values: Mapping[str, float | Tensor], found: Iterator[float]) -> dict[str, float]:
+    """The values with the next of `found` in place of each tensor."""
+    return {name: next(found) if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
 def metrics_of(parts: Iterable[PartScore], waiting: Around = RunHooks.waiting) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """The gradient of a minibatch at the weights that its gradient updates, of all stages together, in one process."""
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,9 +34,7 @@ class NewestGradients:
     ) -> None:
         self._stages = stages
         self._meters = [stage.staleness for stage in stages if stage.staleness and stage.staleness.with_gradients]
-        self._loader = copy.copy(loader)
-        if isinstance(self._loader, Loader):
-            self._loader.workers = 0  # they would be started for each minibatch
+        self._loader = loader.without_workers() if isinstance(loader, Loader) else loader
         self._interval = interval
         self._num_microbatches = num_microbatches
 

@@ -125,34 +125,41 @@ class SimulatedExecutor(OneProcess):
         self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int, gradients: NewestGradients
     ) -> None:
         """Runs all lists, each as far as its inputs allow: through the stages with the data, then against it."""
-        gate, opened = self.hooks.gate, 0
+        opened = 0
+        """Minibatches that the first stage has asked the gate for."""
         down = list(zip(runners, boxes, strict=True))
         while any(runner.next for runner in runners):
             moved = False
             for runner, box in (*down, *reversed(down)):
-                while self._ready(runner, box):
-                    assert runner.next is not None
-                    ahead = runner.next.minibatch + 1 - opened if runner.stage.index == 0 else 0
-                    opened += max(0, ahead)
-                    if ahead > 0 and not gate.admits(ahead):
-                        assert gate.ended_after is not None
-                        for each in runners:
-                            each.cursor.end_before(gate.ended_after - begun)
-                    else:
-                        runner.step()
+                while (operation := self._next(runner, box)) is not None:
                     moved = True
+                    ahead = operation.minibatch + 1 - opened if runner.stage.index == 0 else 0
+                    opened += max(0, ahead)
+                    if ahead <= 0 or self.hooks.gate.admits(ahead):
+                        runner.step()
+                    else:
+                        self._end(runners, begun)
                     gradients.compare()
             if not moved:
                 raise InvariantError("no stage can carry out its next operation, although the lists were validated")
 
+    def _end(self, runners: Sequence[StageRunner], begun: int) -> None:
+        """Shortens all lists to the minibatches that the gate has admitted."""
+        ended_after = self.hooks.gate.ended_after
+        assert ended_after is not None
+        for runner in runners:
+            runner.cursor.end_before(ended_after - begun)
+
     @staticmethod
-    def _ready(runner: StageRunner, box: _Mailbox) -> bool:
+    def _next(runner: StageRunner, box: _Mailbox) -> Operation | None:
+        """The next operation of a list if its inputs are there, else None."""
         operation = runner.next
         if operation is None:
-            return False
+            return None
         if operation.kind is Kind.UPDATE:
-            return runner.ready_to_update()
-        return all((operation.kind, message) in box.messages for message in runner.awaited(operation))
+            return operation if runner.ready_to_update() else None
+        ready = all((operation.kind, message) in box.messages for message in runner.awaited(operation))
+        return operation if ready else None
 
     def _played(self, rules: PipelineRules, runners: Sequence[StageRunner]) -> list[list[Slice]]:
         """Start and end of each operation if every stage had its own device, from the measured durations."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import NamedTuple
 
 import torch
@@ -64,17 +65,21 @@ class TiedGradients:
         if any(len(self._offered.get(tie.name, ())) < len(tie.stages) for tie in self.of(stage)):
             return None
         self._look_at_flags([tie.name for tie in self.of(stage)])
-        totals = {}
-        for tie in self.of(stage):
-            gradients = [part.gradient for r in tie.stages if (part := self._offered[tie.name][r]) is not None]
-            if gradients:
-                totals[tie.name] = gradients[0].clone()
-                for gradient in gradients[1:]:
-                    totals[tie.name].add_(gradient)
-            self._taken[tie.name] += 1
-            if self._taken[tie.name] == sum(r in self.takers for r in tie.stages):
-                del self._offered[tie.name], self._taken[tie.name]
-        return totals
+        totals = {tie.name: self._take(tie) for tie in self.of(stage)}
+        return {name: total for name, total in totals.items() if total is not None}
+
+    def _take(self, tie: Tie) -> Tensor | None:
+        """The sum of the parts of all stages, which are dropped once the last stage here takes it."""
+        gradients = [part.gradient for r in tie.stages if (part := self._offered[tie.name][r]) is not None]
+        self._taken[tie.name] += 1
+        if self._taken[tie.name] == sum(r in self.takers for r in tie.stages):
+            del self._offered[tie.name], self._taken[tie.name]
+        if not gradients:
+            return None
+        total = gradients[0].clone()
+        for gradient in gradients[1:]:
+            total.add_(gradient)
+        return total
 
     def _look_at_flags(self, names: Sequence[str]) -> None:
         """Drops the parts without a gradient; the host waits once for the flags of all."""
@@ -122,7 +127,7 @@ class TiedMessages(TiedGradients):
         self._outgoing: dict[tuple[int, int], Outgoing] = {}
         self._incoming: dict[tuple[int, int], Incoming] = {}
         # every process makes all groups, in one order, as torch requires; one for each direction, as NCCL does
-        for a, b in sorted({(a, b) for tie in ties for a in tie.stages for b in tie.stages if a != b}):
+        for a, b in sorted({pair for tie in ties for pair in permutations(tie.stages, 2)}):
             source, target = process_of(a), process_of(b)
             if source == target:
                 continue
@@ -130,12 +135,11 @@ class TiedMessages(TiedGradients):
             transport.connect(source, target, payload)
             groups = LinkGroups(payload, transport.control_group())  # each link counts its headers by itself
             self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
+            what = "gradients of shared weights"
             if rank == source:
-                link = links.to(target, b, groups)
-                self._outgoing[a, b] = Outgoing(link, f"gradients of shared weights to stage {b}")
+                self._outgoing[a, b] = Outgoing(links.to(target, b, groups), f"{what} to stage {b}")
             elif rank == target:
-                link = links.to(source, a, groups)
-                self._incoming[a, b] = Incoming(link, f"gradients of shared weights from stage {a}")
+                self._incoming[a, b] = Incoming(links.to(source, a, groups), f"{what} from stage {a}")
 
     @override
     def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:

@@ -160,13 +160,17 @@ def correct_counts(
     if not isinstance(found, Mapping):
         raise RunError(f"`metrics` of the loss must return a dict, name -> hits, not a {type(found).__name__}")
     for name, hits in found.items():
-        if not isinstance(name, str) or name in _RESERVED_NAMES:
-            reserved = ", ".join(_RESERVED_NAMES)
-            raise RunError(f"`metrics` of the loss: {name!r} cannot name a metric; use a string, but not {reserved}")
-        if not isinstance(hits, int | float) and not (isinstance(hits, Tensor) and hits.numel() == 1):
-            kind = f"tensor of shape {tuple(hits.shape)}" if isinstance(hits, Tensor) else type(hits).__name__
-            raise RunError(f"`metrics` of the loss: {name} is a {kind}, not a number of hits")
+        _check_metric(name, hits)
     return found
+
+
+def _check_metric(name: object, hits: object) -> None:
+    if not isinstance(name, str) or name in _RESERVED_NAMES:
+        reserved = ", ".join(_RESERVED_NAMES)
+        raise RunError(f"`metrics` of the loss: {name!r} cannot name a metric; use a string, but not {reserved}")
+    if not isinstance(hits, int | float) and not (isinstance(hits, Tensor) and hits.numel() == 1):
+        kind = f"tensor of shape {tuple(hits.shape)}" if isinstance(hits, Tensor) else type(hits).__name__
+        raise RunError(f"`metrics` of the loss: {name} is a {kind}, not a number of hits")
 
 
 def check_hits(name: str, hits: float, count: float) -> None:

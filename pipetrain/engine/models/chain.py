@@ -186,30 +186,32 @@ def _carries_weight(module: nn.Module) -> bool:
 
 def _labels(module: nn.Module, layers: list[nn.Module]) -> list[str]:
     """Each layer's first submodule, if possible with weights, that the model has a name for."""
-    names = {id(part): name for name, part in module.named_modules() if name}
+    names = {part: name for name, part in module.named_modules() if name}
     labels: list[str] = []
     for i, layer in enumerate(layers):
-        named = [part for part in layer.modules() if id(part) in names]
-        carrying = [part for part in named if _carries_weight(part)] or named
-        label = names[id(carrying[0])] if carrying else f"{i}:{type(layer).__name__}"
+        named = [part for part in layer.modules() if part in names]
+        named.sort(key=_carries_weight, reverse=True)  # stable: the first with weights, else the first
+        label = names[named[0]] if named else f"{i}:{type(layer).__name__}"
         labels.append(f"{label}#{i}" if label in labels else label)
     return labels
 
 
 def _check(chain: LayerChain) -> None:
+    model = type(chain.module).__name__
     if not chain.layers:
-        raise ConfigError(f"model: {type(chain.module).__name__} has no layers: a chain needs at least one")
+        raise ConfigError(f"model: {model} has no layers; a chain needs at least one")
     if len(set(chain.labels)) != len(chain.layers):
-        raise ConfigError(f"model: {len(chain.layers)} layers need as many different labels, not {chain.labels}")
-    held = {id(tensor) for layer in chain.layers for tensor in _tensors(layer)}
+        raise ConfigError(f"model: expected {len(chain.layers)} unique labels, got {chain.labels}")
     named = itertools.chain(chain.module.named_parameters(), chain.module.named_buffers())
     owned = {id(tensor): name for name, tensor in named}
-    lost = [name for tensor, name in owned.items() if tensor not in held]
-    if lost:
-        raise ConfigError(f"model: {', '.join(lost[:3])} of {type(chain.module).__name__} is in none of its layers")
+    lost = dict(owned)
     for label, layer in zip(chain.labels, chain.layers, strict=True):
-        if any(id(tensor) not in owned for tensor in _tensors(layer)):
-            raise ConfigError(f"model: layer {label} has a weight or buffer that {type(chain.module).__name__} lacks")
+        for tensor in _tensors(layer):
+            if id(tensor) not in owned:
+                raise ConfigError(f"model: layer {label} has a weight or buffer that {model} lacks")
+            lost.pop(id(tensor), None)
+    if lost:
+        raise ConfigError(f"model: {', '.join(list(lost.values())[:3])} of {model} is in none of its layers")
 
 
 def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.device) -> LayerChain:

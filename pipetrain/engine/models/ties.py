@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -62,30 +62,39 @@ def untie(chain: LayerChain) -> None:
     Raises:
         ConfigError: two layers share the very module that holds the weight, or one reads it from another's.
     """
-    own = set(chain.module.modules())
     for name, layers in tied_weights(chain).items():
         shared = chain.module.get_parameter(name)
         places = {i: _places(chain.layers[i], shared) for i in layers}
-        foreign = [i for i in layers if any(module not in own for module, _ in places[i])]
-        if foreign:
-            raise ConfigError(
-                f"model.untie=true: layer {foreign[0]} ({chain.labels[foreign[0]]}) reads {name} without its own "
-                "module, so a second weight would have no name; use it through one, such as an nn.Linear whose weight "
-                "it is"
-            )
-        modules: set[nn.Module] = set()
-        for i in layers:
-            if not modules.isdisjoint(module for module, _ in places[i]):
-                raise ConfigError(
-                    f"model.untie=true: layers {layers[0]} ({chain.labels[layers[0]]}) and {i} ({chain.labels[i]}) "
-                    f"share the module of {name}; give each its own module to untie them"
-                )
-            modules |= {module for module, _ in places[i]}
+        _check_untied(chain, name, {i: {module for module, _ in found} for i, found in places.items()})
         for i in layers[1:]:
             weight = nn.Parameter(shared.detach().clone())
             for module, local in places[i]:
                 setattr(module, local, weight)
             chain.untied[next(each for each, other in chain.module.named_parameters() if other is weight)] = name
+
+
+def _check_untied(chain: LayerChain, name: str, modules: Mapping[int, set[nn.Module]]) -> None:
+    """Checks that each layer has a weight in modules of its own, which the model has names for.
+
+    Args:
+        chain: the model.
+        name: of the weight.
+        modules: layer -> the modules that hold the weight.
+    """
+    own, before = set(chain.module.modules()), set[nn.Module]()
+    for i, found in modules.items():
+        if not found <= own:
+            raise ConfigError(
+                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without its own module, so a second "
+                "weight would have no name; use it through one, such as an nn.Linear whose weight it is"
+            )
+        if before & found:
+            first = next(iter(modules))
+            raise ConfigError(
+                f"model.untie=true: layers {first} ({chain.labels[first]}) and {i} ({chain.labels[i]}) share the "
+                f"module of {name}; give each its own module to untie them"
+            )
+        before |= found
 
 
 def _places(layer: nn.Module, weight: nn.Parameter) -> list[tuple[nn.Module, str]]:

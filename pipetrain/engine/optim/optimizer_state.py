@@ -100,22 +100,18 @@ def put_back(
     fused = optimizer.defaults.get("fused")
     follows = fused or optimizer.defaults.get("capturable")
     of_weight: dict[Any, Any] = {}
-    common: MutableMapping[Any, Any] = optimizer.state
+    owners: dict[str, MutableMapping[Any, Any]] = {GROUP: group, _COMMON: optimizer.state, "": of_weight}
     for key, value in saved.items():
         if fused and key in _FUSED_STATES and value.shape != weight.shape:
             shapes = f"is of shape {tuple(value.shape)} in the checkpoint, and the weight of {tuple(weight.shape)}"
             raise ConfigError(f"optimizer: {key} of {name} {shapes}")
-        owner: MutableMapping[Any, Any]
-        if key.startswith(GROUP):
-            owner, known = group, key.removeprefix(GROUP)
-        elif key.startswith(_COMMON):
-            owner, known = common, key.removeprefix(_COMMON)
-        else:
-            owner, known = of_weight, key
+        prefix = next(each for each in owners if key.startswith(each))
+        known = key.removeprefix(prefix)
         if known.endswith(NUMBER):
-            owner[known.removesuffix(NUMBER)] = value.item()
+            owners[prefix][known.removesuffix(NUMBER)] = value.item()
         else:
-            owner[known] = _laid_out(value.to("cpu" if key in _ON_HOST and not follows else weight.device), weight)
+            on = "cpu" if key in _ON_HOST and not follows else weight.device
+            owners[prefix][known] = _laid_out(value.to(on), weight)
     if of_weight:
         optimizer.state[weight] = of_weight
 

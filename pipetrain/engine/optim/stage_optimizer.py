@@ -142,9 +142,11 @@ class StageOptimizer:
         """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""
         if not (optimizer.defaults.get("fused") and any(group.get("momentum") for group in optimizer.param_groups)):
             return [list(gradients)]
-        first = {name for name in gradients if "momentum_buffer" not in optimizer.state.get(self.parameters[name], {})}
-        parts = ([name for name in gradients if (name in first) is new] for new in (True, False))
-        return [names for names in parts if names]
+        first, later = list[str](), list[str]()
+        for name in gradients:
+            begun = "momentum_buffer" in optimizer.state.get(self.parameters[name], {})
+            (later if begun else first).append(name)
+        return [names for names in (first, later) if names]
 
     def keep_last_gradients(self, *, enabled: bool) -> None:
         """Keeps the gradients that Δ needs at each update from here on; if not `enabled`, drops them."""

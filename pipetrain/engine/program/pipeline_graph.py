@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, pairwise, product
 from typing import NamedTuple
 
@@ -155,14 +156,13 @@ class _GraphBuilder:
         """Adds the messages from one stage to another, and the order of those of one kind at each end of the link."""
         pipeline = self._pipeline
         made = {name: span for lane in self._lanes[sender] for name, span in lane.items()}
+        awaits = partial(sender_of, r=r, num_stages=len(pipeline.cycles), segments=pipeline.segments)
         messages: dict[_Name, _Span] = {}
         for lane in self._lanes[r]:
             taken: dict[Kind, list[tuple[_Span, int]]] = {}
-            for name, target in lane.items():
-                op = Operation(*name)
-                if sender_of(op, r, len(pipeline.cycles), pipeline.segments) != sender:
-                    continue
-                source, late = made[name], made[name].ahead - target.ahead
+            for name in (name for name in lane if awaits(Operation(*name)) == sender):
+                op, source, target = Operation(*name), made[name], lane[name]
+                late = source.ahead - target.ahead
                 transfer = pipeline.times.transfer(sender, r, op)
                 occupation = pipeline.times.occupation(sender, r, op)
                 if not occupation:

@@ -1,6 +1,6 @@
 """A stage's list with what each operation reads, and until when each version is needed, known before anything runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -134,24 +134,24 @@ def _read_contexts(
 def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N: int) -> list[Activations]:
     made = [Activations.DROPPED] * len(operations)
     latest: dict[tuple[int, int], int] = {}
+    """Microbatch -> its last forward or recomputation, whose activations its backward needs; others are dropped."""
     for index, op in enumerate(operations):
-        if op.kind is Kind.UPDATE:
-            continue
-        keys = [(op.minibatch, j) for j in op.covers(N)]
-        if op.kind is Kind.BACKWARD:
-            sources = {latest.pop(key) for key in keys}
-            # transformed weights are computed again unless they are stashed, or the backward follows at once
-            transform = reads[index].transform
-            lasts = transform is None or transform.stashed or sources == {index - 1}
-            kept = lasts and all(reads[source] == reads[index] for source in sources)
+        if op.kind in (Kind.FORWARD, Kind.RECOMPUTATION):
+            latest.update({(op.minibatch, j): index for j in op.covers(N)})
+        elif op.kind is Kind.BACKWARD:
+            sources = {latest.pop((op.minibatch, j)) for j in op.covers(N)}
+            kept = _has_same_weights(index, sources, reads)
             for each in (index, *sources):
                 made[each] = Activations.KEPT if kept else Activations.REBOUND
-            continue
-        for key in keys:
-            if op.kind is Kind.RECOMPUTATION:
-                made[latest[key]] = Activations.DROPPED
-            latest[key] = index
     return made
+
+
+def _has_same_weights(backward: int, sources: Collection[int], reads: Sequence[WeightRead]) -> bool:
+    """True if the backward finds the very tensors that its forwards or recomputations computed with."""
+    # transformed weights are computed again unless they are stashed, or the backward follows at once
+    transform = reads[backward].transform
+    lasts = transform is None or transform.stashed or list(sources) == [backward - 1]
+    return lasts and all(reads[source] == reads[backward] for source in sources)
 
 
 def _updates_before(operations: Sequence[Operation]) -> list[int]:

@@ -148,25 +148,19 @@ def grid(
         stage 0  F0.0 F0.1  .    .   B0.0 B0.1
         stage 1   .   F0.0 F0.1 B0.0 B0.1
     """
-    stuck: dict[int, Operation] = {}
     workers = replicas or Replicas.one_each(len(lists))
+    stuck: dict[int, Operation] = {}
     try:
         played = play(lists, unit_duration, replicas=workers)
     except DeadlockError as error:
         played, stuck = error.played, error.stuck
+    rows = [_cells(slices) for slices in played]
     if guilty is not None:
         worker, place = guilty
         stuck = {worker: lists[worker][place]} if place is not None and place >= len(played[worker]) else {}
-    rows = []
-    for r, slices in enumerate(played):
-        cells: list[str] = []
-        for index, piece in enumerate(slices):
-            marked = (r, index) == guilty
-            if piece.operation.kind is not Kind.UPDATE or marked:
-                cells += ["."] * (int(piece.start) - len(cells)) + [f"{'!' if marked else ''}{piece.operation}"]
-        if r in stuck:
-            cells.append(f"!{stuck[r]}")
-        rows.append(cells)
+        rows[worker] = _cells(played[worker], place)
+    for r, op in stuck.items():
+        rows[r].append(f"!{op}")
     width = max((len(cell) for cells in rows for cell in cells), default=0)
     names = [workers.name(worker) for worker in range(len(rows))]
     longest = max(map(len, names))
@@ -174,3 +168,17 @@ def grid(
         f"{name:{longest}}  " + " ".join(cell.center(width) for cell in cells).rstrip()
         for name, cells in zip(names, rows, strict=True)
     )
+
+
+def _cells(slices: Sequence[Slice], marked: int | None = None) -> list[str]:
+    """A worker's row of a grid, one cell per unit of time; the slice `marked` begins with `!`.
+
+    Updates take no time and so have no cell, unless one is marked: it then takes a cell of its own, and what follows
+    on this worker moves to the right.
+    """
+    cells: list[str] = []
+    for index, piece in enumerate(slices):
+        if piece.operation.kind is not Kind.UPDATE or index == marked:
+            cells += ["."] * (int(piece.start) - len(cells))
+            cells.append(f"{'!' if index == marked else ''}{piece.operation}")
+    return cells

@@ -1,4 +1,4 @@
-"""Records of executed operation lists."""
+"""Records of executed operation lists, and the names of what is measured beside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,3 +40,20 @@ class Trace(Protocol):
 
         `drained_at` is when the drain at its end was over, at once in all processes, by this machine's clock.
         """
+
+
+DISTANCES = ("weight_drift", "forward_error", "backward_error", "weight_discrepancy")
+"""Norms of W_F - W_B, Ŵ_F - W_B, Ŵ_B - W_B and Ŵ_F - Ŵ_B: see `StalenessMeter`."""
+RELATIVE = "relative_"
+"""Prefix of a distance divided by the norm of W_B."""
+COSINE = "gradient_cosine"
+"""Cosine between the gradient applied and the gradient at the weights that it updates."""
+QUANTITIES = (
+    *DISTANCES,
+    *(f"{RELATIVE}{name}" for name in DISTANCES),
+    "weight_norm",
+    "gradient_norm",
+    "update_norm",
+    COSINE,
+)
+"""All that `StalenessMeter` measures of a stage. The norms are of W_B, of the gradient applied, and of its update."""

@@ -113,22 +113,20 @@ class _OwnMinibatches:
 def _first_fault(operations: Sequence[Operation], own: _OwnMinibatches) -> tuple[int | None, str] | None:
     """(index in the list, reason); the index is None if an operation is missing."""
     expected, done = own.expected(), set[_MicrobatchOp]()
-    parts = [own.parts(op) for op in operations]
-    for index, op in enumerate(operations):
-        for part in parts[index]:
-            if part in done:
-                return index, f"{op} is in its list twice"
-            if part not in expected:
-                return index, f"{op} belongs to no minibatch of this list"
-            done.add(part)
+    parts = [(index, op, part) for index, op in enumerate(operations) for part in own.parts(op)]
+    for index, op, part in parts:
+        if part in done:
+            return index, f"{op} is in its list twice"
+        if part not in expected:
+            return index, f"{op} belongs to no minibatch of this list"
+        done.add(part)
     if missing := expected - done:
         return None, f"{min(str(Operation(*part)) for part in missing)} is missing from its list"
     done.clear()
-    for index, op in enumerate(operations):
-        for part in parts[index]:
-            if (place := own.misplaced(part, done)) is not None:
-                return index, f"{op} comes {place}"
-            done.add(part)
+    for index, op, part in parts:
+        if (place := own.misplaced(part, done)) is not None:
+            return index, f"{op} comes {place}"
+        done.add(part)
     return None
 
 

@@ -73,19 +73,15 @@ class StageModule(nn.Module):
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}
-        self._slots = [
-            (module._parameters, local, names[id(parameter)])
-            for module in self.modules()
-            for local, parameter in module._parameters.items()
-            if parameter is not None
-        ]
+        self._slots = [(held, local, names[id(held[local])]) for held, local in self._filled("_parameters")]
+        self._buffer_slots = list(self._filled("_buffers"))
         self._recurrent = [module for module in self.modules() if isinstance(module, nn.RNNBase)]
-        self._buffer_slots = [
-            (module._buffers, local)
-            for module in self.modules()
-            for local, buffer in module._buffers.items()
-            if buffer is not None
-        ]
+
+    def _filled(self, attribute: str) -> Iterator[tuple[dict[str, Any], str]]:
+        """Places of all parameters or buffers: the dict of a module, and the name in it."""
+        for module in self.modules():
+            tensors = getattr(module, attribute)
+            yield from ((tensors, local) for local, tensor in tensors.items() if tensor is not None)
 
     @contextmanager
     def using_weights(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
@@ -125,7 +121,7 @@ class StageModule(nn.Module):
 
     def _put(self, weights: Mapping[str, Tensor]) -> None:
         for slots, name, full in self._slots:
-            slots[name] = weights[full]  # type: ignore[assignment]
+            slots[name] = weights[full]
         for module in self._recurrent:
             # torch keeps a list of the weights, too, which would hold others until the next forward
             module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]

@@ -147,13 +147,16 @@ class SavedTensors:
         if cast is not None:
             part_of_cast = Geometry.of(tensor)
             return lambda: part_of_cast.view(cast.of(self.backward_weights))
+        if name is not None:
+            return self._part_of_weight(name, tensor)
         layer = cudnn_rnn.running_layer()
-        if name is None and layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
+        if layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
             weights, size = [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size()
             return lambda: cudnn_rnn.packed_copy(layer, [weight() for weight in weights], size)
-        if name is None:
-            self._sizes[storage.data_ptr()] = storage.nbytes()
-            return _kept(tensor)
+        self._sizes[storage.data_ptr()] = storage.nbytes()
+        return _kept(tensor)
+
+    def _part_of_weight(self, name: str, tensor: Tensor) -> _Saved:
         part, conjugate, negative = Geometry.of(tensor), tensor.is_conj(), tensor.is_neg()
 
         def view() -> Tensor:

@@ -160,21 +160,16 @@ class Stage(BaseStage):
         version = WeightVersion(read.version, weights) if changed else self.weights.version(read.version)
         leaves = self._leaves(weights, read, activations)
         shapes = tuple(tensor.shape for tensor in inputs)
-        unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED
-        casts = WeightCasts(weights) if rebound and self.module.arithmetic.mixed else None
-        saved = SavedTensors(weights, casts) if rebound or unmeasured else None
-        if saved is not None:  # a layer may differentiate something of its own
-            saved.backward_weights = weights
+        saved = self._saved_tensors(weights, shapes, activations)
         differentiable = self._differentiable(inputs)
         arrived, input_gradients = non_leaf_inputs(inputs, differentiable)
         with saved.hooks() if saved else nullcontext():
             versions = [tensor._version for tensor in arrived]
             with self.module.using_weights(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
-            if self._changes_inputs is None:
-                self._changes_inputs = versions != [tensor._version for tensor in arrived]
             if shapes not in self._aliased_outputs:
                 self._aliased_outputs[shapes] = self._aliases(outputs, weights)
+                self._changes_inputs = self._changes_inputs or versions != [tensor._version for tensor in arrived]
             if targets is not None:
                 assert self.loss is not None
                 outputs = (microbatch_loss(self.loss, outputs, targets.tensors, targets.loss_weight),)
@@ -194,6 +189,19 @@ class Stage(BaseStage):
         if rebound:
             graph.unbind()
         return graph
+
+    def _saved_tensors(
+        self, weights: Mapping[str, Tensor], shapes: tuple[torch.Size, ...], activations: Activations
+    ) -> SavedTensors | None:
+        """The hooks of a forward if its backward reads other weights, or its activations have yet to be measured."""
+        rebound = activations is Activations.REBOUND
+        measured = shapes in self._activation_bytes or activations is Activations.DROPPED
+        if measured and not rebound:
+            return None
+        casts = WeightCasts(weights) if rebound and self.module.arithmetic.mixed else None
+        saved = SavedTensors(weights, casts)
+        saved.backward_weights = weights  # a layer may differentiate something inside its forward
+        return saved
 
     def _aliases(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
         """Indices of outputs that share memory with a weight or a buffer.

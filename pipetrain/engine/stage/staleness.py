@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.engine.device_queue import numbers
-from pipetrain.engine.program.quantities import COSINE, DISTANCES, RELATIVE
+from pipetrain.engine.program.trace import COSINE, DISTANCES, RELATIVE
 from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.schedules import Kind
 from pipetrain.engine.tensors import as_real

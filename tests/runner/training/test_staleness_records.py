@@ -7,7 +7,7 @@ from support.one_run import EVEN, prepared
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.program.quantities import QUANTITIES
+from pipetrain.engine.program.trace import QUANTITIES
 from pipetrain.runner.tracking.records import STALENESS, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
 

@@ -200,17 +200,17 @@ def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
         return _GLOO, "this build of torch has no NCCL"
     if instances := [each.name for each in identities if each.is_instance]:
         return _GLOO, f"{instances[0]} is an instance of a GPU (MIG), which NCCL does not connect"
-    sharing = [
-        (first, second)
-        for first, second in combinations(range(len(identities)), 2)
-        if identities[first].is_same_gpu(identities[second])
-    ]
-    for first, second in sharing:
-        if identities[first].nccl_host == identities[second].nccl_host:
-            return _GLOO, f"processes {first} and {second} share a GPU"
-    if sharing:
-        first, second = sharing[0]
-        return _NCCL, f"processes {first} and {second} share a GPU, but differ in NCCL_HOSTID"
+    return _backend_of_gpus(identities)
+
+
+def _backend_of_gpus(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
+    """As `_backend`, of GPUs that NCCL connects unless two processes share one."""
+    sharing = [pair for pair in combinations(enumerate(identities), 2) if pair[0][1].is_same_gpu(pair[1][1])]
+    for (i, first), (j, second) in sharing:
+        if first.nccl_host == second.nccl_host:
+            return _GLOO, f"processes {i} and {j} share a GPU"
+    for (i, _), (j, _) in sharing:
+        return _NCCL, f"processes {i} and {j} share a GPU, but differ in NCCL_HOSTID"
     return _NCCL, "each process has a GPU of its own"
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipetrain.engine.program.quantities import QUANTITIES
+from pipetrain.engine.program.trace import QUANTITIES
 from pipetrain.runner.tracking.records import Record, metrics_of
 from pipetrain.runner.tracking.summary import totals_of_stages
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS

@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 from typing_extensions import override
 
-from pipetrain.engine.program.quantities import QUANTITIES
+from pipetrain.engine.program.trace import QUANTITIES
 from pipetrain.runner.tracking.callbacks import Callback, RunInfo
 from pipetrain.runner.tracking.records import Record, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
