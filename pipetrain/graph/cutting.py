@@ -138,10 +138,12 @@ def _subgraph(flow: Liveness, first: int, last: int, without: Set[fx.Node]) -> f
     if first == 0:
         for node in flow.inputs:
             copy.graph.call_function(check_shape, (copy.of(node), node.meta["expected"]))
+    skipped = flow.free | without
     for node in flow.nodes[first:last]:
-        if node.op not in ("placeholder", "output") and node not in flow.free and node not in without:
+        if node.op not in ("placeholder", "output") and node not in skipped:
             copy.of(node)
-    outputs = tuple(copy.of(node) for node in (flow.outputs if last == len(flow.nodes) else flow.crossing(last)))
+    leaving = flow.outputs if last == len(flow.nodes) else flow.crossing(last)
+    outputs = tuple(map(copy.of, leaving))
     copy.graph.output(outputs if len(outputs) > 1 else outputs[0])
     return copy.graph
 

@@ -69,25 +69,30 @@ def select_outputs(returned: Any, wanted: str | None) -> tuple[tuple[Tensor, ...
     """
     if isinstance(returned, Tensor):
         return (returned,), None
-    if isinstance(returned, Mapping):
-        entries = {str(key): value for key, value in returned.items()}
-    elif hasattr(returned, "_asdict"):
-        entries = returned._asdict()
-    elif isinstance(returned, tuple | list) and wanted is not None:
-        entries = {str(i): value for i, value in enumerate(returned)}
-    elif isinstance(returned, tuple | list):
-        if not returned or not all(isinstance(each, Tensor) for each in returned):
-            kinds = ", ".join(type(each).__name__ for each in returned)
-            raise ConfigError(
-                f"model: the forward returns ({kinds}), and a loss takes tensors; model.output=0 takes the first alone"
-            )
-        return tuple(returned), None
-    else:
-        entries = {}
-    tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
+    if isinstance(returned, tuple | list) and not hasattr(returned, "_asdict") and wanted is None:
+        return _all_of(returned), None
+    tensors = {name: value for name, value in _entries(returned).items() if isinstance(value, Tensor)}
     if not tensors:
-        raise ConfigError(f"model: the forward returns {type(returned).__name__}; a tensor is needed for the loss")
+        raise ConfigError(f"model: the forward returns {type(returned).__name__}; a loss needs a tensor")
     if wanted is not None and wanted not in tensors:
         raise ConfigError(f"model.output={wanted}: the forward returns {', '.join(tensors)}")
     name = wanted or ("logits" if "logits" in tensors else next(iter(tensors)))
     return (tensors[name],), name if wanted or len(tensors) > 1 else None
+
+
+def _all_of(returned: Sequence[Any]) -> tuple[Tensor, ...]:
+    if not returned or not all(isinstance(each, Tensor) for each in returned):
+        kinds = ", ".join(type(each).__name__ for each in returned)
+        raise ConfigError(
+            f"model: the forward returns ({kinds}), and a loss takes tensors; model.output=0 takes the first alone"
+        )
+    return tuple(returned)
+
+
+def _entries(returned: Any) -> dict[str, Any]:
+    """The entries of a dict or tuple by name or number; none of anything else."""
+    if hasattr(returned, "_asdict"):
+        returned = returned._asdict()
+    if isinstance(returned, Mapping):
+        return {str(key): value for key, value in returned.items()}
+    return {str(i): value for i, value in enumerate(returned)} if isinstance(returned, tuple | list) else {}

@@ -50,6 +50,11 @@ class Liveness:
     @cached_property
     def may_be_cut(self) -> list[bool]:
         """By position, True if what crosses is all that later nodes need, and none of it is written later."""
+        # The layers on the two sides of a cut may be in two processes, so
+        # 1. at least one tensor crosses, from which the layers behind the cut learn the number of samples;
+        # 2. no tensor of the layers before it is written behind it, which would not change the original, and each node
+        #    that returns several tensors is unpacked, as only tensors can be sent;
+        # 3. each size that is needed behind it is a dimension of some tensor that crosses.
         some = self._covered((first, last) for _, first, last in self._carried)
         together = self._covered(itertools.chain(self._until_written(), self._until_unpacked()))
         lost = np.zeros(len(self.nodes), bool)

@@ -165,24 +165,38 @@ def _comparable(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """The parts of an object, without tensors."""
-    if isinstance(value, Mapping):
-        return itertools.chain.from_iterable(value.items()) if len(value) <= _LONGEST else (len(value),)
-    if isinstance(value, _SEQUENCES):
-        return [part for part in value if not isinstance(part, Tensor)] if len(value) <= _LONGEST else (len(value),)
-    if isinstance(value, types.FunctionType):
-        return [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
-    if isinstance(value, types.MethodType):
-        return (value.__self__,)
-    if isinstance(value, functools.partial):
-        return value.func, *value.args, value.keywords
-    if isinstance(value, itertools.count):
-        return (repr(value),)
-    if isinstance(value, Iterator) and not hasattr(value, "__dict__"):  # one of Python's own
-        return (operator.length_hint(value, -1),)
+    """The parts of an object, without tensors; of a container that is too long, its length."""
+    if isinstance(value, (Mapping, *_SEQUENCES)) and len(value) > _LONGEST:
+        return (len(value),)
+    for kinds, parts in _PARTS:
+        if isinstance(value, kinds):
+            return parts(value)
+    return _attributes(value)
+
+
+_PARTS: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
+    (Mapping, lambda mapping: itertools.chain.from_iterable(mapping.items())),
+    (_SEQUENCES, lambda sequence: [part for part in sequence if not isinstance(part, Tensor)]),
+    (types.FunctionType, lambda function: _closed_over(function)),
+    (types.MethodType, lambda method: (method.__self__,)),
+    (functools.partial, lambda partial: (partial.func, *partial.args, partial.keywords)),
+    (itertools.count, lambda count: (repr(count),)),
+)
+
+
+def _closed_over(function: types.FunctionType) -> list[Any]:
+    """Values of the variables of outer functions that a function refers to."""
+    return [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+
+
+def _attributes(value: Any) -> Iterable[Any]:
+    """Names and values of the attributes of an object that a user's code may have made."""
+    if not hasattr(value, "__dict__"):
+        # an iterator of Python's own has no attributes, but a position
+        return (operator.length_hint(value, -1),) if isinstance(value, Iterator) else ()
     library = type(value).__module__.partition(".")[0]
     closed = library in sys.stdlib_module_names and library not in _OPEN_LIBRARIES
-    if isinstance(value, type) or not hasattr(value, "__dict__") or closed or library == "torch":
+    if isinstance(value, type) or closed or library == "torch":
         return ()
     return itertools.chain.from_iterable(vars(value).items())
 

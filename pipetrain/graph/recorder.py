@@ -213,20 +213,17 @@ class Recorder(TorchFunctionMode):
         if self._quiet:
             return func(*args, **kwargs)
         with self._quietly():
-            if func == _SHAPE or (func is torch.Tensor.size and len(args) + len(kwargs) == 1):
-                return torch.Size([self._size(args[0], k) for k in range(args[0].ndim)])
-            if func is torch.Tensor.size:
-                return self._size(args[0], (*args[1:], *kwargs.values())[0])
+            if func == _SHAPE or func is torch.Tensor.size:
+                dimension = (*args[1:], *kwargs.values())
+                return self._size(args[0], dimension[0]) if dimension and func != _SHAPE else self._shape(args[0])
             if func in (torch.Tensor.numel, torch.Tensor.nelement, torch.numel):
-                return math.prod(self._size(args[0], k) for k in range(args[0].ndim))
-            if func.__name__ in _READS:
-                raise self._refusal("the forward reads the values of a tensor")
-            if func in _HOOKS:
-                hook = (*args[1:], *kwargs.values())[0]
-                raise self._refusal(f"the forward registers the hook {_name_of(hook)} on a tensor")
-            if func in _GRADIENTS:
-                raise self._refusal(f"the forward takes a gradient by {func.__name__}")
+                return math.prod(self._shape(args[0]))
+            if (reason := _reason_against(func, args, kwargs)) is not None:
+                raise self._refusal(reason)
             return self._function(func, args, kwargs)
+
+    def _shape(self, tensor: Tensor) -> torch.Size:
+        return torch.Size([self._size(tensor, k) for k in range(tensor.ndim)])
 
     def _function(self, func: Any, args: Any, kwargs: Any) -> Any:
         result, written = _with_written(func, args, kwargs)
@@ -374,6 +371,16 @@ def _applying(function: Any) -> Callable[..., Any]:
 
     applied.__name__ = applied.__qualname__ = function.__name__
     return applied
+
+
+def _reason_against(func: Any, args: Any, kwargs: Any) -> str | None:
+    """Why a call cannot be recorded; None if it can."""
+    if func.__name__ in _READS:
+        return "the forward reads the values of a tensor"
+    if func in _HOOKS:
+        hook = (*args[1:], *kwargs.values())[0]
+        return f"the forward registers the hook {_name_of(hook)} on a tensor"
+    return f"the forward takes a gradient by {func.__name__}" if func in _GRADIENTS else None
 
 
 def _name_of(function: Any) -> str:

@@ -225,19 +225,22 @@ class Tracer:
         except (ConfigError, CannotEnterError, NeedsValuesError):
             raise
         except Exception as error:
-            # without values, modules that need them fail
-            entered = recorder.failed_in
-            if "unhashable type: 'Size'" in str(error):
-                raise CannotEnterError(entered, f"it looks something up by a size ({line_of(error)})") from error
-            if self.copies.fake is None:
-                name = type(self.copies.model).__name__
-                place = f" ({line_of(error)})"
-                reason, cure = described(error).removesuffix(place), lacks_gradients(error)
-                raise ConfigError(f"model: {name} fails on the first samples: {reason}{place}{cure}") from error
-            if entered is None or entered is self.module:
-                raise NeedsValuesError from error
-            raise CannotEnterError(entered, f"it computes with values ({line_of(error)})") from error
+            raise self._meaning(error, recorder.failed_in) from error
         return recorder.graph, picked
+
+    def _meaning(self, error: Exception, entered: nn.Module | None) -> Exception:
+        """What an exception of the forward means for its recording, given the innermost module that was entered."""
+        if "unhashable type: 'Size'" in str(error):
+            return CannotEnterError(entered, f"it looks something up by a size ({line_of(error)})")
+        if self.copies.fake is None:
+            name = type(self.copies.model).__name__
+            place = f" ({line_of(error)})"
+            reason, cure = described(error).removesuffix(place), lacks_gradients(error)
+            return ConfigError(f"model: {name} fails on the first samples: {reason}{place}{cure}")
+        # without values, modules that need them fail
+        if entered is None or entered is self.module:
+            return NeedsValuesError()
+        return CannotEnterError(entered, f"it computes with values ({line_of(error)})")
 
 
 Opaque = dict[type, str]
@@ -300,26 +303,30 @@ def _first_difference(one: fx.Graph, other: fx.Graph) -> fx.Node | None:
 def _fold_constant_sizes(one: fx.Graph, others: Sequence[fx.Graph]) -> None:
     """Puts sizes that are always the same into the graph as numbers, and removes what nothing needs.
 
-    What follows from a size that varies may be the same by chance, such as `length // 64`, and stays in the graph.
+    A size that stays in the graph is read from a tensor, which then has to cross every cut up to the last use of the
+    size. Numbers of channels or heads need not be read: they are the same in all recordings. What follows from a size
+    that varies may be the same by chance, such as `length // 64`, and stays in the graph.
     """
-    for a, b in zip(one.nodes, others[0].nodes, strict=True):
-        a.meta.update({f"other_{key}": b.meta[key] for key in ("shape", "value") if key in b.meta})
-    same = {
-        node
-        for node, *there in zip(one.nodes, *(other.nodes for other in others), strict=True)
-        if "value" in node.meta and all(each.meta["value"] == node.meta["value"] for each in there)
-    }
+    same = set()
+    for node, *there in zip(one.nodes, *(other.nodes for other in others), strict=True):
+        node.meta.update({f"other_{key}": there[0].meta[key] for key in ("shape", "value") if key in there[0].meta})
+        if "value" in node.meta and all(each.meta["value"] == node.meta["value"] for each in there):
+            same.add(node)
+    # In order: a size computed from folded sizes alone has no sizes among its inputs any more, and is folded in turn.
     for node in list(one.nodes):
-        varies = any("value" in each.meta for each in node.all_input_nodes)
-        if node in same and not varies:
+        if node in same and not any("value" in each.meta for each in node.all_input_nodes):
             _replace(node, node.meta["value"])
+    # Against the order: an erased node is no user of its inputs any more.
     for node in reversed(list(one.nodes)):
-        if node.target is check_branch:
-            has_effect = bool(node.all_input_nodes)
-        else:
-            has_effect = node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))
-        if not node.users and not has_effect:
+        if not node.users and not _has_effect(node):
             one.erase_node(node)
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """True if a node does something besides computing its value, so that it stays without users."""
+    if node.target is check_branch:
+        return bool(node.all_input_nodes)
+    return node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))
 
 
 def _replace(node: fx.Node, value: Any) -> None:

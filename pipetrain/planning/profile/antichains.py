@@ -164,17 +164,15 @@ class AntichainStates:
         consumers = [0] * len(self.profile.layers)
         for source, target in self.profile.edges:
             consumers[source] |= 1 << target
-        beside = [
-            sum(1 << i for i in _bits(past) if consumers[i] & ~(past | 1 << layer)) for layer, past in enumerate(before)
-        ]
-        counted = []
-        for state in self.members:
+        beside = [_set_of(i for i in _bits(past) if consumers[i] & ~(past | 1 << k)) for k, past in enumerate(before)]
+
+        def counted(state: int) -> int:
             antichain = [i for i in _bits(state) if not consumers[i] & state]
-            some = reduce(or_, (before[i] for i in antichain), 0)
+            some = _union(before[i] for i in antichain)
             every = reduce(and_, (before[i] for i in antichain), some)
-            extra = reduce(or_, (beside[i] for i in antichain), 0)
-            counted.append(sum(1 << i for i in antichain) | extra | some & ~every)
-        return self._sums([layer.output_bytes for layer in self.profile.layers], counted)
+            return _set_of(antichain) | _union(beside[i] for i in antichain) | some & ~every
+
+        return self._sums([layer.output_bytes for layer in self.profile.layers], list(map(counted, self.members)))
 
     def _sums(self, values: Sequence[float], sets: Sequence[int] = ()) -> Vector:
         """Sum of the values of the layers in each set; by default, in each state."""
@@ -186,6 +184,14 @@ class AntichainStates:
         count = len(self.profile.layers)
         rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets]
         return np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
+
+
+def _set_of(layers: Iterable[int]) -> int:
+    return sum(1 << layer for layer in layers)
+
+
+def _union(sets: Iterable[int]) -> int:
+    return reduce(or_, sets, 0)
 
 
 def _before_and_after(profile: Profile) -> tuple[list[int], list[int]]:

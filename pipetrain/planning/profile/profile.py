@@ -275,25 +275,19 @@ class Profile:
         chain = [list(edge) for edge in pairwise(range(len(content["layers"])))]
         profile: Self = from_json(cls, {"edges": chain, **content})
         count = len(profile.layers)
-        if profile.batch_size is not None:
-            check_whole("batch_size", profile.batch_size, least=1, otherwise="or null")
-        for name in ("bytes_per_s", "update_bytes_per_s"):
-            if (speed := getattr(profile, name)) is not None:
-                POSITIVE.check(name, speed, "or null")
-        for edge in profile.edges:
-            if max(edge) >= count:
-                raise ConfigError(f"edge {list(edge)}: two indices of its {count} layers are needed")
-        for layers, size in ((each.layers, each.weight_bytes) for each in profile.shared_weights):
-            if len(set(layers)) < max(2, len(layers)) or max(layers) >= count:
-                raise ConfigError(
-                    f"a shared weight has layers={list(layers)}: two or more of the {count} layers are needed"
-                )
-            if size > (most := min(profile.layers[layer].weight_bytes for layer in layers)):
-                raise ConfigError(
-                    f"the weight that layers {list(layers)} share has weight_bytes={size}: at most {most}, which the "
-                    "smallest of them has, works"
-                )
+        profile._check_numbers()
+        if beyond := [edge for edge in profile.edges if max(edge) >= count]:
+            raise ConfigError(f"edge {list(beyond[0])}: must be two indices of its {count} layers")
+        for shared in profile.shared_weights:
+            _check_shared(shared, profile.layers)
         return profile.ordered()
+
+    def _check_numbers(self) -> None:
+        if self.batch_size is not None:
+            check_whole("batch_size", self.batch_size, least=1, otherwise="or null")
+        for name, speed in (("bytes_per_s", self.bytes_per_s), ("update_bytes_per_s", self.update_bytes_per_s)):
+            if speed is not None:
+                POSITIVE.check(name, speed, "or null")
 
     def ordered(self) -> Self:
         """The same graph with its layers in an order in which they can be computed.
@@ -310,6 +304,18 @@ class Profile:
             layers=tuple(self.layers[i] for i in order),
             edges=tuple(sorted({(place[a], place[b]) for a, b in self.edges})),
             shared_weights=renumber_shared(self.shared_weights, place),
+        )
+
+
+def _check_shared(shared: SharedWeight, layers: Sequence[ProfiledLayer]) -> None:
+    """Checks that a weight has several layers, and at most the bytes of each."""
+    of, size = shared.layers, shared.weight_bytes
+    if len(set(of)) < max(2, len(of)) or max(of) >= len(layers):
+        raise ConfigError(f"a shared weight has layers={list(of)}: must be two or more of the {len(layers)} layers")
+    if size > (most := min(layers[layer].weight_bytes for layer in of)):
+        raise ConfigError(
+            f"the weight that layers {list(of)} share has weight_bytes={size}: must be at most {most}, the weights of "
+            "the smallest of them"
         )
 
 

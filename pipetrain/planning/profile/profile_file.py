@@ -5,12 +5,14 @@ A line of `graph.txt` is a layer, with times in milliseconds and sizes in bytes,
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.files import strict_json
 from pipetrain.engine.files.regular_file import text_of
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
+from pipetrain.runner.terminal.text_table import shortened
 
 _SEPARATOR = " -- "
 _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
@@ -55,6 +57,30 @@ def parse_graph(text: str) -> Profile:
     Raises:
         ConfigError: a line is neither a layer nor an edge, a layer appears twice, or an edge names one without a line.
     """
+    layers, edges = _lines(text)
+    # lines name layers by their nodes, a profile by indices, which `ordered` puts into an order of computation
+    names = sorted(layers.keys() - _removed(layers, edges), key=_natural)
+    index = {name: i for i, name in enumerate(names)}
+    kept = ((index[a], index[b]) for a, b in edges if a in index and b in index)
+    return Profile(tuple(layers[name] for name in names), tuple(kept)).ordered()
+
+
+def _removed(layers: Mapping[str, ProfiledLayer], edges: Iterable[tuple[str, str]]) -> set[str]:
+    """Nodes of the data, and of unused entries of tuples."""
+    data = {name for name, layer in layers.items() if layer.label.startswith("Input")}
+    used = {source for source, target in edges if target not in data}
+    entries = {name for name, layer in layers.items() if layer.label.startswith("__getitem__")}
+    return data | entries - used
+
+
+def _lines(text: str) -> tuple[dict[str, ProfiledLayer], list[tuple[str, str]]]:
+    """The layers of a `graph.txt` by node, and its edges, each once.
+
+    An edge is indented and names two nodes; a layer has a node, a label and measurements, and perhaps more:
+
+        node1 -- Conv2d(...) -- forward_compute_time=1.2, backward_compute_time=2.3, ... -- stage_id=0
+            node1 -- node2
+    """
     layers: dict[str, ProfiledLayer] = {}
     edges: dict[tuple[str, str], int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -66,19 +92,11 @@ def parse_graph(text: str) -> Profile:
                 raise ConfigError(f"line {number}: {fields[0]} has a line already")
             layers[fields[0]] = _layer(fields, f"line {number}")
         elif line.strip():
-            shown = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
-            raise ConfigError(f"line {number}: {shown!r} is neither a layer nor an edge")
-    for edge, number in edges.items():
-        for end in edge:
-            if end not in layers:
-                raise ConfigError(f"line {number}: the edge {_SEPARATOR.join(edge)} names {end}, which has no line")
-    data = {name for name, layer in layers.items() if layer.label.startswith("Input")}
-    used = {source for source, target in edges if target not in data}
-    unused = {name for name, layer in layers.items() if layer.label.startswith("__getitem__") and name not in used}
-    names = sorted(layers.keys() - data - unused, key=_natural)
-    index = {name: i for i, name in enumerate(names)}
-    kept = ((index[a], index[b]) for a, b in edges if a in index and b in index)
-    return Profile(tuple(layers[name] for name in names), tuple(kept)).ordered()
+            raise ConfigError(f"line {number}: {shortened(line, _SHOWN)!r} is neither a layer nor an edge")
+    for (source, target), number in edges.items():
+        if (end := target if source in layers else source) not in layers:
+            raise ConfigError(f"line {number}: the edge {source}{_SEPARATOR}{target} names {end}, which has no line")
+    return layers, list(edges)
 
 
 def _layer(fields: list[str], where: str) -> ProfiledLayer:

@@ -18,6 +18,7 @@ from pipetrain.planning.pipeline_plan import PipelinePlan
 from pipetrain.planning.planner import Planner, recomputed
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profiling.profile import profile_of_chain
+from pipetrain.runner.config.schema import TopologyConfig
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.runner.partition.rules import unit_starts
@@ -201,37 +202,53 @@ def _planned(stages: Sequence[Mapping[str, Any]], replicas: Sequence[int] | None
 
 
 def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) -> list[int]:
-    """Numbers of devices among which the fastest is chosen; straight pipelines have as many stages, at most `most`."""
+    """Device counts to try; a straight pipeline has one stage per device, and at most `most` stages."""
+    topology, stages = settings.topology, wanted.stages
     if (counts := settings.replicas.counts) is not None:
-        setting = f"partition.replicas={list(counts)}"
-        if wanted.replicated:
-            raise ConfigError(f"{setting} with partition.replicated=true: the latter has them planned; leave one out")
-        if wanted.stages not in (None, len(counts)):
-            raise ConfigError(f"{setting} with partition.stages={wanted.stages}: a number for each stage is needed")
+        _check_counts(counts, wanted)
         check_parts(counts, most)
         return [sum(counts)]
-    topology = settings.topology
-    if wanted.stages is not None and topology.devices is None and topology.workers is None:
-        topology = replace(topology, devices=wanted.stages)
-    fixed = any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
-    given = topology.devices is not None or fixed
-    devices = Topology.of(replace(topology, gigabytes_per_s=None), 1.0).num_devices if given else None
-    if wanted.stages is None:
-        # two at least on the CPU, as a pipeline of one stage is none
-        found = max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
-        here = devices or found
+    if stages is None:
+        here = _devices_of(topology) or _devices_found(settings)
         most = here if wanted.replicated else most
-        return [here] if fixed else list(range(min(2, here, most), min(here, most) + 1))
-    if wanted.stages > most:
+        return [here] if _lists_devices(topology) else list(range(min(2, here, most), min(here, most) + 1))
+    if stages > most:
         raise ConfigError(
-            f"partition.stages={wanted.stages}: the model has {most} parts that can be cut apart; at most {most} stages"
+            f"partition.stages={stages}: the model has {most} parts that can be cut apart; at most {most} stages"
         )
-    if devices is not None and devices != wanted.stages:
+    if topology.devices is None and topology.workers is None:
+        topology = replace(topology, devices=stages)
+    if (devices := _devices_of(topology)) not in (None, stages):
         raise ConfigError(
-            f"partition.stages={wanted.stages}: `topology` has {devices} devices, and each stage takes one; leave one "
-            "of the two out"
+            f"partition.stages={stages}: `topology` has {devices} devices, and each stage takes one; leave one of the "
+            "two out"
         )
-    return [wanted.stages]
+    return [stages]
+
+
+def _check_counts(counts: Sequence[int], wanted: AutoPartition) -> None:
+    setting = f"partition.replicas={list(counts)}"
+    if wanted.replicated:
+        raise ConfigError(f"{setting} with partition.replicated=true: the latter plans them; leave one out")
+    if wanted.stages not in (None, len(counts)):
+        raise ConfigError(f"{setting} with partition.stages={wanted.stages}: must have a number for each stage")
+
+
+def _lists_devices(topology: TopologyConfig) -> bool:
+    """True if `topology` names every device, so that their number is fixed."""
+    return any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
+
+
+def _devices_of(topology: TopologyConfig) -> int | None:
+    """Number of devices of `topology`; None if it does not say."""
+    if topology.devices is None and not _lists_devices(topology):
+        return None
+    return Topology.of(replace(topology, gigabytes_per_s=None), 1.0).num_devices
+
+
+def _devices_found(settings: Settings) -> int:
+    """Devices of this machine; two at least on the CPU, as a pipeline of one stage is none."""
+    return max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
 
 
 def _on_cuda(settings: Settings) -> bool:

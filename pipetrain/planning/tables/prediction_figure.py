@@ -33,23 +33,28 @@ def draw(path: Path, cases: Sequence[Case]) -> str | None:
 
 
 def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
-    names = distinguishing_names(cases)
-    labels = []
-    for case in cases:
-        chosen = {name: case.chosen[name] for name in names if name in case.chosen}
-        words = [value if name in ("method", "schedule") else f"{name} = {value}" for name, value in chosen.items()]
-        labels.append(shortened(", ".join(words), _LONGEST))
+    labels = [_label(case, distinguishing_names(cases)) for case in cases]
     each = [case.prediction for case in cases]
-    rates = all(prediction.batch_size for prediction in each)
     with figure(path, (4.6, 2.4, 2.4, 2.4), height=max(2.4, 0.24 * len(cases) + 1.0)) as (speed, idle, sent, memory):
-        speeds = [(p.samples_per_s or 0.0) if rates else p.time_per_minibatch_s * 1000 for p in each]
-        _bars(speed, labels, speeds, f"{'samples/s' if rates else 'ms per minibatch'}, predicted", BLUE)
+        sizes = [p.batch_size for p in each]
+        if all(sizes):
+            _bars(speed, labels, [p.samples_per_s or 0.0 for p in each], "samples/s, predicted", BLUE)
+            _sizes(sent, [p.sent_bytes / (p.batch_size or 1) for p in each], "sent per sample", ORANGE)
+        else:
+            _bars(speed, labels, [1000 * p.time_per_minibatch_s for p in each], "ms per minibatch, predicted", BLUE)
+            _sizes(sent, [p.sent_bytes for p in each], "sent per minibatch", ORANGE)
         _bars(idle, None, [100 * p.idle for p in each], "% of the time idle", GRAY)
-        per = "sample" if rates else "minibatch"
-        amounts = [p.sent_bytes / ((p.batch_size or 1) if rates else 1) for p in each]
-        _sizes(sent, amounts, f"sent per {per}", ORANGE)
-        peaks = [max(stage.memory_bytes or 0 for stage in p.stages) for p in each]
-        _sizes(memory, peaks, "on the largest device", GREEN)
+        _sizes(memory, list(map(_peak, each)), "on the largest device", GREEN)
+
+
+def _peak(prediction: Prediction) -> int:
+    return max(stage.memory_bytes or 0 for stage in prediction.stages)
+
+
+def _label(case: Case, names: Sequence[str]) -> str:
+    chosen = {name: case.chosen[name] for name in names if name in case.chosen}
+    words = [value if name in ("method", "schedule") else f"{name} = {value}" for name, value in chosen.items()]
+    return shortened(", ".join(words), _LONGEST)
 
 
 def _sizes(panel: "Axes", counts: Sequence[float], what: str, color: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.planning.costs.prediction import Prediction
+from pipetrain.planning.costs.prediction import PredictedStage, Prediction
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profiling.predict import ProfiledRun
 from pipetrain.runner.config.composition import combinations, composed
@@ -32,13 +32,13 @@ def profiled_runs(words: Sequence[str]) -> Iterator[ProfiledRun]:
     every = list(combinations(words))
     if len(every) > _MOST:
         raise ConfigError(f"{' '.join(words)}: {len(every)} pipelines, and at most {_MOST} are compared")
-    swept = {word for chosen in every for word in chosen if any(word not in other for other in every)}
+    common = set(every[0]).intersection(*every)
     profiles: dict[str, Profile] = {}
     for number, chosen in enumerate(every, 1):
         settings = composed(chosen)
         # all but the first of a profile in a file take no time
         shown = settings.profile is None and len(every) > 1
-        what = " ".join(word for word in chosen if word in swept)
+        what = " ".join(word for word in chosen if word not in common)
         with announce(f"pipeline {number} of {len(every)}: {what}", hidden=not shown):
             run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
             if settings.profile is not None:
@@ -107,16 +107,16 @@ def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
     Settings that are the same in all cases are in a line above.
     """
     names = distinguishing_names(cases)
-    common = [f"{name} = {value}" for name, value in cases[0].chosen.items() if name not in names]
-    if common:
-        yield ", ".join(common)
+    if common := {name: value for name, value in cases[0].chosen.items() if name not in names}:
+        yield ", ".join(f"{name} = {value}" for name, value in common.items())
     fastest = min(case.prediction.time_per_minibatch_s for case in cases)
     per_sample = all(case.prediction.batch_size for case in cases)
     rows = []
     for case in cases:
-        mark = "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else ""
-        cells = _cells(case.prediction, per_sample=per_sample)
-        rows.append([*(case.chosen.get(name, "-") for name in names), *cells, mark])
+        settings = [case.chosen.get(name, "-") for name in names]
+        rows.append([*settings, *_cells(case.prediction, per_sample=per_sample), ""])
+        if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest:
+            rows[-1][-1] = "<- fastest"
     sent = f"sent per {'sample' if per_sample else 'minibatch'}"
     heads = [*names, "ms per minibatch", "samples/s", "idle", sent, "memory", "bound by", ""]
     yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
@@ -142,20 +142,23 @@ def stage_table(prediction: Prediction) -> Iterator[str]:
     recomputes = any(stage.recompute_s for stage in stages)
     times = {kind: kind for kind in stages[0].work_s if recomputes or kind != "recomputation"}
     times |= {"recomputation": "recompute"} if recomputes else {}
-    rows: list[Row] = []
-    for r, (stage, link) in enumerate(zip(stages, (*prediction.link_busy, None), strict=True)):
-        first, last = (shortened(label, _LONGEST) for label in stage.labels)
-        labels = first if stage.num_layers == 1 else f"{first} to {last}"
-        took = (stage.work_s[kind] for kind in times)
-        cells = (f"{milliseconds(seconds)} ms" if seconds else "-" for seconds in took)
-        memory = "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
-        busy = "" if link is None else f"{link:.1%} busy"
-        counts = (str(r), str(stage.num_layers), labels, str(stage.replicas))
-        rows.append((*counts, *cells, f"{stage.idle:.1%}", memory, busy))
+    links = [*(f"{busy:.1%} busy" for busy in prediction.link_busy), ""]
+    rows: list[Row] = [
+        (str(r), *_stage_cells(stage, list(times)), link)
+        for r, (stage, link) in enumerate(zip(stages, links, strict=True))
+    ]
     heads = ("stage", "layers", "", "replicas", *times.values(), "idle", "memory", "link behind it")
     yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
     if hosts := prediction.cores_busy:
         yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
+
+
+def _stage_cells(stage: PredictedStage, kinds: Sequence[str]) -> list[str]:
+    first, last = (shortened(label, _LONGEST) for label in stage.labels)
+    labels = first if stage.num_layers == 1 else f"{first} to {last}"
+    times = (f"{milliseconds(seconds)} ms" if (seconds := stage.work_s[kind]) else "-" for kind in kinds)
+    memory = "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
+    return [str(stage.num_layers), labels, str(stage.replicas), *times, f"{stage.idle:.1%}", memory]
 
 
 def milliseconds(seconds: float) -> str:

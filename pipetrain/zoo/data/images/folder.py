@@ -195,9 +195,7 @@ def image_folder(
     evaluation = ClassFolders.read(held_out, root, _FOLDER_REMEDY)
     train.check_same(evaluation.classes, evaluation.folder, root)
     height, width = open_image(train.samples[0][0]).size[::-1] if size is None else image_size(size)
-    numbers = all(isinstance(value, int | float) for value in (*mean, *std))
-    if not numbers or len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-        raise ConfigError(f"dataset.mean={list(mean)} dataset.std={list(std)}: give three numbers each, std above 0")
+    _check_normalization(mean, std)
     normalize, fit = Normalize(mean, std), resize_crop(height, width)
     crop = random_crop(height, width) if augment else None
     return ImageDataset(
@@ -208,6 +206,12 @@ def image_folder(
         size=(height, width),
         notes=_left_out(root, train.left_out + evaluation.left_out),
     )
+
+
+def _check_normalization(mean: Sequence[float], std: Sequence[float]) -> None:
+    numbers = all(isinstance(value, int | float) for value in (*mean, *std))
+    if not numbers or len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+        raise ConfigError(f"dataset.mean={list(mean)} dataset.std={list(std)}: give three numbers each, std above 0")
 
 
 def _left_out(root: str, files: Counter[str]) -> list[str]:

@@ -115,17 +115,21 @@ def _read(source: Source, root: str, *, download: bool) -> list[tuple[Tensor, Te
     try:
         read = [_tensors(kind(base, train=train)) for train in (True, False)]
     except (RuntimeError, ValueError, AssertionError, LookupError, OSError, EOFError, pickle.PickleError) as error:
-        absent = [name for name in files if not (base / folder / name).is_file()]
-        names = " or ".join(filter(None, (", ".join(absent[:-1]), *absent[-1:])))
-        fault = f"no {names} in {base / folder}" if absent else f"a file in {base / folder} is damaged"
         remedy = f"set dataset.download=true to fetch {source.name}, or put {archive} there"
-        raise ConfigError(f"dataset.root={root}: {fault}; {remedy}") from error
+        raise ConfigError(f"dataset.root={root}: {_fault(base / folder, files)}; {remedy}") from error
     for images, labels in read:
         if len(images) != len(labels):
             raise ConfigError(
                 f"dataset.root={root}: {base / folder} has {len(images)} images with {len(labels)} labels"
             )
     return read
+
+
+def _fault(folder: Path, files: Sequence[str]) -> str:
+    """Why files in a folder cannot be read: some are absent, else one is damaged."""
+    absent = [name for name in files if not (folder / name).is_file()]
+    names = " or ".join(filter(None, (", ".join(absent[:-1]), *absent[-1:])))
+    return f"no {names} in {folder}" if absent else f"a file in {folder} is damaged"
 
 
 def _published(kind: Any) -> tuple[str, list[str], str]:

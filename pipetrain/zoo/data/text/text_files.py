@@ -24,17 +24,10 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
         ConfigError: there is no such file, it cannot be read or unpacked, has more than `MOST_BYTES`, is no UTF-8, or
             holds no text; names the file's setting, such as `dataset.path=novel.txt`, and the remedy.
     """
-    data, packed = bytearray(), path.suffix == ".gz"
     try:
-        with opened(path) as file, gzip.open(file) if packed else file as stream:
-            holds = os.fstat(file.fileno()).st_size > 0  # none of /proc's, some of which never end
-            while holds and len(data) <= MOST_BYTES and (chunk := stream.read(_CHUNK)):
-                data += chunk
+        data = _content(path)
         if len(data) > MOST_BYTES:
-            raise ConfigError(
-                f"{setting}: {path} {'unpacks to' if packed else 'has'} more than {MOST_BYTES // 10**6:,} MB, too much "
-                "for a text that is read whole; use a part of it"
-            )
+            raise ConfigError(f"{setting}: {path} has more than {MOST_BYTES // 10**6:,} MB of text; use a part of it")
         text = data.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(f"{setting}: there is no file {path.absolute()}; {remedy}") from error
@@ -50,6 +43,16 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
     if not text.strip():
         raise ConfigError(f"{setting}: {path} holds no text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _content(path: Path) -> bytearray:
+    """The bytes of a file, unpacked if its name ends in .gz; of a larger one, a few more than `MOST_BYTES`."""
+    data = bytearray()
+    with opened(path) as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
+        holds = os.fstat(file.fileno()).st_size > 0  # none of /proc's, some of which never end
+        while holds and len(data) <= MOST_BYTES and (chunk := stream.read(_CHUNK)):
+            data += chunk
+    return data
 
 
 def split_text(text: str, share: float) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -226,7 +226,6 @@ def _published_names(folder: Path) -> dict[str, str]:
 
 def _captions(folder: Path, file: FeatureFile, published: Mapping[str, str]) -> dict[str, list[str]]:
     """Name of a video in the file of features -> its captions; videos without any are left out."""
-    path = folder / CAPTIONS
     names = {name.removeprefix(_OF_FEATURES) for name in file.names if not name.startswith(_OF_CAPTIONS)}
     within = {name: f"{_OF_CAPTIONS}{name}" for name in names if f"{_OF_CAPTIONS}{name}" in file.names}
     if within:
@@ -234,8 +233,16 @@ def _captions(folder: Path, file: FeatureFile, published: Mapping[str, str]) -> 
             name: [text.decode() if isinstance(text, bytes) else str(text) for text in file.read(entry).ravel()]
             for name, entry in within.items()
         }
+    path = folder / CAPTIONS
     if not path.is_file():
         raise ConfigError(f"dataset.root={folder}: no captions: neither {path} nor captions/VIDEO in {file.path}")
+    return _listed_captions(path, file, names, published)
+
+
+def _listed_captions(
+    path: Path, file: FeatureFile, names: Set[str], published: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """The captions in a list, of the videos with these names in the file of features."""
     found: dict[str, list[str]] = {}
     for name, caption in _lines(path):
         name = name if name in names else published.get(name, name)
