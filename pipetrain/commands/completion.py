@@ -4,7 +4,9 @@ import argparse
 import contextlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pipetrain.engine.errors import ConfigError, ExitCode
 from pipetrain.runner.terminal.arguments import Subparsers, add_config_dir
@@ -104,28 +106,65 @@ def candidates(line: str, commands: _Parsers) -> list[str]:
     return []
 
 
+class _Command(NamedTuple):
+    """A command as argparse has it."""
+
+    parser: argparse.ArgumentParser
+
+    @property
+    def subcommands(self) -> _Parsers:
+        """Name -> parser, such as those of `report`."""
+        found = [each.choices for each in self.parser._actions if isinstance(each, argparse._SubParsersAction)]
+        return found[0] if found else {}
+
+    @property
+    def flags(self) -> dict[str, argparse.Action]:
+        """Every spelling of its flags -> what it does."""
+        return {name: action for action in self.parser._actions for name in action.option_strings}
+
+    def flag_before(self, before: Sequence[str]) -> argparse.Action | None:
+        """The last of the words if it is a flag whose value follows."""
+        flag = self.flags.get(before[-1]) if before else None
+        return flag if flag and flag.nargs != 0 else None
+
+    @property
+    def long_flags(self) -> list[str]:
+        """Its flags that begin with two dashes and are shown."""
+        return [name for name, flag in self.flags.items() if name[:2] == "--" and flag.help != argparse.SUPPRESS]
+
+    @property
+    def positional(self) -> list[argparse.Action]:
+        """The words that it takes without a flag."""
+        return [action for action in self.parser._actions if not action.option_strings]
+
+    @property
+    def choices(self) -> list[str]:
+        """Those of its positional words."""
+        return [str(choice) for action in self.positional for choice in action.choices or ()]
+
+
 def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[str]:
     """Words that may follow the words `before`, some of which do not begin with `word`."""
     if not before:
         return ("--help", "--version") if word.startswith("-") else commands
-    command, *before = before
-    actions = commands[command]._actions
-    nested = [action.choices for action in actions if isinstance(action, argparse._SubParsersAction)]
-    if nested and (before or not word.startswith("-")):
-        return _choices(before, word, nested[0])
-    flags = {name: action for action in actions for name in action.option_strings}
-    if before and (action := flags.get(before[-1])) and action.nargs != 0:
-        return map(str, action.choices or ())
+    command, before = _Command(commands[before[0]]), before[1:]
+    if command.subcommands and (before or not word.startswith("-")):
+        return _choices(before, word, command.subcommands)
+    if flag := command.flag_before(before):
+        return map(str, flag.choices or ())
     if word.startswith("-"):
-        shown = (name for name, action in flags.items() if action.help != argparse.SUPPRESS)
-        return (name for name in shown if name.startswith("--"))
-    positional = [action for action in actions if not action.option_strings]
-    if not commands[command].get_default("takes_settings"):
-        return (str(choice) for action in positional for choice in action.choices or ())
-    words = [each for each in before if not each.startswith("-")]
+        return command.long_flags
+    if command.parser.get_default("takes_settings"):
+        return _settings_after(before, word, command.positional)
+    return command.choices
+
+
+def _settings_after(before: Sequence[str], word: str, positional: Sequence[argparse.Action]) -> list[str]:
+    """Settings that may follow the words and flags `before`."""
     first = sum(action.nargs is None for action in positional)  # such as the RUN of `eval`
+    words = [each for each in before if not each.startswith("-")]
     if len(words) < first:
-        return ()
+        return []
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_config_dir(parser)
     folder: Path | None = parser.parse_known_args(before)[0].config_dir
@@ -134,30 +173,49 @@ def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[s
 
 def _settings(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
     """Settings and choices that begin with `word`, after the settings `before`; `folder` has the user's own choices."""
-    from pipetrain.runner.config.checks import CHOICES, TRACKERS
-    from pipetrain.runner.config.choices import all_names
-    from pipetrain.runner.config.reference import groups, sections
+    from pipetrain.runner.config.checks import TRACKERS
+    from pipetrain.runner.config.reference import groups
 
-    known = {setting.name: setting.default for section in sections() for setting in section.settings}
     name, equals, value = word.partition("=")
-    values = CHOICES.get(name) or (("true", "false") if isinstance(known.get(name), bool) else ())
-    if equals and values:
+    if not equals:
+        return list(map(_spelled, _of_hydra(before, word, folder)))
+    if values := _values(name):
         return [f"{name}={each}" for each in values]
     # of a list, and of a sweep such as method=gpipe,pip, the last member is completed
     *members, last = value.removeprefix("[").split(",")
-    if equals and name == "log.to":
+    if name == "log.to":
         return [f"{name}=[{','.join([*members, each])}]" for each in TRACKERS if each not in members]
-    if equals and name in groups():
-        # of the choices in a folder of the group, only the folder
-        names = all_names(name) | (all_names(name, folder) if folder is not None else set())
-        rests = (each.removeprefix(last).partition("/") for each in names if each.startswith(last))
-        found = [f"{name}={last}{head}{slash}" for head, slash, _ in rests]
-    else:
-        offered = _of_hydra(before, f"{name}{equals}{last}", folder)
-        found = [each for each in offered if each.count("=") < 2]  # Hydra offers the places in a list, such as 0=
-    if members:
-        return [f"{name}={','.join([*members, each.partition('=')[2]])}" for each in found]
-    return [_spelled(each, known) for each in found if not each.startswith("tuned")]  # not a group to choose from
+    ends = _names(name, last, folder) if name in groups() else _values_of_hydra(before, f"{name}={last}", folder)
+    return [f"{name}={','.join([*members, each])}" for each in ends]
+
+
+@cache
+def _defaults() -> Mapping[str, object]:
+    """Setting -> its default."""
+    from pipetrain.runner.config.reference import sections
+
+    return {setting.name: setting.default for section in sections() for setting in section.settings}
+
+
+def _values(name: str) -> Sequence[str]:
+    """The values of a setting that has only a few."""
+    from pipetrain.runner.config.checks import CHOICES
+
+    return CHOICES.get(name) or (("true", "false") if isinstance(_defaults().get(name), bool) else ())
+
+
+def _values_of_hydra(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
+    """What Hydra offers behind the `=` of a word, except places in a list, such as `0=`."""
+    return [each.partition("=")[2] for each in _of_hydra(before, word, folder) if each.count("=") < 2]
+
+
+def _names(group: str, begin: str, folder: Path | None) -> list[str]:
+    """The choices of a group that begin so; of those in a folder of the group, only the folder."""
+    from pipetrain.runner.config.choices import all_names
+
+    names = all_names(group) | (all_names(group, folder) if folder is not None else set())
+    rests = (each.removeprefix(begin).partition("/") for each in names if each.startswith(begin))
+    return [f"{begin}{head}{slash}" for head, slash, _ in rests]
 
 
 def _of_hydra(before: Sequence[str], word: str, folder: Path | None) -> list[str]:
@@ -174,11 +232,12 @@ def _of_hydra(before: Sequence[str], word: str, folder: Path | None) -> list[str
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         plugin = DefaultCompletionPlugin(GlobalHydra.instance().config_loader())
         words = [*next(combinations(with_choices_of(folder, before))), word]
-        return plugin._query(config_name="config", line=" ".join(words))
+        offered = plugin._query(config_name="config", line=" ".join(words))
+    return [each for each in offered if not each.startswith("tuned")]  # a group, but none to choose from
 
 
-def _spelled(found: str, known: Mapping[str, object]) -> str:
+def _spelled(found: str) -> str:
     """A candidate with its ending: Hydra takes a list that is null for a section, and omits the slash of folders."""
-    if found.removesuffix(".") in known:
+    if found.removesuffix(".") in _defaults():
         return found.removesuffix(".") + "="
     return found if set("=./") & set(found) else f"{found}/"

@@ -1,6 +1,7 @@
 """`pipetrain doctor`: available hardware and libraries, and what each missing one disables."""
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -88,19 +89,27 @@ def _libraries() -> Iterator[Finding]:
         yield Finding("torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
         yield from _devices()
         yield _torchvision(torch.__version__)
-        try:
-            import tensorboard
-        except ImportError as error:
-            yield Finding("tensorboard", "missing", f"{error}; runs write event files with it")
-        else:
-            yield Finding("tensorboard", "ok", str(tensorboard.__version__))
-    try:
-        wanted = [each for each in requires("pipetrain") or [] if "extra ==" not in each]
-    except PackageNotFoundError:  # a checkout that was never installed
-        wanted = []
-    for name in (re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in wanted):
+        yield _tensorboard()
+    for name in _required():
         if name not in ("torch", "torchvision", "tensorboard") and _version(name) is None:
             yield Finding(name, "missing", f"pip install {name}: pipetrain needs it")
+
+
+def _required() -> list[str]:
+    """The packages that pipetrain requires; none of a checkout that was never installed."""
+    try:
+        wanted = [each for each in requires("pipetrain") or [] if "extra ==" not in each]
+    except PackageNotFoundError:
+        wanted = []
+    return [re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in wanted]
+
+
+def _tensorboard() -> Finding:
+    try:
+        import tensorboard
+    except ImportError as error:
+        return Finding("tensorboard", "missing", f"{error}; runs write event files with it")
+    return Finding("tensorboard", "ok", str(tensorboard.__version__))
 
 
 def _devices() -> Iterator[Finding]:
@@ -144,13 +153,19 @@ def _gpus() -> Iterator[Finding]:
         memory = f"{found.total_memory / 1e9:.1f} GB, {found.multi_processor_count} SMs"
         yield Finding(f"cuda:{index}", "ok", f"{found.name}, {memory}, capability {found.major}.{found.minor}")
     yield Finding("driver", *_driver())
-    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    yield from _peer_access(count)
+    if given := [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)]:
+        yield Finding("environment", "ok", " ".join(given))
+
+
+def _peer_access(count: int) -> Iterator[Finding]:
+    import torch
+
+    pairs = list(itertools.permutations(range(count), 2))
     if without := [f"{i}-{j}" for i, j in pairs if not torch.cuda.can_device_access_peer(i, j)]:
         yield Finding("peer access", "limited", f"not from {', '.join(without)}: messages go through host memory")
     elif pairs:
         yield Finding("peer access", "ok", "between all devices")
-    if given := [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)]:
-        yield Finding("environment", "ok", " ".join(given))
 
 
 def _driver() -> tuple[str, str]:

@@ -5,7 +5,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -80,24 +80,31 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: sizes are asked for of what has none, or there is no folder of this name.
     """
-    if options.config_dir is not None and not options.config_dir.is_dir():
-        raise ConfigError(f"--config-dir {options.config_dir}: there is no such folder")
+    _check(options)
     kinds = [options.kind] if options.kind else list(_GROUPS)
-    if options.sizes and "models" not in kinds:
-        raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
     sizes = options.sizes or (options.json and options.kind == "models")
     listed = {kind: rows(kind, sizes=sizes, folder=options.config_dir) for kind in kinds}
     if options.json:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
         return ExitCode.COMPLETED
-    for kind, rows_of_kind in listed.items():
-        lines = text_lines([(row["name"], row["summary"] + _remarks(row)) for row in rows_of_kind], "<<")
-        if len(kinds) > 1:
-            print(f"{kind}:", *(_folded(f"  {line}") for line in lines), sep="\n")
-        else:
-            for row, line in zip(rows_of_kind, lines, strict=True):
-                print(_folded(line), *map(_folded, _details(row)), sep="\n")
+    for kind, found in listed.items():
+        print(*map(_folded, _lines(found, None if options.kind else kind)), sep="\n")
     return ExitCode.COMPLETED
+
+
+def _lines(listed: Sequence[dict[str, Any]], head: str | None) -> list[str]:
+    """A line for each row, under a head, or without one with the details of each."""
+    lines = text_lines([(row["name"], row["summary"] + _remarks(row)) for row in listed], "<<")
+    if head is not None:
+        return [f"{head}:", *(f"  {line}" for line in lines)]
+    return [text for row, line in zip(listed, lines, strict=True) for text in (line, *_details(row))]
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.config_dir is not None and not options.config_dir.is_dir():
+        raise ConfigError(f"--config-dir {options.config_dir}: there is no such folder")
+    if options.sizes and options.kind not in (None, "models"):
+        raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
 
 
 def _folded(line: str) -> str:

@@ -5,8 +5,8 @@ import json
 from support.stored_runs import write_run
 
 from papers.measured_section import groups_from_json
-from pipetrain.reporting.sweep.comparison import as_json, ranked
-from pipetrain.reporting.sweep.groups import collect
+from pipetrain.reporting.sweep.comparison import collect, ranked
+from pipetrain.reporting.sweep.sweep_files import as_json
 
 
 def test_groups_read_back_from_json_are_written_alike(tmp_path):

@@ -8,7 +8,7 @@ from support.stored_runs import write_run
 from pipetrain import cli
 from pipetrain.engine.errors import ConfigError, ExitCode
 from pipetrain.reporting import distances
-from pipetrain.reporting.sweep.groups import collect
+from pipetrain.reporting.sweep.comparison import collect
 
 
 def write_measured(folder, drift, *overrides):

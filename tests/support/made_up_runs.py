@@ -25,7 +25,7 @@ def contender(method, *words, step_s=0.01, memory=1000, fits=True, axes=None, **
         "cores": 1,
         "metric": "loss",
         "lower": ("loss", "perplexity"),
-        "costs": Costs(((STEPS, step_s),), memory, fits=fits),
+        "costs": Costs(((STEPS, step_s),), (memory,), fits=fits),
     }
     return Contender(**{**given, **others})
 

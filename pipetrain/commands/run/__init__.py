@@ -133,11 +133,20 @@ def _in_one_line(package: str | None) -> Iterator[None]:
 
 def _check(options: argparse.Namespace) -> None:
     """Checks that Hydra does not make, or reports in several lines."""
+    from pipetrain.runner.config.composition import check_words
+
     if nameless := [word for word in options.words if word.startswith("=")]:
         raise ConfigError(f"{nameless[0]}: a value without a name; settings are NAME=VALUE, choices GROUP=CHOICE")
+    _check_flags(options)
+    check_words(options.words)
+    if outer_launcher.leads():
+        _warn_of_repeated(options.words)
+
+
+def _check_flags(options: argparse.Namespace) -> None:
     if not options.cfg and (options.resolve or options.package):
         flag = "--resolve" if options.resolve else f"--package {options.package}"
-        raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
+        raise ConfigError(f"{flag} requires --cfg, which prints the configuration: --cfg job {flag}")
     if options.cfg == "job" and str(options.package).split(".")[0] == "hydra":
         raise ConfigError(f"--cfg job --package {options.package}: the settings of Hydra are in --cfg hydra")
     for flag in ("config_name", "config_path"):
@@ -151,15 +160,14 @@ def _check(options: argparse.Namespace) -> None:
             f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN continues a run, and its "
             "settings are in RUN/.hydra/overrides.yaml"
         )
-    from pipetrain.runner.config.composition import check_words
 
-    check_words(options.words)
+
+def _warn_of_repeated(words: Sequence[str]) -> None:
     given: dict[str, str] = {}
-    for word in options.words:
+    for word in words:
         name = word.lstrip("+~").partition("=")[0]
         replaced = f"{name}=null"  # has a mapping take the place of a preset's, which it would be merged with
-        twice = name in given and given[name] != replaced and not word.startswith("~")
-        if twice and outer_launcher.leads():
+        if name in given and given[name] != replaced and not word.startswith("~"):
             print(f"pipetrain: warning: {given[name]} {word}: given twice; the last counts", file=sys.stderr)
         given[name] = word
 

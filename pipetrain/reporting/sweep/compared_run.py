@@ -127,7 +127,7 @@ class ComparedRun:
     @property
     def predicted(self) -> bool:
         """True if its times are those of the simulated pipeline."""
-        return PREDICTED in self.numbers
+        return PREDICTED in self.numbers or self.seconds_of is not None
 
     @property
     def values(self) -> dict[str, float]:

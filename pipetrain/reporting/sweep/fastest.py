@@ -130,8 +130,8 @@ def _longer(margin: Interval) -> str:
     if lost := margin.infinite[0]:
         reached = f"has reached it with {margin.seeds - lost} of {margin.seeds} seeds"
         return reached if lost < margin.seeds else "has not reached it"
-    # even a margin of less than a percent can hold
-    return f"takes {ratio_cell(margin, 4 if f'{margin.middle:.2f}' == '1.00' else 2)} times as long"
+    close = "1.00" in (f"{margin.low:.2f}", f"{margin.middle:.2f}")  # a margin of less than a percent can hold
+    return f"takes {ratio_cell(margin, 4 if close else 2)} times as long"
 
 
 def _holds(margin: Interval) -> bool:

@@ -45,7 +45,7 @@ def test_flags_may_stand_anywhere_among_the_settings(capsys, words):
 
 @pytest.mark.parametrize("flag", [["--resolve"], ["--package", "train"]])
 def test_flag_of_the_printed_configuration_alone_is_refused(capsys, flag):
-    assert f"{' '.join(flag)} goes with --cfg" in shown(capsys, *flag, code=2)
+    assert f"{' '.join(flag)} requires --cfg" in shown(capsys, *flag, code=2)
 
 
 def test_choices_of_a_users_folder_are_taken_and_shown(capsys, tmp_path):

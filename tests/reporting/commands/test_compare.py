@@ -50,17 +50,15 @@ def test_comparison_is_made_and_continued_with_another_method(tmp_path):
 
     out = tmp_path / "out"
     found = json.loads((out / "comparison.json").read_text())
-    assert {row["configuration"] for row in found["configurations"]} == {"gpipe", "pipedream"}
-    assert all(row["tuned"] == "optimizer.lr=0.05" for row in found["configurations"])
+    assert {group["name"] for group in found["groups"]} == {"gpipe lr=0.05", "pipedream lr=0.05"}
+    assert found["heads"][0].split(" is the fastest")[0] == found["groups"][0]["name"]
     runs = list(csv.DictReader((out / "runs.csv").open()))
     assert [run["purpose"] for run in runs].count("reported") == 4
 
     times = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
     assert len(times) == 8
-    words = (SMALL[0], "method=naive_async", "--baseline", "gpipe", *shared)
-    more = command.pipetrain_here("compare", *words, cwd=tmp_path)
+    more = command.pipetrain_here("compare", SMALL[0], "method=naive_async,gpipe", *shared, cwd=tmp_path)
     assert more.returncode == 0, more.stderr
     assert {path: path.stat().st_mtime_ns for path in times} == times
     found = json.loads((out / "comparison.json").read_text())
-    assert {row["configuration"] for row in found["configurations"]} == {"gpipe", "pipedream", "naive_async"}
-    assert found["missing"] == []
+    assert {group["name"] for group in found["groups"]} == {"gpipe lr=0.05", "naive_async lr=0.05"}

@@ -11,6 +11,7 @@ from pipetrain.reporting.comparison import compare
 from pipetrain.reporting.comparison.compare import Request, _Work
 from pipetrain.reporting.comparison.contenders import distinguished
 from pipetrain.reporting.comparison.halving import Axis
+from pipetrain.reporting.comparison.results import Comparison
 
 SPEEDS = {"gpipe": 0.008, "pipedream": 0.006, "naive_async": 0.002}
 
@@ -30,7 +31,7 @@ def result_of(planned):
 def work(runs, *methods, every=None, tuning_seeds=1, **request):
     every = every or contenders(*(methods or ("gpipe", "pipedream")))
     every = [replace(each, tuning_seeds=tuning_seeds) for each in every]
-    return _Work(every, every, runs, Request(**{"seeds": 3, **request}), every[0].method)
+    return _Work(every, runs, Request(**{"seeds": 3, **request}), every[0].method)
 
 
 def carried_out(tmp_path, runs, *methods, **request):
@@ -43,7 +44,7 @@ def carried_out(tmp_path, runs, *methods, **request):
 def written(monkeypatch):
     """The comparisons that would be written to files; drawing takes a while."""
     found = []
-    monkeypatch.setattr(compare, "write", found.append)
+    monkeypatch.setattr(Comparison, "write", found.append)
     return found
 
 
@@ -70,7 +71,7 @@ def test_tuning_seeds_are_others_than_the_reported_ones(tmp_path, runs):
 def test_diverged_rate_is_not_chosen_and_is_counted(tmp_path, runs):
     found = carried_out(tmp_path, runs)
     assert [each.tuning.best for each in found.outcomes] == [("optimizer.lr=0.1",)] * 2
-    assert found.lost[0] == "gpipe: 1 of 5 trials diverged, with optimizer.lr=0.3"
+    assert found.notes[0] == "gpipe: 1 of 5 trials diverged, with optimizer.lr=0.3"
 
 
 def test_mean_over_tuning_seeds_is_infinite_if_one_diverges(tmp_path):
@@ -84,7 +85,7 @@ def test_mean_over_tuning_seeds_is_infinite_if_one_diverges(tmp_path):
 def test_second_call_starts_no_run_again(tmp_path, runs):
     first = carried_out(tmp_path, runs)
     count = runs.started
-    assert carried_out(tmp_path, runs).head == first.head
+    assert carried_out(tmp_path, runs).report.heads == first.report.heads
     assert runs.started == count
 
 
@@ -114,10 +115,10 @@ def test_end_of_the_time_leaves_results_that_say_what_is_missing(tmp_path, most)
     assert runs.started == most
     if most < 8:
         assert found.missing == ["gpipe: tuning is not finished", "pipedream: tuning is not finished"]
-        assert found.head == "No run of gpipe, which the others are compared with, has completed."
+        assert found.report.heads == ["No run of gpipe, the baseline, has completed."]
     else:
         assert found.missing == ["gpipe: 2 of 3 seeds have not run", "pipedream: 2 of 3 seeds have not run"]
-        assert "undecided after 1 seed" in found.head
+        assert "undecided after 1 seed" in found.report.heads[0]
     runs.most = 1000
     assert not carried_out(tmp_path, runs).missing
 
@@ -126,14 +127,13 @@ def test_contender_that_always_diverges_has_no_reported_seeds(tmp_path):
     runs = MadeUpRuns(lambda planned: DIVERGED if planned.contender.method == "pipedream" else result_of(planned))
     found = carried_out(tmp_path, runs)
     assert found.missing == ["pipedream: every setting that was tried diverged or failed"]
-    assert found.head.startswith("gpipe is the fastest: ")
-    assert found.head.endswith("; the others have no result.")
+    assert found.report.heads[0].startswith("gpipe lr=0.1 is the fastest: ")
 
 
 def test_failed_runs_count_as_diverged_and_give_their_reason(tmp_path):
     runs = MadeUpRuns(lambda planned: FAILED if rate_of(planned) < 0.05 else result_of(planned))
     found = carried_out(tmp_path, runs, "gpipe")
-    assert "gpipe: 1 of 3 trials failed, with optimizer.lr=0.0333: out of memory" in found.lost
+    assert "gpipe: 1 of 3 trials failed, with optimizer.lr=0.0333: out of memory" in found.notes
 
 
 def test_contender_is_tuned_at_its_own_lengths(tmp_path, runs):
@@ -151,44 +151,7 @@ def test_results_are_written_after_each_round_of_seeds(tmp_path, runs, written):
     assert [[len(each.reported) for each in found.outcomes] for found in written] == [[1, 1], [2, 2]]
 
 
-def test_steps_left_shrink_to_zero_with_the_runs(tmp_path, runs):
-    of = work(runs)
-    left = [of._steps_left()]
-    for most in (4, 8, 11, 14):
-        runs.most = most
-        of.carry_out(tmp_path)
-        left.append(of._steps_left())
-    assert left[0] == 2 * (3 * 50 + 2 * 100 + 3 * 100)
-    assert left == sorted(left, reverse=True)
-    runs.most = 1000
-    of.carry_out(tmp_path)
-    assert of._steps_left() == 0
-
-
-def test_earlier_contender_keeps_its_results_but_is_not_run(tmp_path, runs):
-    carried_out(tmp_path, runs)
-    every = contenders("naive_async", "gpipe")
-    of = _Work(every, every[:1], runs, Request(seeds=4), "gpipe")
-    count = runs.started
-    of.carry_out(tmp_path)
-    assert {run.contender.method for run in runs.order[count:]} == {"naive_async"}
-    assert of.comparison(tmp_path).missing == ["gpipe: 1 of 4 seeds have not run"]
-    assert replace(every[1], differing={}).name == "gpipe"
-
-
-def test_failed_run_of_an_earlier_contender_remains_failed(tmp_path, runs):
-    earlier = MadeUpRuns(lambda planned: FAILED if rate_of(planned) < 0.05 else result_of(planned))
-    carried_out(tmp_path, earlier, "gpipe")
-    lost = {name: run for name, run in earlier.results.items() if run.status == "failed"}
-    assert lost
-    runs.results |= {name: run for name, run in earlier.results.items() if name not in lost}
-    every = contenders("naive_async", "gpipe")
-    found = _Work(every, every[:1], runs, Request(seeds=3), "gpipe", lost).comparison(tmp_path)
-    assert not any(line.startswith("gpipe") for line in found.missing)
-    assert len(next(each for each in found.outcomes if each.contender.method == "gpipe").reported) == 3
-
-
-def test_baseline_without_configuration_is_refused_before_any_is_measured(monkeypatch):
-    monkeypatch.setattr(compare, "contenders_of", lambda *_: pytest.fail("a configuration is measured"))
-    with pytest.raises(ConfigError, match=r"^--baseline stale: is not compared; choose from gpipe, pipedream$"):
-        compare.compare(["model=lenet5", "method=pipedream,gpipe"], Request(baseline="stale"))
+def test_baseline_without_configuration_is_refused(monkeypatch):
+    monkeypatch.setattr(compare, "contenders_of", lambda *_: (contenders("pipedream", "gpipe"), []))
+    with pytest.raises(ConfigError, match=r"^--baseline stale: is not compared; choose from pipedream, gpipe$"):
+        compare.compare(["method=pipedream,gpipe"], Request(baseline="stale"))

@@ -1,7 +1,6 @@
 """The configurations of a comparison, checked before any of them runs."""
 
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,7 @@ from pipetrain.engine.errors import ConfigError, NoRoomError
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planning.profiling.profile import profile_of
 from pipetrain.reporting.comparison import contenders
-from pipetrain.reporting.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished, not_replaced
+from pipetrain.reporting.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.training import components
 
@@ -185,19 +184,6 @@ def test_losses_that_are_recorded_at_other_steps_are_those_of_other_runs():
     assert default == same != other
 
 
-def test_earlier_configuration_is_replaced_on_its_own_topology_alone():
-    slow, fast, measured = (
-        contender("gpipe", "model=lenet5", *words, key="1")
-        for words in (["topology.devices=2"], ["topology.devices=4"], ["topology.devices=4", "planner.repeats=3"])
-    )
-    assert not_replaced([slow, fast], [measured]) == [slow]
-    assert not_replaced([slow], [replace(fast, key="2")]) == [slow]
-    assert not_replaced([slow], [replace(slow, key="2")]) == []  # a file has changed
-    words = (*reversed(slow.words), "checkpoint.metric=top1")
-    assert not_replaced([slow], [replace(slow, key="2", words=words)]) == []
-    assert [each.name for each in distinguished([fast, slow])] == ["devices=4", "devices=2"]
-
-
 def test_names_have_the_settings_that_differ_the_method_first():
     every = [contender(m, f"partition.stages={n}", "model=lenet5") for n in (2, 4) for m in ("gpipe", "stale")]
     names = [each.name for each in distinguished(every)]
@@ -209,4 +195,4 @@ def test_names_are_whole_where_their_last_parts_are_the_same():
     every = [contender("gpipe", "model.width=1"), contender("gpipe", "dataset.width=2")]
     assert [each.name for each in distinguished(every)] == ["width=1", "width=2"]
     every = [contender("gpipe", "model.width=1", "dataset.width=2"), contender("gpipe", "model.width=2")]
-    assert [each.name for each in distinguished(every)] == ["model.width=1 dataset.width=2", "width=2"]
+    assert [each.name for each in distinguished(every)] == ["model.width=1 dataset.width=2", "model.width=2"]

@@ -18,7 +18,7 @@ SMALL = (
 
 
 def planned(rate="0.1", seed=0, steps=100, *, of=None, tunes=False):
-    return PlannedRun(of or contender("pipedream"), (f"optimizer.lr={rate}",), seed, steps, tunes=tunes)
+    return PlannedRun(of or contender("pipedream"), (f"optimizer.lr={rate}",), steps, seed, tunes=tunes)
 
 
 def test_directories_differ_by_all_that_results_depend_on():

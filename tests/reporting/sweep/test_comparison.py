@@ -8,9 +8,8 @@ from support.stored_runs import write_run
 
 from pipetrain import cli
 from pipetrain.engine.errors import ConfigError
-from pipetrain.reporting.sweep import comparison, sweep_figure, sweep_tables
-from pipetrain.reporting.sweep.comparison import ranked, target_of
-from pipetrain.reporting.sweep.groups import collect
+from pipetrain.reporting.sweep import sweep_figure, sweep_files, sweep_tables
+from pipetrain.reporting.sweep.comparison import collect, ranked, target_of
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def test_unwritable_file_is_named_and_others_are_unchanged(folder, tmp_path, cap
 
         return filled
 
-    monkeypatch.setattr(comparison, "write_whole", filling(comparison.write_whole))
+    monkeypatch.setattr(sweep_files, "write_whole", filling(sweep_files.write_whole))
     monkeypatch.setattr(sweep_figure, "draw", filling(lambda path, *_: path.write_bytes(b"")))
     code = cli.carry_out(["report", "runs", str(folder), "-o", str(tmp_path / "mine")])
     assert code == 1

@@ -10,9 +10,9 @@ from support.stored_runs import STAGES, write_run
 from papers.results import without_repeats
 from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.sweep.compared_run import ComparedRun
+from pipetrain.reporting.sweep.comparison import collect
 from pipetrain.reporting.sweep.groups import (
     SweepGroup,
-    collect,
     compared_settings,
     distinct_names,
     labels_of,

@@ -13,7 +13,8 @@ from pipetrain.reporting.seed_statistics import t_quantile
 from pipetrain.reporting.steps_to_loss import LossCurve
 from pipetrain.reporting.sweep import sweep_figure, sweep_page
 from pipetrain.reporting.sweep.compared_run import ComparedRun, Point
-from pipetrain.reporting.sweep.groups import SweepGroup, collect
+from pipetrain.reporting.sweep.comparison import collect
+from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.reporting.sweep.slowdown import STEPS, baseline_of, notes_on, ratio_cell, slowdowns, table_of
 
 INF = math.inf

@@ -8,8 +8,7 @@ import pytest
 from support.pages import Page
 from support.stored_runs import STAGES, write_run
 
-from pipetrain.reporting.sweep.comparison import ranked
-from pipetrain.reporting.sweep.groups import collect
+from pipetrain.reporting.sweep.comparison import collect, ranked
 from pipetrain.reporting.sweep.sweep_page import columns_of, page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -8,7 +8,8 @@ from support.stored_runs import STAGES, write_run
 
 from pipetrain.reporting.sweep import sweep_tables
 from pipetrain.reporting.sweep.compared_run import ComparedRun
-from pipetrain.reporting.sweep.groups import SweepGroup, collect
+from pipetrain.reporting.sweep.comparison import collect
+from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.reporting.sweep.sweep_tables import difference_cells
 
 
