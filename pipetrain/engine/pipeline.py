@@ -24,6 +24,7 @@ from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import Loss, StepLoss
 from pipetrain.engine.methods import Method
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.models.cuts import balanced_cuts
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Schedule
@@ -67,8 +68,8 @@ class Pipeline:
         Args:
             model: its layers are cut into stages; `pipetrain.graph` makes a chain of any other module. The pipeline
                 takes over its weights, which every process must have initialized alike.
-            stages: their number, D, for stages of about equally many weights; or the first layer of every stage but
-                the first, such as [2, 5] for three stages.
+            stages: their number, D, for the cuts with the fewest weights in the largest stage; or the first layer of
+                every stage but the first, such as [2, 5] for three stages.
             schedule: says when each stage does what.
             method: says which weights each forward and backward reads; of the schedule's family.
             optimizer: called once for each stage.
@@ -183,30 +184,20 @@ class Pipeline:
 
 def _bounds(chain: LayerChain, stages: int | Sequence[int]) -> list[tuple[int, int]]:
     """(first layer, last layer exclusive) of each stage."""
-    cuts = _even_cuts(chain, stages) if isinstance(stages, int) else list(stages)
+    sizes = [sum(weight.numel() for weight in layer.parameters()) for layer in chain.layers]
+    if not isinstance(stages, int):
+        cuts = list(stages)
+    elif 1 <= stages <= len(chain):
+        cuts = balanced_cuts([sizes] * stages, weighted=[size > 0 for size in sizes])
+    else:
+        cuts = [0]
     ends = [0, *cuts, len(chain)]
-    if stages == 0 or any(a >= b for a, b in pairwise(ends)):
+    if any(a >= b for a, b in pairwise(ends)):
         raise ConfigError(
             f"stages={stages}: each stage needs a layer, and the model has {len(chain)}; give their number, or the "
             "first layer of each later stage in ascending order"
         )
     return list(pairwise(ends))
-
-
-def _even_cuts(chain: LayerChain, stages: int) -> list[int]:
-    """The first layer of every later stage, where each has about as many weights and at least one layer."""
-    sizes = [sum(weight.numel() for weight in layer.parameters()) for layer in chain.layers]
-    cuts, total, so_far, first = [], sum(sizes) or 1, 0, 0
-    for r in range(1, stages):
-        last = max(first + 1, len(sizes) - (stages - r))
-        cut = first + 1
-        so_far += sizes[first] if first < len(sizes) else 0
-        while cut < last and so_far + sizes[cut] / 2 <= total * r / stages:
-            so_far += sizes[cut]
-            cut += 1
-        cuts.append(cut)
-        first = cut
-    return cuts
 
 
 def _device(given: torch.device | str | None) -> torch.device:

@@ -81,15 +81,15 @@ def _check_untied(chain: LayerChain, name: str, modules: Mapping[int, set[nn.Mod
         name: of the weight.
         modules: layer -> the modules that hold the weight.
     """
-    own, before = set(chain.module.modules()), set[nn.Module]()
+    own, first = set(chain.module.modules()), next(iter(modules))
+    if foreign := [i for i, found in modules.items() if not found <= own]:
+        raise ConfigError(
+            f"model.untie=true: layer {foreign[0]} ({chain.labels[foreign[0]]}) reads {name} without its own module, "
+            "so a second weight would have no name; use it through one, such as an nn.Linear whose weight it is"
+        )
+    before: set[nn.Module] = set()
     for i, found in modules.items():
-        if not found <= own:
-            raise ConfigError(
-                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without its own module, so a second "
-                "weight would have no name; use it through one, such as an nn.Linear whose weight it is"
-            )
         if before & found:
-            first = next(iter(modules))
             raise ConfigError(
                 f"model.untie=true: layers {first} ({chain.labels[first]}) and {i} ({chain.labels[i]}) share the "
                 f"module of {name}; give each its own module to untie them"

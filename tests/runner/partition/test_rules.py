@@ -12,9 +12,10 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.models.cuts import balanced_cuts, unit_starts
 from pipetrain.graph.conversion import chain_of
 from pipetrain.runner.partition.estimate import layer_costs, no_passes
-from pipetrain.runner.partition.rules import Even, Explicit, Ppv, balanced_cuts, unit_starts
+from pipetrain.runner.partition.rules import Even, Explicit, Ppv
 from pipetrain.zoo.models import resnet_cifar, small_images
 
 COSTS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
