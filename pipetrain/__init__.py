@@ -4,9 +4,9 @@ Names are imported when they are asked for, so that `import pipetrain` alone imp
 """
 
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pipetrain.engine.libraries.lazy_names import lazy_names
 from pipetrain.version import __version__
 
 if TYPE_CHECKING:
@@ -92,12 +92,4 @@ _HOMES = {
 
 __all__ = ["__version__", *_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'pipetrain' has no attribute {name!r}")
-    return getattr(import_module(f"pipetrain.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -3,8 +3,9 @@
 Needs torch and numpy alone, and imports no other room of pipetrain. Names are imported when they are asked for.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pipetrain.engine.libraries.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pipetrain.engine.arithmetic import ComputeOptions as ComputeOptions
@@ -52,12 +53,4 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'pipetrain.engine' has no attribute {name!r}")
-    return getattr(import_module(f"pipetrain.engine.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
