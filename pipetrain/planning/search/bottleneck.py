@@ -10,7 +10,7 @@ import numpy as np
 from pipetrain.planning.profile.antichains import Table, Vector
 
 _BLOCK = 1 << 15
-"""Numbers that are compared at a time: as many as the processor's cache holds."""
+"""Elements per block, sized to the CPU cache."""
 EQUAL = 1e-12
 """Relative difference below which two costs are equal except for rounding."""
 
@@ -26,7 +26,7 @@ class StageCandidate(NamedTuple):
 
 
 def preference(parts: Sequence[StageCandidate]) -> list[tuple[int, int]]:
-    """Sort key of equally good sequences: each stage in turn has as many workers as it can, then as few layers."""
+    """Tie-break: more workers first, then fewer layers, stage by stage."""
     return [(-part.replicas, part.last) for part in parts]
 
 
@@ -63,7 +63,13 @@ class BottleneckDP:
         return min((self._sequence(index, first, last) for index in good), key=preference)
 
     def _sequence(self, index: int, first: int, last: int) -> list[StageCandidate]:
-        """A best sequence whose costs are in the table of that index."""
+        """A best sequence whose costs are in the table of that index.
+
+        The tables hold costs alone, so the stages are found again from the first one on: each is a stage whose cost and
+        the cost of the rest after it do not exceed the best cost from its worker and state. Without `by_depth` the one
+        table serves for every rest; otherwise `index` stages follow the first one, index - 1 the second, ..., and each
+        rest is in another table, of which the one of no stages is not among the stored.
+        """
         tables = self._costs(last)
         rests: Iterable[tuple[int, Table]] = repeat((0, _linked(tables[0], self.links)))
         if self.by_depth:
@@ -157,6 +163,11 @@ def _next_part(stages: Table, rest: Table, worker: int, state: int) -> StageCand
 def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
     """At [index of the last state, state], the minimal bottleneck of a stage from there and of the stages after it.
 
+    That is the minimum of max(stages[count - 1, state, end], behind[count - 1, index, end]) over count and end. All of
+    them at once would be a table of (workers, states, states), hundreds of megabytes for thousands of states, which the
+    CPU would write to memory and read again for each minimum; rows of a block stay in its cache. As a stage ends after
+    its first state, the columns before a block's first row are left out.
+
     Args:
         stages: [count - 1, first state, last state].
         behind: [count - 1, index of the last state, state], the link in front of it included.
@@ -164,7 +175,7 @@ def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
     """
     best: Table = np.full(behind.shape[1:], np.inf)
     count, end = max(lasts) + 1, 0
-    while end < count:  # rows of the upper triangle, as many as the cache holds
+    while end < count:
         begin, end = end, min(count, end + max(1, _BLOCK // (len(stages) * (count - end))))
         rows = stages[:, begin:end, begin:]
         for index, last in enumerate(lasts):
