@@ -117,7 +117,7 @@ WRONG_IN_OTHER_WAYS = [
     (["method=pipoptim"], r"method=pipoptim: .*pipeoptim\?$"),
     (["+methd=gpipe"], r"methd=gpipe: .*method\?$"),
     (["+hydra.run.dri=here"], r"hydra.run.dri: no such setting"),
-    (["optimizer.clip_norm=-1"], r"optimizer.clip_norm=-1: a number above 0"),
+    (["optimizer.clip_norm=-1"], r"optimizer.clip_norm=-1: must be a number above 0"),
     (["partition.stages=0"], r"partition.stages=0: .*at least 1"),
     (["dataset.limit=32", "train.batch_size=64"], r"train.batch_size=64: more than the 32 samples .*dataset.limit=32"),
 ]
@@ -187,7 +187,7 @@ def test_configuration_is_shown_or_refused_without_torch(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "_target_: pipetrain.engine.methods.pipeoptim.PipeOptim" in done.stdout
-    assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: a number above 0 is needed")
+    assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: must be a number above 0")
 
 
 def test_method_brings_its_schedule_and_an_explicit_one_wins(capsys):

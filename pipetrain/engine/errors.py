@@ -80,7 +80,7 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
         ConfigError: the value is no whole number, or below `least`.
     """
     if not is_whole(value) or value < least:
-        works = f"a whole number of at least {least} is needed" + (f", {otherwise}" if otherwise else "")
+        works = f"must be a whole number of at least {least}" + (f", {otherwise}" if otherwise else "")
         raise ConfigError(f"{setting}={as_configured(value)}: {works}")
 
 

@@ -46,7 +46,7 @@ class NumberRange:
             ConfigError: the value is no number, or not in the range.
         """
         if value not in self:
-            works = f"{self} is needed" + (f", {otherwise}" if otherwise else "")
+            works = f"must be {self}" + (f", {otherwise}" if otherwise else "")
             raise ConfigError(f"{setting}={as_configured(value)}: {works}")
 
 

@@ -81,5 +81,5 @@ class PipelinePlan:
         for r, stage in enumerate(plan.stages):
             check_whole(f"stages.{r}.replicas", stage.replicas, least=1)
             if not stage.layers:
-                raise ConfigError(f"stages.{r}.layers=[]: indices of layers are needed")
+                raise ConfigError(f"stages.{r}.layers=[]: must be indices of layers")
         return plan

@@ -9,12 +9,12 @@ from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 def test_only_whole_numbers_from_the_least_on_pass(value, shown):
     with pytest.raises(ConfigError) as refused:
         check_whole("train.batch_size", value, least=1)
-    assert str(refused.value) == f"train.batch_size={shown}: a whole number of at least 1 is needed"
+    assert str(refused.value) == f"train.batch_size={shown}: must be a whole number of at least 1"
     check_whole("train.batch_size", 1, least=1)
 
 
 def test_refusal_of_a_number_says_what_else_works():
-    with pytest.raises(ConfigError, match="at least 1 is needed, or null for all samples"):
+    with pytest.raises(ConfigError, match="at least 1, or null for all samples"):
         check_whole("dataset.limit", -1, least=1, otherwise="or null for all samples")
 
 

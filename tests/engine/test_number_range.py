@@ -26,10 +26,10 @@ def test_ends_are_in_a_range_as_it_says(numbers, inside, outside):
 @pytest.mark.parametrize(
     ("numbers", "value", "message"),
     [
-        (POSITIVE, 0, "x=0: a number above 0 is needed, or null"),
-        (NOT_NEGATIVE, None, "x=null: a number of at least 0 is needed, or null"),
-        (SHARE, 2, "x=2: a number of at least 0 and at most 1 is needed, or null"),
-        (BELOW_ONE, math.nan, "x=nan: a number of at least 0 and below 1 is needed, or null"),
+        (POSITIVE, 0, "x=0: must be a number above 0, or null"),
+        (NOT_NEGATIVE, None, "x=null: must be a number of at least 0, or null"),
+        (SHARE, 2, "x=2: must be a number of at least 0 and at most 1, or null"),
+        (BELOW_ONE, math.nan, "x=nan: must be a number of at least 0 and below 1, or null"),
     ],
 )
 def test_number_out_of_range_is_refused_with_the_range(numbers, value, message):

@@ -30,10 +30,10 @@ def test_in_flight_is_workers_over_replicas_of_first_stage():
         ({"stages": [3]}, "stages.0=3: an object"),
         (
             {"stages": [{"layers": [0], "replicas": 0, "time_s": 1.0, "memory_bytes": 1}]},
-            "stages.0.replicas=0: a whole number of at least 1 is needed",
+            "stages.0.replicas=0: must be a whole number of at least 1",
         ),
-        ({"time_per_minibatch_s": -1}, "time_per_minibatch_s=-1: a number of at least 0 is needed"),
-        ({"labels": 3}, "labels=3: a list is needed"),
+        ({"time_per_minibatch_s": -1}, "time_per_minibatch_s=-1: must be a number of at least 0"),
+        ({"labels": 3}, "labels=3: must be a list"),
     ],
 )
 def test_file_that_holds_no_plan_is_refused(change, message):

@@ -39,7 +39,7 @@ def from_json(kind: Any, content: Any, where: str = "") -> Any:
         return _dataclass_of(kind, content, f"{where}." if where else "")
     if _is_value(origin, content):
         return content
-    raise ConfigError(f"{where or 'the content'}={content}: {_NEEDED.get(origin, 'an object')} is needed")
+    raise ConfigError(f"{where or 'the content'}={content}: must be {_NEEDED.get(origin, 'an object')}")
 
 
 def _dataclass_of(kind: Any, content: dict[str, Any], prefix: str) -> Any:

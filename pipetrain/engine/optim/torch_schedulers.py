@@ -40,7 +40,7 @@ class TorchScheduler(LearningRateSchedule):
             raise ConfigError(f"{self.name}: ends before the run, which has {units} {self.unit}s: {described(failure)}")
         for unit, rate in enumerate(self._played.rates):
             if not 0 <= rate < math.inf:
-                raise ConfigError(f"{self.name}: gives the rate {rate:g} in {self.unit} {unit}; at least 0 is needed")
+                raise ConfigError(f"{self.name}: gives the rate {rate:g} in {self.unit} {unit}; must be at least 0")
 
     @override
     def at(self, position: int, total: int) -> float:

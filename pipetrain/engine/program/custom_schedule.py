@@ -74,17 +74,17 @@ def _call(function: Callable[..., Any], args: Sequence[int]) -> str:
 def _check_number(least: int, function: Callable[..., Any], *args: int) -> None:
     value = _called(function, *args)
     if not is_whole(value) or value < least:
-        raise ConfigError(f"{_call(function, args)} returned {value!r}; a whole number of at least {least} is needed")
+        raise ConfigError(f"{_call(function, args)} returned {value!r}; must be a whole number of at least {least}")
 
 
 def _checked_list(schedule: ListSchedule, *args: int) -> list[Operation]:
     """The list of a stage, if it is one of operations."""
     operations, call = _called(schedule.operations, *args), _call(schedule.operations, args)
     if not isinstance(operations, list):
-        raise ConfigError(f"{call} returned {type(operations).__name__}; a list of pipetrain.Operation is needed")
+        raise ConfigError(f"{call} returned {type(operations).__name__}; must be a list of pipetrain.Operation")
     for index, operation in enumerate(operations):
         if not isinstance(operation, Operation):
-            raise ConfigError(f"{call} has {operation!r} at {index}; a list of pipetrain.Operation is needed")
+            raise ConfigError(f"{call} has {operation!r} at {index}; must be a list of pipetrain.Operation")
     return operations
 
 

@@ -110,7 +110,7 @@ def _workers(settings: TopologyConfig) -> tuple[int, ...]:
     if workers is None:
         return (devices or _FEW,)
     if not workers:
-        raise ConfigError("topology.workers=[]: at least one level is needed, such as [4]")
+        raise ConfigError("topology.workers=[]: must have at least one level, such as [4]")
     for each in workers:
         check_whole("topology.workers", each, least=1)
     if devices is not None and prod(workers) != devices:
@@ -131,7 +131,7 @@ def _bandwidths(settings: TopologyConfig, workers: tuple[int, ...], measured: fl
         POSITIVE.check("topology.gigabytes_per_s", each)
     if len(given) != len(workers):
         raise ConfigError(
-            f"topology.gigabytes_per_s={given}: {len(workers)} numbers are needed, one for each level of "
+            f"topology.gigabytes_per_s={given}: must have {len(workers)} numbers, one for each level of "
             f"topology.workers={list(workers)}, innermost first"
         )
     return tuple(each * _GIGA for each in given)
@@ -153,7 +153,7 @@ def _of_each(setting: str, given: Any, count: int) -> list[float] | None:
     for each in numbers:
         POSITIVE.check(setting, each)
     if len(numbers) != count:
-        raise ConfigError(f"{setting}={given}: {len(numbers)} numbers for {count} devices; one for each is needed")
+        raise ConfigError(f"{setting}={given}: {len(numbers)} numbers for {count} devices; must have one for each")
     return [float(each) for each in numbers]
 
 

@@ -115,7 +115,7 @@ def _number(text: str, where: str) -> float:
     except ValueError:
         numbers = [-1.0]
     if not all(0 <= number < float("inf") for number in numbers):
-        raise ConfigError(f"{where}={text}: a number of at least 0 is needed, or a tuple of them, such as [1.0; 2.0]")
+        raise ConfigError(f"{where}={text}: must be a number of at least 0, or a tuple of them such as [1.0; 2.0]")
     return sum(numbers)
 
 

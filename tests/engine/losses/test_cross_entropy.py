@@ -34,7 +34,7 @@ def test_losses_of_auxiliary_heads_are_added_with_their_weight():
     loss = CrossEntropy(label_smoothing=0.1, auxiliary=0.25)
     own, first, second = (loss(each, targets) for each in (scores, *heads))
     assert loss(scores, *heads, targets).item() == pytest.approx((own + 0.25 * (first + second)).item())
-    with pytest.raises(ConfigError, match=r"loss.auxiliary=-1: a number of at least 0"):
+    with pytest.raises(ConfigError, match=r"loss.auxiliary=-1: must be a number of at least 0"):
         CrossEntropy(auxiliary=-1)
 
 

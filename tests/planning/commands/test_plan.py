@@ -63,7 +63,7 @@ def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
     [
         (["profile=none.json"], "profile=none.json: cannot be read"),
         ([f"profile={VGG16}"], "topology.gigabytes_per_s=null: the profile has no measured bandwidth"),
-        ([f"profile={VGG16}", GIGABYTE, "topology.workers=[2,2]"], "2 numbers are needed, one for each level"),
+        ([f"profile={VGG16}", GIGABYTE, "topology.workers=[2,2]"], "must have 2 numbers, one for each level"),
         ([f"profile={VGG16}", GIGABYTE, "topology.memory_gigabytes=1"], "no plan fits"),
         (
             [f"profile={VGG16}", GIGABYTE, "planner.cost_model=pipedream_paper", "planner.overlap=false"],

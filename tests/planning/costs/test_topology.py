@@ -38,21 +38,21 @@ def test_devices_have_speeds_and_memory_of_their_own():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"workers": []}, "topology.workers=[]: at least one level is needed, such as [4]"),
-        ({"workers": [4, 0]}, "topology.workers=0: a whole number of at least 1 is needed"),
+        ({"workers": []}, "topology.workers=[]: must have at least one level, such as [4]"),
+        ({"workers": [4, 0]}, "topology.workers=0: must be a whole number of at least 1"),
         (
             {"workers": [4, 2], "devices": 16},
             "topology.workers=[4, 2]: 8 devices, and topology.devices=16; leave one out",
         ),
         ({"gigabytes_per_s": None}, "the profile has no measured bandwidth; a number for each level, such as [1.25]"),
-        ({"gigabytes_per_s": [0.0]}, "topology.gigabytes_per_s=0.0: a number above 0 is needed"),
+        ({"gigabytes_per_s": [0.0]}, "topology.gigabytes_per_s=0.0: must be a number above 0"),
         (
             {"workers": [4, 2]},
-            "topology.gigabytes_per_s=[1.0]: 2 numbers are needed, one for each level of topology.workers=[4, 2]",
+            "topology.gigabytes_per_s=[1.0]: must have 2 numbers, one for each level of topology.workers=[4, 2]",
         ),
         ({"devices": 3, "speeds": [1.0, 2.0]}, "topology.speeds=[1.0, 2.0]: 2 numbers for 3 devices"),
-        ({"speeds": [1.0, 0.0]}, "topology.speeds=0.0: a number above 0 is needed"),
-        ({"memory_gigabytes": "much"}, "topology.memory_gigabytes=much: a number above 0 is needed"),
+        ({"speeds": [1.0, 0.0]}, "topology.speeds=0.0: must be a number above 0"),
+        ({"memory_gigabytes": "much"}, "topology.memory_gigabytes=much: must be a number above 0"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(given, message):

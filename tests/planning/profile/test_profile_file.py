@@ -42,8 +42,8 @@ def test_data_and_unused_entries_of_tuples_are_no_layers():
         (line("node1") + line("node1"), "line 2: node1 has a line already"),
         (line("node1") + "\tnode1 -- node7\n", "line 2: the edge node1 -- node7 names node7, which has no line"),
         ("node1 -- ReLU -- activation_size=1.0\n", "line 1: node1 lacks forward_compute_time, backward_compute_time"),
-        (line("node1", forward="fast"), "line 1: forward_compute_time=fast: a number of at least 0"),
-        (line("node1", output="[1.0; -2.0]"), r"line 1: activation_size=\[1.0; -2.0\]: a number of at least 0"),
+        (line("node1", forward="fast"), "line 1: forward_compute_time=fast: must be a number of at least 0"),
+        (line("node1", output="[1.0; -2.0]"), r"line 1: activation_size=\[1.0; -2.0\]: must be a number of at least 0"),
         (line("node1", forward="nan"), "forward_compute_time=nan"),
     ],
 )

@@ -18,7 +18,7 @@ SMALL = (
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seeds", "0"], "--seeds=0: a whole number of at least 1 is needed"),
+        (["--seeds", "0"], "--seeds=0: must be a whole number of at least 1"),
         (["--minutes", "0"], "--minutes 0: a number above 0 is needed"),
         (["--target", "top1"], "--target top1: a metric and a number"),
         (["--target", "bleu=3"], "--target bleu=3: no metric bleu"),

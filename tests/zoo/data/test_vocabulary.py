@@ -94,7 +94,7 @@ def test_text_with_few_pairs_has_fewer_tokens_than_asked_for():
 
 @pytest.mark.parametrize(("size", "given"), [(200, "200"), (None, "null")])
 def test_vocabulary_too_small_for_all_bytes_is_refused(size, given):
-    with pytest.raises(ConfigError, match=f"dataset.vocabulary_size={given}: a whole number of at least 256"):
+    with pytest.raises(ConfigError, match=f"dataset.vocabulary_size={given}: must be a whole number of at least 256"):
         byte_pairs(PROSE, size)
 
 
@@ -210,9 +210,9 @@ def test_racing_trainings_leave_one_whole_file(cache):
     ("kind", "size", "named"),
     [
         ("syllables", 300, "dataset.tokens=syllables: one of bpe, words"),
-        ("bpe", 100, "dataset.vocabulary_size=100: a whole number of at least 260"),
-        ("bpe", None, "dataset.vocabulary_size=null: a whole number of at least 260"),
-        ("words", 4, "dataset.vocabulary_size=4: a whole number of at least 5 is needed, or null for all words"),
+        ("bpe", 100, "dataset.vocabulary_size=100: must be a whole number of at least 260"),
+        ("bpe", None, "dataset.vocabulary_size=null: must be a whole number of at least 260"),
+        ("words", 4, "dataset.vocabulary_size=4: must be a whole number of at least 5, or null for all words"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(kind, size, named):

@@ -140,7 +140,7 @@ def given_bytes_per_s() -> float | None:
     except ValueError:
         gigabytes = math.nan
     if gigabytes not in POSITIVE:
-        raise ConfigError(f"{_LINK_SPEED}={given}: {POSITIVE} is needed, such as 0.02; unset, links run at full speed")
+        raise ConfigError(f"{_LINK_SPEED}={given}: must be {POSITIVE}, such as 0.02; unset, links run at full speed")
     return gigabytes * _GIGA
 
 

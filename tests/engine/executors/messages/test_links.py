@@ -48,7 +48,7 @@ def test_bandwidth_is_that_of_the_environment(monkeypatch):
 @pytest.mark.parametrize("given", ["nan", "inf", "0", "-1", "fast", ""])
 def test_invalid_bandwidth_is_refused_by_variable_name(monkeypatch, given):
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", given)
-    with pytest.raises(ConfigError, match=f"^PIPETRAIN_LINK_GIGABYTES_PER_S={given}: a number above 0 is needed"):
+    with pytest.raises(ConfigError, match=f"^PIPETRAIN_LINK_GIGABYTES_PER_S={given}: must be a number above 0"):
         given_bytes_per_s()
 
 

@@ -115,7 +115,7 @@ def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path):
 
 def test_columns_are_not_counted_from_the_end(tmp_path):
     file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
-    refused("dataset.label=-1: a whole number of at least 0", file=file, text=0, label=-1)
+    refused("dataset.label=-1: must be a whole number of at least 0", file=file, text=0, label=-1)
 
 
 def test_line_whose_quotation_mark_is_not_closed_is_named_and_not_the_last_one(tmp_path):
