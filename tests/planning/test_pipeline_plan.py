@@ -27,7 +27,7 @@ def test_in_flight_is_workers_over_replicas_of_first_stage():
     ("change", "message"),
     [
         ({"stages": []}, "no plan of `pipetrain plan`: it has no stages"),
-        ({"stages": [3]}, "stages.0=3: an object"),
+        ({"stages": [3]}, "stages.0=3: must be an object"),
         (
             {"stages": [{"layers": [0], "replicas": 0, "time_s": 1.0, "memory_bytes": 1}]},
             "stages.0.replicas=0: must be a whole number of at least 1",

@@ -129,12 +129,12 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         ),
         (
             changed(layers=[{**CHAIN.to_json()["layers"][0], "weights": [{"name": "w", "shape": 3}]}]),
-            "layers.0.weights.0.shape=3: a list",
+            "layers.0.weights.0.shape=3: must be a list",
         ),
         (changed(reading={"inputs_s": 1.0}), "reading.targets_s=None: .*at least 0"),
         (changed(reading={"inputs_s": -1, "targets_s": 0}), "reading.inputs_s=-1: .*at least 0"),
         (changed(message_work=1e-4), "message_work=0.0001: "),
-        (changed(shared_weights=3), "shared_weights=3: a list"),
+        (changed(shared_weights=3), "shared_weights=3: must be a list"),
         (changed(shared_weights=[{"layers": [1, 1]}]), "shared_weights.0.weight_bytes=None: "),
         (
             changed(shared_weights=[{"layers": [1, 1], "weight_bytes": 1}]),
