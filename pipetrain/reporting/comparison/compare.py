@@ -132,9 +132,8 @@ class _Work:
                 return
         for seed in range(self.request.seeds):
             before = self.runs.started
-            if not self._round(
-                f"seed {seed}", [run for each in self.contenders for run in self._reported(each, [seed])]
-            ):
+            runs = [run for each in self.contenders for run in self._reported(each, [seed])]
+            if not self._round(f"seed {seed}", runs):
                 return
             if self.runs.started > before and seed + 1 < self.request.seeds:
                 (found := self.comparison(output)).write()

@@ -44,7 +44,7 @@ def carried_out(tmp_path, runs, *methods, **request):
 def written(monkeypatch):
     """The comparisons that would be written to files; drawing takes a while."""
     found = []
-    monkeypatch.setattr(Comparison, "write", found.append)
+    monkeypatch.setattr(Comparison, "write", lambda comparison: found.append(comparison))
     return found
 
 
