@@ -69,7 +69,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class SideStream:
-    """A stream separate from that of the computation, which does not wait for it; without effect on the CPU."""
+    """A stream separate from the computation's, which does not wait for it; without effect on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -91,7 +91,7 @@ class SideStream:
 
 
 class HostCopies:
-    """Copies of tensors in host memory, page-locked for those of a device, made while the host continues.
+    """Copies of tensors in host memory, page-locked if they come from a device, made while the host continues.
 
     Args:
         tensors: to copy; CPU tensors are copied immediately.
@@ -122,7 +122,7 @@ class HostCopies:
 
 
 def page_locked(size: int) -> Tensor:
-    """Page-locked host memory of so many bytes.
+    """Page-locked host memory of `size` bytes.
 
     Taking it may wait for the whole device, and so for a neighbor that has yet to take what this process sends: take it
     before the processes are connected, or when the pipeline has drained.
@@ -197,7 +197,7 @@ def together(tensors: Mapping[str, Tensor]) -> list[list[str]]:
     """The names in groups, each for one call of every `torch._foreach_*` in a formula.
 
     A device takes all in one group, as each launch costs the host more than small weights cost the device. The CPU
-    takes as many as its caches hold from one operation to the next.
+    takes what its caches hold from one operation to the next.
     """
     groups: list[list[str]] = []
     room = 0

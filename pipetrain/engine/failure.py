@@ -100,7 +100,7 @@ def _file(error: OSError) -> str | None:
 
 
 def place_of(error: BaseException) -> str | None:
-    """File and line of the innermost frame that is the user's own code; None if there is none."""
+    """File and line of the innermost frame in the user's own code, or None."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]
     return f"{relative_to_cwd(Path(own[-1].filename))}:{own[-1].lineno}" if own else None

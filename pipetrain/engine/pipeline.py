@@ -40,7 +40,7 @@ class Pipeline:
     """A model whose stages train under a schedule and a method.
 
     Without a launcher, all stages are simulated in this process. Under torchrun, each process has one stage, and the
-    stages exchange messages over NCCL if each has a GPU of its own, else over Gloo. The weights are equal bit by bit.
+    stages exchange messages over NCCL if each has its own GPU, else over Gloo. The weights are equal bit by bit.
     Every process makes the same calls. The first one reads the inputs of minibatches, the last one their targets.
 
     Attributes:
@@ -63,7 +63,7 @@ class Pipeline:
         device: torch.device | str | None = None,
         arithmetic: ComputeOptions = _PLAIN,
     ) -> None:
-        """Builds the stages of this process, and connects them to those of the others.
+        """Builds the stages of this process, and connects them to the stages of other processes.
 
         Args:
             model: its layers are cut into stages; `pipetrain.graph` makes a chain of any other module. The pipeline
@@ -82,7 +82,7 @@ class Pipeline:
             arithmetic: precision and memory format.
 
         Raises:
-            ConfigError: schedule, method, stages and microbatches do not go together, or torchrun has started another
+            ConfigError: schedule, method, stages and microbatches are not compatible, or torchrun has started another
                 number of processes than there are stages.
         """
         chain = model if isinstance(model, LayerChain) else LayerChain.of_sequential(model)
@@ -157,7 +157,7 @@ class Pipeline:
         return self._executor.gather([stage.report() for stage in self.stages])
 
     def weights(self) -> dict[str, Tensor] | None:
-        """Weights and buffers of the whole model by name, in the process of the last stage; None in the others.
+        """Weights and buffers of the whole model by name, in the process of the last stage; None elsewhere.
 
         They are as `model.state_dict()` has them, and only valid until the training goes on.
         """

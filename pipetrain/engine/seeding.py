@@ -19,7 +19,7 @@ def key(*numbers: int) -> int:
     2**64, negative ones included. The values are part of a run's reproducibility: integer arithmetic alone makes them,
     so they are the same on every platform and must stay the same in every version.
 
-    torch's generator on the CPU keeps the lowest 32 bits of a seed; they are as well mixed as the others.
+    torch's generator on the CPU keeps the lowest 32 bits of a seed; they are well mixed, too.
     """
     state = 0
     for number in numbers:

@@ -74,7 +74,7 @@ def _check_module(model: nn.Module | LayerChain) -> None:
 
 
 def is_cut_along_graph(model: object) -> bool:
-    """True if a model is neither a chain nor an `nn.Sequential` of layers, without hooks of its own."""
+    """True if a model is neither a chain nor an `nn.Sequential` of layers without hooks."""
     if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
         return bool(model._forward_hooks or model._forward_pre_hooks)
     return not isinstance(model, LayerChain)

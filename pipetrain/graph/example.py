@@ -61,7 +61,7 @@ class Example:
 def select_outputs(returned: Any, wanted: str | None) -> tuple[tuple[Tensor, ...], str | None]:
     """The tensors for the loss, and the name of the one picked by name, if any.
 
-    A tensor is taken as it is, and a plain tuple or list as so many arguments of the loss. Of a dict, a ModelOutput or
+    A tensor is taken as it is, and a plain tuple or list as several arguments of the loss. Of a dict, a ModelOutput or
     a named tuple it is the entry `wanted`, else `logits`, else the first tensor.
 
     Raises:

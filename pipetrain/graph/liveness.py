@@ -164,7 +164,7 @@ def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
 
 
 _COSTLY = 2
-"""A cut is left out if more bytes cross it than this factor times those of the cheapest cuts before and after.
+"""A cut is left out if more bytes cross it than this factor times the bytes of the cheapest cuts before and after.
 
 2 allows cuts inside residual blocks, where the block's input crosses, too."""
 
@@ -196,7 +196,7 @@ def _cheap(flow: Liveness, cuts: Sequence[int]) -> list[int]:
 
 
 def _aligned(one: Liveness, position: int, other: Liveness) -> int | None:
-    """The cheapest position of another graph with the same weights on either side; None if there is none."""
+    """The cheapest position of another graph with the same weights on either side, or None."""
     before, after = set().union(*one.weights[:position]), set().union(*one.weights[position:])
     last = max((i for i, names in enumerate(other.weights) if names & (before - after)), default=-1)
     end = len(other.nodes) - 1

@@ -109,7 +109,7 @@ def _globals(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def clear_caches(module: nn.Module) -> None:
-    """Empties the caches of functions in these files and classes, such as those of `functools.lru_cache`."""
+    """Empties the caches of functions in these files and classes, such as `functools.lru_cache`."""
     for names in _owners(module).values():
         for value in list(names.values()):
             if callable(value) and hasattr(value, "cache_info"):

@@ -48,7 +48,7 @@ class Size(int):
     def __floor__(self) -> Self:
         return self
 
-    __hash__ = None  # type: ignore[assignment]  # a cache would give that of one recording to the next
+    __hash__ = None  # type: ignore[assignment]  # a cache would pass the size of one recording to the next
 
 
 def _method(name: str, *, swapped: bool = False) -> Operation:

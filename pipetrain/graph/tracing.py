@@ -90,7 +90,7 @@ def _placeholder_values(tensor: Tensor) -> Tensor:
 class Recording:
     """A recorded forward, the name of the output picked for the loss, and the Python state that it changed.
 
-    The `meta` of a node is what the recorder knows of it. `other_shape` and `other_value` are those of a second
+    The `meta` of a node is what the recorder knows of it. `other_shape` and `other_value` come from a second
     recording, and `expected` of an input is its shape, None for what may differ.
     """
 
@@ -101,7 +101,7 @@ class Recording:
 
 @dataclass(eq=False)
 class Tracer:
-    """Records forwards of one copy of a module in one mode, one after the other; `replace` gives one of a new copy.
+    """Records forwards of one copy of a module in one mode, in sequence; `replace` gives one of a new copy.
 
     Classes that are `opaque` are called as a whole.
     """

@@ -26,7 +26,7 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Stages in the order of the pipeline; the devices of each follow those of the previous stage.
+    """Stages in the order of the pipeline; the devices of each follow the previous stage's.
 
     Attributes:
         time_per_minibatch_s: of the slowest stage or link, in seconds.

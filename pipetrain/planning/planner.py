@@ -61,7 +61,7 @@ class Planner:
         if topology.cores is not None and settings.planner.cost_model == "pipedream_paper":
             raise ConfigError(
                 f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, "
-                "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
+                "for devices that share no cores; planner.cost_model=ring_allreduce takes shared cores"
             )
         profile = recomputed(with_states(profile, settings.optimizer), settings.train)
         return cls(profile, topology, CostModel.of(settings.planner), memory, replicas, by_memory)
@@ -90,7 +90,7 @@ class Planner:
         needed = f"{share:.3g} times what a device has" if len(limits) > 1 else f"{share * limits[0] / _GIGA:.4g} GB"
         if share <= 1:
             return (
-                f"{setting}: on several levels, the search assumes that every other device holds a stage of its own, "
+                f"{setting}: on several levels, the search assumes that every other device holds a separate stage, "
                 f"and finds no plan that fits; topology.devices={devices} without topology.workers finds one that "
                 f"takes {needed}"
             )
@@ -200,7 +200,7 @@ def _required_replicas(settings: Settings, devices: int, parts: int) -> tuple[in
         if devices != sum(given):
             raise ConfigError(
                 f"{setting}: they take {sum(given)} devices, and `topology` has {devices}; leave topology.devices and "
-                "topology.workers out, or give as many"
+                "topology.workers out, or give the same number"
             )
         check_parts(given, parts)
         return given

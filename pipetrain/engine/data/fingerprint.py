@@ -75,7 +75,7 @@ def difference(one: Fingerprint, other: Fingerprint) -> tuple[str, str, str] | N
 
 
 def unreliable_sample(found: Fingerprint) -> str | None:
-    """Index of the first sample of which input and target change from reading to reading; None if there is none."""
+    """Index of the first sample whose input and target change from reading to reading, or None."""
     return next((index for index, parts in found["read"].items() if parts == [CHANGES, CHANGES]), None)
 
 

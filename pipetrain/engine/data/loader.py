@@ -219,6 +219,6 @@ def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
 
 
 def microbatch_sizes(samples: int, num_microbatches: int) -> list[int]:
-    """The samples of each microbatch that `split` makes of a minibatch of so many samples."""
+    """Number of samples of each microbatch that `split` makes of a minibatch."""
     size, larger = divmod(samples, num_microbatches)
     return [size + (index < larger) for index in range(num_microbatches)]

@@ -37,7 +37,7 @@ class Minibatches(Protocol):
 
 
 class OnePass:
-    """The minibatches that an iterable yields, in one pass over it, such as those of a DataLoader.
+    """The minibatches that an iterable such as a DataLoader yields, in one pass over it.
 
     Their sizes are not known before they are read, so each may differ in shape from those before it.
 

@@ -43,7 +43,7 @@ def length_buckets(
     """The samples of each minibatch, the shortest first; samples of the same lengths are shuffled.
 
     Args:
-        lengths: positions of each sequence of each sample, such as those of source and target.
+        lengths: positions of each sequence of each sample, such as source and target.
         batch_size: samples of a minibatch at most.
         batch_tokens: positions of a minibatch at most, its samples times the longest sequence; a sample that is longer
             has its own minibatch. None for any number.

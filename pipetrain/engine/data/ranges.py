@@ -69,10 +69,10 @@ def class_count(source: Any) -> int | None:
 
 
 def known_labels(split: Any) -> Tensor | None:
-    """Labels of all samples, in order: whole numbers (samples, ...). None if there are none, or samples must be read.
+    """Labels of all samples, in order: whole numbers (samples, ...). None without labels, or if samples must be read.
 
-    They are those of `targets`, as torchvision's data sets have, of `target(i)`, or the last of a `TensorDataset`. What
-    a sample's own label is, `label_of` says: a data set may transform its `targets` when it reads them.
+    They come from `targets`, as in torchvision's data sets, from `target(i)`, or from the last tensor of a
+    `TensorDataset`. `label_of` says what a sample's label is, as a data set may transform its `targets` when it reads.
     """
     if isinstance(split, Subset):
         inner = known_labels(split.dataset)
@@ -86,7 +86,7 @@ def known_labels(split: Any) -> Tensor | None:
 
 
 def label_of(split: Any, index: int) -> Tensor | None:
-    """The label of one sample, which is read; None if it is none."""
+    """The label of one sample, which is read; None if its target is not a label."""
     target = target_of(split, index) if Split(split).target is not None else sample_of(split, index)[1]
     return _as_tensor(target)
 

@@ -110,7 +110,7 @@ class Readers:
 
 @contextmanager
 def kept_readers(start: Callable[[], Readers]) -> Iterator[Callable[[Sequence[Task]], Iterator[Minibatch]]]:
-    """Readers that one iteration after the other uses: started now, and closed at the end of the context.
+    """Readers that successive iterations use: started now, and closed at the end of the context.
 
     An iteration that begins while others go on is given readers that are started for it, and kept as well.
     """
@@ -155,7 +155,7 @@ def _naming_shared_memory(workers: int) -> Iterator[None]:
     """Names the cause of what goes wrong between the workers and this process, which share memory.
 
     Raises:
-        RunError: there is none, or too little of it.
+        RunError: there is too little of it.
     """
     try:
         yield

@@ -40,7 +40,7 @@ def sample_of(split: Any, index: int) -> Sequence[Any]:
         likely = next((name for name in names if name in _TARGETS), names[-1])
         raise ConfigError(
             f"dataset: sample {index} must be an (input, target) pair, not a {type(sample).__name__} of "
-            f"{', '.join(names)}; dataset.target_key={likely} makes {likely} the target, and the others the input"
+            f"{', '.join(names)}; dataset.target_key={likely} makes {likely} the target, and the rest the input"
         )
     kind = f"{type(sample).__name__} of {len(sample)}" if isinstance(sample, tuple | list) else type(sample).__name__
     raise ConfigError(f"dataset: sample {index} must be an (input, target) pair, not a {kind}")

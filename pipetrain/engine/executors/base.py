@@ -41,7 +41,7 @@ class IntervalTimes:
 
 
 class Executor(ABC):
-    """Trains and evaluates the stages of this process together with those of other processes."""
+    """Trains and evaluates the stages of this process together with the stages of other processes."""
 
     stages: Sequence[BaseStage]
     """The stages of this process, in order."""
@@ -128,7 +128,7 @@ class Executor(ABC):
     def evaluate(self, loader: Minibatches, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         """The loss and metrics over the whole evaluation set where the last stage is, None elsewhere.
 
-        Of the replicas of the last stage, only the first one has `metrics`; the others have those of the loss.
+        Of the replicas of the last stage, only the first one has `metrics`; the rest have the loss's own.
 
         Raises:
             BrokenOffError: the run is to end; in every process.

@@ -52,7 +52,7 @@ def evaluate(
     metrics: Metrics = NO_METRICS,
     waiting: Around = RunHooks.waiting,
 ) -> dict[str, float]:
-    """The loss and metrics over `outputs`, a part of the evaluation set at a time; `targets` returns those of the next.
+    """The loss and metrics over `outputs`, by parts of the evaluation set; `targets` returns the next part's targets.
 
     `waiting` is the context in which the host waits for its device.
 

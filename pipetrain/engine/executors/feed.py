@@ -27,7 +27,7 @@ class _Ahead:
     Args:
         device: that the tensors are for.
         minibatches: of the interval.
-        growth: bytes of the largest minibatch over those of the first.
+        growth: bytes of the largest minibatch divided by bytes of the first.
     """
 
     def __init__(self, device: torch.device, minibatches: int, growth: int) -> None:
@@ -42,12 +42,12 @@ class _Ahead:
         return bool(self._waiting)
 
     def put(self, tensors: Tensors) -> None:
-        """Adds those of the next minibatch."""
+        """Adds the tensors of the next minibatch."""
         memory = self._memory_for(sum(bytes_in_block(tensor) for tensor in tensors if _is_pageable(tensor)))
         self._waiting.append((tensors if memory is None else _in_memory(tensors, memory), memory))
 
     def _memory_for(self, size: int) -> Tensor | None:
-        """The memory whose turn it is; None if so many bytes need none, or have no place there."""
+        """The memory whose turn it is; None if `size` bytes need none, or do not fit."""
         if not self._turns or not size:
             return None
         if self._free is None:
@@ -74,7 +74,7 @@ def _is_pageable(tensor: Tensor) -> bool:
 
 
 def _in_memory(tensors: Tensors, memory: Tensor) -> Tensors:
-    """A minibatch's tensors, those of ordinary memory as copies in page-locked memory."""
+    """A minibatch's tensors; tensors in ordinary memory become copies in page-locked memory."""
     copies, start = [*tensors], 0
     for i, tensor in enumerate(tensors):
         if _is_pageable(tensor):

@@ -90,7 +90,7 @@ class _Reader:
         self._read_ahead()
 
     def _read(self, planned: PlannedOperation) -> tuple[int, dict[str, Tensor]]:
-        """Version that an operation reads, and its tensors; none if a backward uses those of its forward."""
+        """Version that an operation reads, and its tensors; none if a backward uses its forward's."""
         read = self._cursor.read(planned)
         lent = planned.operation.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
         tensors = {} if lent else self.stage.weights.read(read.version, read.transform)
@@ -120,7 +120,7 @@ class _Reader:
         return version, tensors
 
     def backward(self) -> dict[str, Tensor] | None:
-        """Weights that the backward reads; None if those of the pass before it.
+        """Weights that the backward reads; None if it reads the same as the pass before it.
 
         The backward of a whole minibatch reads the same for all its microbatches.
         """
@@ -239,7 +239,7 @@ class FinegrainedExecutor(OneProcess):
         if self.clip_norm is None:
             return gradients
         norms = {reader.stage.index: squared_norm(each) for reader, each in zip(readers, gradients, strict=True)}
-        # with those of stages without weights, as in a pipeline of processes: zeros change the order of a sum
+        # with stages without weights, as in a pipeline of processes: zeros change the order of a sum
         together = [norms.get(stage.index, torch.zeros(())) for stage in self.stages]
         return [
             clipped(each, together if rules.decides_updates_together else [norm], self.clip_norm)
@@ -296,7 +296,7 @@ class _Pass:
         rebound = any(reader.rebinds for reader in self.readers)
         casts = WeightCasts(_merged(weights)) if rebound and self.model.module.arithmetic.mixed else None
         saved = SavedTensors(_merged(weights), casts) if rebound else None
-        if saved is not None:  # a layer may differentiate something of its own
+        if saved is not None:  # a layer may differentiate something inside its forward
             saved.backward_weights = _merged(weights)
         with (
             saved.hooks() if saved else nullcontext(),

@@ -20,7 +20,7 @@ class NewestGradients:
 
     Each stage keeps the weights W_t that the gradient of minibatch t updates, and the gradient. When all have updated,
     the minibatch is read again, and passes all stages, forward and backward, with these weights. Its random draws are
-    those of the run, and buffers such as running means stay as they are.
+    the run's, and buffers such as running means stay as they are.
 
     Args:
         stages: of the whole model; none has replicas, a tied weight or carried state.

@@ -34,7 +34,7 @@ def build_pipeline(
 ) -> SimulatedExecutor:
     """A pipeline with all stages in this process, ready to train and evaluate.
 
-    Replicas of a stage stand one after the other in its `stages`. `rules` are those of the whole run, or its phases.
+    Replicas of a stage are adjacent in its `stages`. `rules` hold for the whole run, or are its phases.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous, or stages have replicas.
@@ -114,13 +114,13 @@ def _check_ties(stages: Sequence[Stage], phases: Sequence[Phase]) -> None:
     if stages[0].ties and phases[0].rules.replicas.several:
         raise ConfigError(
             f"{stages[0].ties[0]}, and replicas do not add up such gradients; leave its layers in one stage, or give "
-            "each a weight of its own: model.untie=true"
+            "each a separate weight with model.untie=true"
         )
     schedule = next((phase.rules.schedule for phase in phases if not phase.rules.schedule.synchronous), None)
     if stages[0].ties and schedule is not None:
         raise ConfigError(
             f"{stages[0].ties[0]}, and the asynchronous schedule {schedule.name} cannot keep them equal; leave its "
-            "layers in one stage, or give each a weight of its own"
+            "layers in one stage, or give each a separate weight"
         )
 
 

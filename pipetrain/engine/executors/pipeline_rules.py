@@ -91,9 +91,8 @@ class PipelineRules:
     def _check_replicas(self) -> None:
         if self.method.needs_even_replicas and not self.replicas.even:
             raise ConfigError(
-                f"partition.replicas={list(self.replicas.counts)}: method={self.method.name} compares the versions of "
-                "different stages, which hold other minibatches where these have unlike numbers of replicas; give all "
-                "stages as many, or use a method that does not, such as pipedream or pipeoptim"
+                f"partition.replicas={list(self.replicas.counts)}: method={self.method.name} compares versions across "
+                "stages, so all stages need the same replica count; method=pipedream and method=pipeoptim do not"
             )
         if self.segments is not None and self.segments != RecomputeSegments.of_single_stages(self.num_stages):
             raise ConfigError(

@@ -41,10 +41,7 @@ class ReadCursor(Generic[AnyStage]):
 
     @property
     def opens(self) -> int:
-        """Number of minibatches that the next operation starts: 0 or 1, for a replica also those of others before it.
-
-        The update of a round that a later minibatch ends opens that one, which goes to another replica.
-        """
+        """Number of minibatches that the next operation starts: 0 or 1, for a replica plus those before it."""
         return max(0, self.next.operation.minibatch - self._entered) if self.next is not None else 0
 
     def end_before(self, minibatch: int) -> None:

@@ -29,7 +29,7 @@ class Ports(Protocol):
     """A stage's connections to the other stages and to its replicas.
 
     A message is identified by the operation that takes it: a forward takes activations, a recomputation recomputed
-    activations, and a backward gradients, those of a whole minibatch together if it is one backward.
+    activations, and a backward gradients, of a whole minibatch together if it is one backward.
 
     Attributes:
         tied: sums the gradients of weights that stages share.
@@ -48,7 +48,7 @@ class Ports(Protocol):
         ...
 
     def norms(self, this: Round, norm: Tensor) -> list[Tensor] | None:
-        """Squared gradient norms of all stages in order, given that of this stage.
+        """Squared gradient norms of all stages in order, given this stage's.
 
         In one process None while another stage has yet to give its own; between processes, waits for them.
         """

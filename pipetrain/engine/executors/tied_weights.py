@@ -23,7 +23,7 @@ class Part(NamedTuple):
     """A stage's part of the gradient of a weight.
 
     Attributes:
-        gradient: zeros if there is none.
+        gradient: zeros if the minibatch has none.
         there: flag of its presence, which a device may have yet to receive; None if it is present.
     """
 

@@ -52,14 +52,14 @@ def write_cached(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def cached_array(name: str, compute: Callable[[], NDArray[Any]], *, mapped: bool = False) -> NDArray[Any]:
-    """The array in a file of the cache, computed and written if there is none that can be read.
+    """The array in a file of the cache, computed and written if it cannot be read.
 
     With `mapped` the file is mapped into memory, which processes then share.
     """
     path = cached_file(name)
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # there is none, or a damaged one
+    except (OSError, ValueError, EOFError):  # missing or damaged
         array = compute()
         write_cached(path, lambda file: np.save(file, array, allow_pickle=False))
     return array

@@ -24,7 +24,7 @@ def install() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds torchvision where the others do, and has it loaded by a loader of ours."""
+    """Finds torchvision as the usual finders do, and loads it with the patched loader."""
 
     @override
     def find_spec(

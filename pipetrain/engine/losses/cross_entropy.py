@@ -29,9 +29,9 @@ class CrossEntropy(nn.Module):
 
     @override
     def forward(self, scores: Tensor, *further: Tensor) -> Tensor:
-        """Scores (n, classes, ...), those of auxiliary heads where there are any, and targets to a scalar.
+        """Scores (n, classes, ...), then scores of auxiliary heads, if any, and targets to a scalar.
 
-        Targets are classes (n, ...), or probabilities of the classes (n, classes, ...), such as those of mixed images.
+        Targets are classes (n, ...), or probabilities of the classes (n, classes, ...), as for mixed images.
         """
         *heads, target = further
         loss = self._mean(scores, target)
@@ -78,7 +78,7 @@ class TokenCrossEntropy(nn.Module):
 
     Args:
         label_smoothing: the share of the target that is spread over the vocabulary, from 0 to 1.
-        ignore_index: the target that counts for nothing, such as that of padding; None: all targets count.
+        ignore_index: the target that counts for nothing, such as padding; None: all targets count.
 
     Raises:
         ConfigError: `label_smoothing` is out of its range.

@@ -62,7 +62,7 @@ class StepLoss:
 
 
 def step_loss(losses: Sequence[Tensor], counts: Sequence[float]) -> StepLoss:
-    """Σ_j (n_j / n) · loss_j in float32, j ascending: the loss of a minibatch from those of its microbatches.
+    """Σ_j (n_j / n) · loss_j in float32, j ascending: the loss of a minibatch from the losses of its microbatches.
 
     The mean over no items, which may be NaN, does not count.
     """
@@ -107,7 +107,7 @@ def counts_of(loss: Loss, targets: tuple[Tensor, ...]) -> tuple[float, float]:
     """What the mean of the loss divides by, and what hits are a share of.
 
     Both are the loss's own `count` of the targets, their number, or the samples. If torch's loss has class weights, it
-    divides by the sum of those of the targets.
+    divides by the sum of the targets' weights.
 
     Raises:
         RunError: its own `count` is negative or not finite, or counts tokens and is not whole.

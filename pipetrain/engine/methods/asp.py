@@ -20,7 +20,7 @@ class ASP(Method):
 
     A replica fetches the newest weights when its gradient has been applied, and begins its next minibatch. Which one
     comes next is drawn uniformly, as if all took exponential times; minibatches are counted as they arrive. After a
-    drain all have the same weights. So a gradient is late by as many updates as other replicas have made since: R - 1
+    drain all have the same weights. So a gradient is late by the updates that other replicas have made since: R - 1
     on average.
 
     Attributes:

@@ -20,7 +20,7 @@ class Method:
 
     Attributes:
         name: what the configuration calls it.
-        family: of the schedules that it goes with.
+        family: of the schedules that it works with.
         needs_prediction: True if it reads weights `Predicted` with the optimizer's next step, for which the optimizer
             may have to keep the last gradients.
         simulated_only: True if it reads what no pipeline of processes could give it.
@@ -69,7 +69,7 @@ class Method:
         """Checks the settings against the pipeline.
 
         Raises:
-            ConfigError: a setting is wrong for so many stages and microbatches.
+            ConfigError: a setting is wrong for these numbers of stages and microbatches.
         """
 
     def check_optimizer(self, optimizer: "Optimizer") -> None:

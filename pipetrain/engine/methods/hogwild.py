@@ -21,7 +21,7 @@ _PURPOSE = 0x6877  # keeps these draws apart from others that are keyed by the s
 
 @cache
 def _largest_delay(D: int, N: int, workers: Replicas | None) -> int:
-    """PipeMare's largest delay of any stage: that of stage 0, unless numbers of replicas differ."""
+    """PipeMare's largest delay of any stage, which is stage 0's unless numbers of replicas differ."""
     return max(forward_delay(StageContext(r, D, N, 0, 0, workers)) for r in range(D))
 
 
@@ -85,7 +85,7 @@ class Hogwild(ReadsOldVersion):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest version, and as many old ones as the largest delay."""
+        """The newest version, and one old version per update of the largest delay."""
         return max(int(self.largest(context)), context.delay) + 1
 
     @override

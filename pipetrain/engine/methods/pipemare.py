@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PipeMare(Method):
-    """F and B read the newest weights of their own moment (PipeMare § 2), helped by two techniques.
+    """F and B each read the weights that are newest when they run (PipeMare § 2), helped by two techniques.
 
     Attributes:
         t1: learning-rate rescheduling: at update k of the phase the rate is divided by τ^(1 - min(k/K, 1)).
@@ -47,7 +47,7 @@ class PipeMare(Method):
 
     @override
     def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        """The newest weights, with T2 corrected by as many updates as F is behind the recomputation (app. D)."""
+        """The newest weights; with T2, corrected for the updates between F and R (app. D)."""
         behind = forward_delay(at.context) - -(-at.lead // at.context.num_microbatches)
         return WeightRead(at.newest, Corrected(behind) if self.t2 and behind else None)
 

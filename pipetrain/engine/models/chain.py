@@ -18,14 +18,14 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 
 @dataclass(eq=False)
 class LayerChain:
-    """A whole model, and the layers that compute it one after the other.
+    """A whole model, and the layers that compute it in sequence.
 
     `layers[i]` takes the tensors that `layers[i - 1]` returned as its positional arguments, and returns a tensor or a
     tuple of tensors. Every layer is made of submodules of `module`, shared and not copied: the names of
-    `module.state_dict()` are those of checkpoints and exports. `labels` are short unique names of the layers, derived
+    `module.state_dict()` appear in checkpoints and exports. `labels` are short unique names of the layers, derived
     from the names in `module` unless given; `notes` say what the user should know of how the layers came about.
     `untied` has the weights that became separate ones: name -> the weight that it was before. `recorded` is true if the
-    layers repeat a recording of the forward of `module`, and not code of their own.
+    layers repeat a recording of the forward of `module`.
 
     Raises:
         ConfigError: a weight or buffer of `module` is in no layer, or a layer holds one that `module` does not.
@@ -77,7 +77,7 @@ class LayerChain:
     def weight_layers(self) -> list[int]:
         """The layers that hold a weight-carrying operator (convolution, linear, embedding, recurrent), in order.
 
-        They are what a placement vector counts: a layer whose only parameters are those of a norm is none.
+        A placement vector counts them. A layer whose only parameters belong to a norm is not counted.
         """
         return [i for i, layer in enumerate(self.layers) if any(_carries_weight(part) for part in layer.modules())]
 
@@ -147,7 +147,7 @@ def trainable_weights(module: nn.Module) -> dict[str, nn.Parameter]:
 def sharing_buffers(*modules: nn.Module) -> Iterator[None]:
     """A context in which modules are moved or converted, after which parts that shared a buffer still share it.
 
-    torch keeps parameters, but puts a buffer of its own into each part. The first of the parts has what all get.
+    torch keeps parameters, but puts a separate buffer into each part. All get the buffer of the first part.
     """
     places: dict[Tensor, dict[tuple[nn.Module, str], None]] = {}
     for part in itertools.chain.from_iterable(module.modules() for module in modules):

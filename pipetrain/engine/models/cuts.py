@@ -43,7 +43,7 @@ def unit_starts(layers: int, glued: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _split(prefix: Sequence[Sequence[float]], held: Sequence[int]) -> list[int] | None:
-    """The first unit of every stage but the first; None if some stage would go without what each must have.
+    """The first unit of every stage but the first; None if some stage would have none of the required layers.
 
     Args:
         prefix: [stage][end], the cost of the units before each end.

@@ -12,7 +12,7 @@ class StatefulLayer(nn.Module):
     """A module whose forward can begin with the state that its last forward left.
 
     The state is no parameter and no buffer: neither `state_dict()` nor an export holds it. A pipeline lends each
-    microbatch the state of its own rows (`stage.recurrent_state`); `carrying_state` does so for a plain model.
+    microbatch the state of its rows (`stage.recurrent_state`); `carrying_state` does so for a plain model.
 
     Attributes:
         carried: what the next forward begins with, tensors (samples, ...); empty at the beginning of the data. None,
@@ -24,7 +24,7 @@ class StatefulLayer(nn.Module):
     def carry(self, *state: Tensor) -> None:
         """Leaves the state of this forward to the next one, where state is carried; no gradient goes back through it.
 
-        The tensors are (samples, ...), always as many, and never changed in place.
+        The tensors are (samples, ...). Their number never changes, and they are never changed in place.
         """
         if self.carried is not None:
             self.carried = tuple(tensor.detach() for tensor in state)

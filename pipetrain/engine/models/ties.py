@@ -74,7 +74,7 @@ def untie(chain: LayerChain) -> None:
 
 
 def _check_untied(chain: LayerChain, name: str, modules: Mapping[int, set[nn.Module]]) -> None:
-    """Checks that each layer has a weight in modules of its own, which the model has names for.
+    """Checks that each layer holds the weight in separate modules, which the model has names for.
 
     Args:
         chain: the model.

@@ -1,7 +1,7 @@
 """Learning-rate schedules: pure functions of the step, so that any stage knows the rate of any of its updates.
 
 torch's own schedulers advance a hidden counter; a prediction needs the rate of the *next* update, and a resumed run
-that of an arbitrary one. The tests compare each schedule with torch's.
+the rate at an arbitrary step. The tests compare each schedule with torch's.
 """
 
 import math
@@ -150,7 +150,7 @@ class Cosine(LearningRateSchedule):
 class Inv(LearningRateSchedule):
     """Decay as (1 + gamma · position) ** -power, Caffe's `inv` policy: Zhang & Abdelrahman train LeNet-5 with it.
 
-    The defaults are those of Caffe's LeNet.
+    The defaults are from Caffe's LeNet.
     """
 
     unit: str = "step"
@@ -185,7 +185,7 @@ class InverseSqrt(LearningRateSchedule):
 
     @override
     def check(self, steps_per_epoch: int, total_steps: int) -> None:
-        """Lets any run pass: the warm-up is that of a whole training, which a trial of a few steps does not reach."""
+        """Accepts any length; short trials may end within the warm-up."""
 
     @override
     def at(self, position: int, total: int) -> float:

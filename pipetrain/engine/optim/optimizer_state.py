@@ -9,7 +9,7 @@ Each weight has the tensors that the optimizer needs to continue with it in any 
     updates_made        updates of the weight, for prediction rules of a user's class
 
 Groups and common state are stored with every weight, because another partition puts each weight into another optimizer,
-whose groups are others. `.number` marks Python numbers, which must not come back as tensors: an optimizer may branch on
+whose groups differ. `.number` marks Python numbers, which must not come back as tensors: an optimizer may branch on
 them, and a tensor on a device would make each step wait.
 """
 
@@ -91,7 +91,7 @@ def put_back(
         saved: by state name.
         optimizer: gets what belongs to the weight, and common state.
         group: of the weight.
-        weight: its device and memory format are those of its state.
+        weight: determines the device and memory format of its state.
         name: of the weight, for errors.
 
     Raises:

@@ -59,7 +59,7 @@ class DeltaRule:
 
 
 def _by_parts(formula: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
-    """The formula with real and imaginary parts as weights of their own: torch's optimizers average the squares so."""
+    """The formula with real and imaginary parts as separate weights, as torch's optimizers average the squares."""
 
     @wraps(formula)
     def of_parts(states: Sequence[State], *known: Any) -> list[Tensor]:

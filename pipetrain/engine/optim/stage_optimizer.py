@@ -266,7 +266,7 @@ class StageOptimizer:
 
 
 _OF_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64, 16: torch.complex128}
-"""Types of weights by the bytes of a number; complex64 takes as many as float64."""
+"""Types of weights by the bytes of a number; complex64 has the size of float64."""
 
 
 def state_bytes(
@@ -290,7 +290,7 @@ def state_bytes(
 
 
 def keep_proportions(optimizer: Optimizer, common: float | None) -> None:
-    """Gives groups that an optimizer was made with, each with a rate of its own, `lr_scale`: their factor on `common`.
+    """Sets `lr_scale`, the factor on `common`, in groups that an optimizer was made with different rates for.
 
     Nothing changes where `common` is None or 0.
     """

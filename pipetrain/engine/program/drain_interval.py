@@ -22,7 +22,7 @@ class DrainInterval:
 
     @classmethod
     def whole(cls, minibatches: int) -> "DrainInterval":
-        """A first epoch of so many minibatches, drained once at its end."""
+        """A first epoch of `minibatches`, drained once at its end."""
         return cls(epoch=0, first=0, last=minibatches, start=0)
 
     def ended_after(self, minibatches: int) -> "DrainInterval":

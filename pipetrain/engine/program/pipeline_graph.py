@@ -94,7 +94,7 @@ class _GraphBuilder:
     """The edges of a pipeline's event graph.
 
     Attributes:
-        orders: between the operations of a device or the messages of a link, one after the other.
+        orders: between the operations of a device or the messages of a link, in their order.
         inputs: to an operation from the message or average that it waits for.
     """
 
@@ -153,7 +153,7 @@ class _GraphBuilder:
                 self.inputs.append(_Edge(update.event, complete, sending, 0))
 
     def _pass_messages(self, sender: int, r: int) -> None:
-        """Adds the messages from one stage to another, and the order of those of one kind at each end of the link."""
+        """Adds the messages from one stage to another, and for each kind their order at either end of the link."""
         pipeline = self._pipeline
         made = {name: span for lane in self._lanes[sender] for name, span in lane.items()}
         awaits = partial(sender_of, r=r, num_stages=len(pipeline.cycles), segments=pipeline.segments)

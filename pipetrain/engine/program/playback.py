@@ -173,7 +173,7 @@ def grid(
 def _cells(slices: Sequence[Slice], marked: int | None = None) -> list[str]:
     """A worker's row of a grid, one cell per unit of time; the slice `marked` begins with `!`.
 
-    Updates take no time and so have no cell, unless one is marked: it then takes a cell of its own, and what follows
+    Updates take no time and so have no cell, unless one is marked: it then takes one as well, and what follows
     on this worker moves to the right.
     """
     cells: list[str] = []

@@ -10,7 +10,7 @@ from pipetrain.engine.schedules.operation import Kind, Operation
 class RecomputeSegments:
     """Grouping of stages that recompute together: a segment stores only its first stage's input (PipeMare app. A.3, D).
 
-    The stages of a segment recompute one after the other, stage i of L starting 2(L-1-i) microbatch steps before its
+    The stages of a segment recompute in sequence, stage i of L starting 2(L-1-i) microbatch steps before its
     backward, so that the repeated activations arrive when the backward does.
 
     Attributes:

@@ -37,7 +37,7 @@ class Steady:
         period: average time from one minibatch to the next; the same for all stages.
         idle: share of the time in which each stage's device computes nothing.
         waiting: share of the time in which it neither computes nor reads data.
-        cores_busy: share of the time in which the cores of each host compute; () if devices share none.
+        cores_busy: share of the time in which the cores of each host compute; () if devices share no cores.
     """
 
     period: float
@@ -116,10 +116,10 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
 
 
 def between_updates(row: Sequence[Slice], first: int, last: int) -> tuple[float, float]:
-    """(time, idle share) of a worker from the update before minibatch `first` to that of `last` - 1.
+    """(time, idle share) of a worker from the update before minibatch `first` to the update of `last` - 1.
 
     If `first` is 0 the time begins with the worker's first operation. Replicas update once in several minibatches:
-    their time is that of as many, by the rate of their rounds.
+    the time is then scaled by the rate of their rounds.
     """
     updates = [piece for piece in row if piece.operation.kind is Kind.UPDATE]
     before = [piece for piece in updates if piece.operation.minibatch < first]

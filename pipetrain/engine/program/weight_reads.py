@@ -180,5 +180,5 @@ def t1_lr_scale(delay: float, update: int, anneal_steps: int) -> float:
 
 
 def staleness(version: int, update: int) -> int:
-    """Updates between the version read and the minibatch's own update, which so many others precede."""
+    """Updates between the version read and update `update`, which is the minibatch's own."""
     return update - version

@@ -13,14 +13,14 @@ from pipetrain.engine.schedules.replicas import Replicas
 
 
 class Family(StrEnum):
-    """Schedules that the same methods go with: a method names its family, and goes with every schedule of it."""
+    """Compatibility class: a method works with every schedule of its family."""
 
     SYNCHRONOUS = "synchronous"
     """Drained at every minibatch."""
     CONTINUOUS = "continuous"
     """Never drained between minibatches; one update after every N-th backward."""
     DOUBLE_BUFFERED = "double-buffered"
-    """Continuous, with so many microbatches in a minibatch that two versions serve all in flight."""
+    """Continuous, with enough microbatches (N ≥ D) that two versions suffice."""
     WHOLE_BACKWARD = "whole-backward"
     """Continuous; microbatches go forward one by one, and back as one minibatch."""
 
@@ -94,7 +94,7 @@ class ListSchedule(Schedule):
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
         """Operations of stage r from one update, exclusive, to the next in steady state.
 
-        Minibatches count from that of the second update, so the update is U0, and a forward may be F2.0. By default
+        Minibatches count from the second update's, so the update is U0, and a forward may be F2.0. By default
         they are read off the list; a closed form serves where that is long.
         """
         t = -(-self.in_flight(r, D, N) // N) + 1

@@ -51,8 +51,8 @@ class OneFOneB(ContinuousOneFOneB, UnevenReplicas):
         """floor((W - 1) / R) minibatches and 1: the first stage admits ceil(W / R) per replica (PipeDream § 3.2)."""
         if self.depth is not None:
             raise ConfigError(
-                f"schedule.depth={self.depth}: with unlike numbers of replicas the first stage admits as many "
-                "minibatches as there are workers; schedule.depth=null, or as many replicas of every stage, works"
+                f"schedule.depth={self.depth}: has no effect with unequal replica counts, under which the first stage "
+                "admits one minibatch per worker; set schedule.depth=null, or equal counts"
             )
         return behind // replicas * N + 1
 
@@ -68,8 +68,8 @@ class OneFOneB2BW(ContinuousOneFOneB):
     def check(self, D: int, N: int) -> None:
         if N < D:
             raise ConfigError(
-                f"train.microbatches={N} with partition.stages={D}: schedule=1f1b_2bw needs at least as many "
-                f"microbatches as stages, train.microbatches={D} or more"
+                f"train.microbatches={N}: schedule=1f1b_2bw needs at least one microbatch per stage; with "
+                f"partition.stages={D}, train.microbatches={D} works"
             )
 
     @override

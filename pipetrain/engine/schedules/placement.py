@@ -39,7 +39,7 @@ class Placement:
         return self.process_of(max(map(max, self.stages_of)))
 
     def in_order(self, values: Sequence[Sequence[T]]) -> list[T]:
-        """Values of all stages in order, one for each replica, from those of each process for its stages."""
+        """Values of all stages in order, one for each replica, from the values of each process for its stages."""
         by_stage = [
             (r, value)
             for stages, of_process in zip(self.stages_of, values, strict=True)

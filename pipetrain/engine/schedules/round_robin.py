@@ -33,7 +33,7 @@ class UnevenReplicas(ABC):
 
     @abstractmethod
     def operations_in_flight(self, in_flight: int, N: int, M: int) -> list[Operation]:
-        """The list of a worker with so many microbatches in flight, for M minibatches."""
+        """The list of a worker with `in_flight` microbatches in flight, for M minibatches."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RoundRobin(ListSchedule):
     update alone.
 
     Attributes:
-        scale_lr: True if the learning rate of a stage is multiplied by its replicas over those of stage 0.
+        scale_lr: True if the learning rate of a stage is multiplied by its replicas divided by stage 0's.
     """
 
     each: ListSchedule
@@ -88,11 +88,11 @@ class RoundRobin(ListSchedule):
 
     @property
     def _uneven(self) -> UnevenReplicas:
-        """The schedule of a replica where stages have unlike numbers of replicas."""
+        """The schedule of a replica if the stages' replica counts differ."""
         if not isinstance(self.each, UnevenReplicas):
             raise ConfigError(
-                f"partition.replicas: schedule={self.name} needs as many replicas of every stage; schedule=1f1b, "
-                "pipelined_backprop, pipemare, nf1b and the synchronous ones take others"
+                f"partition.replicas: schedule={self.name} requires equal replica counts; schedule=1f1b, "
+                "pipelined_backprop, pipemare, nf1b and the synchronous schedules allow unequal ones"
             )
         return self.each
 

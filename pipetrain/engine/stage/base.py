@@ -185,7 +185,7 @@ class BaseStage(ABC):
 
     @property
     def averages(self) -> dict[str, Tensor]:
-        """Full name -> the average of a weight; empty if there are none. The tensors themselves."""
+        """Full name -> the average of a weight, not copied; empty if nothing is averaged."""
         average = self.weights.average
         return {} if average is None else {self.full_names[local]: each for local, each in average.tensors.items()}
 

@@ -151,7 +151,7 @@ def largest(gradients: Sequence[Tensor]) -> Tensor:
 def clipped(gradients: dict[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
     """The gradients, scaled in place so that the norm over all `squared_norms` is at most `limit`.
 
-    As torch's clip_grad_norm_; those of a `GradientSum` have memory of their own each. The host does not wait for a
+    As torch's clip_grad_norm_; the gradients of a `GradientSum` have separate memory. The host does not wait for a
     single norm that a device has yet to compute.
     """
     if not gradients:
@@ -179,7 +179,7 @@ class LossScaler:
 
     After a gradient that is not finite the update is skipped and the factor halved; after 2,000 updates in a row it is
     doubled. If all stages check the same norms, all have the same factor; else each also checks the gradients that it
-    sends, which may overflow where those of its weights do not.
+    sends, which may overflow although the gradients of its weights do not.
 
     Attributes:
         scale: the factor.

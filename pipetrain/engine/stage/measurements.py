@@ -59,7 +59,7 @@ class Measurements:
     def settle(self, minibatch: int, newest: int, *, steady: bool) -> None:
         """Turns versions read into staleness at the update after version `newest`.
 
-        The update is that of `minibatch`, and of those before it in the same round of replicas.
+        The update applies `minibatch`, and the minibatches before it in the same round of replicas.
         """
         for read, found in ((self.forward, self.forward_staleness), (self.backward, self.backward_staleness)):
             for t in [t for t in read if t <= minibatch]:

@@ -159,7 +159,7 @@ class StageModule(nn.Module):
     def _drawing(self, index: int, layer: Callable[..., Any], seed: int, tensors: Tensors) -> Any:
         """Output of a layer, with all generators seeded.
 
-        Seeding Python and numpy costs as much as a small layer. It is done for layers that draw from them in their
+        Seeding Python and numpy takes the time of a small layer. It is done for layers that draw from them in their
         first training forward, and for those whose files import a generator, which may be used later.
         """
         reseed(seed)

@@ -87,7 +87,7 @@ class RecurrentState:
 
 
 def _copied(tensors: Tensors) -> Tensors:
-    """Copies in memory of their own: a last hidden state may be a view of all activations."""
+    """Copies in separate memory, as a last hidden state may be a view of all activations."""
     return tuple(tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
 

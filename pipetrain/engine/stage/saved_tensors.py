@@ -52,7 +52,7 @@ class Cast(NamedTuple):
 
 
 class WeightCasts(TorchDispatchMode):
-    """Records each cast of a weight, by name, in the operations that run under it, those of autocast included."""
+    """Records each cast of a weight, by name, in the operations that run under it, including autocast's."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ _UNMEASURED = ActivationBytes()
 
 @dataclass(frozen=True)
 class WeightedTargets:
-    """The targets of a microbatch, and what its loss counts in that of the minibatch.
+    """The targets of a microbatch, and the weight of its loss in the minibatch's.
 
     Attributes:
         loss_weight: n_j / n.
@@ -228,7 +228,7 @@ class Stage(BaseStage):
     @override
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
         if keep and self._newest_leaves is not None:
-            # of memory that is an older version's from here on, and goes with its readers
+            # their memory belongs to an older version from here on, whose readers release it
             self._newest_leaves = None
             self.module.set_default_weights(None)
         super().update(minibatch, gradients, keep=keep, steady=steady)
@@ -237,7 +237,7 @@ class Stage(BaseStage):
         return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
 
     def _hold(self, more: int) -> None:
-        """Counts so many bytes more of activations in flight."""
+        """Counts `more` bytes of activations in flight."""
         self._bytes_in_flight += more
         peak = self.measurements.activation_bytes_peak
         self.measurements.activation_bytes_peak = max(peak, self._bytes_in_flight)

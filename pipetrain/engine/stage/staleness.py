@@ -65,7 +65,7 @@ class StalenessMeter:
     def observe(self, kind: Kind, microbatch: tuple[int, int | None], read: WeightRead, weights: Weights) -> None:
         """Takes note of an operation that is about to read its weights.
 
-        `microbatch` is that of the run; None in the backward of a whole minibatch.
+        `microbatch` is counted over the run; None in the backward of a whole minibatch.
         """
         minibatch, first = microbatch[0], not microbatch[1]
         if not first or (minibatch + 1) % self._every:

@@ -116,7 +116,7 @@ class WeightBufferPool:
 class _Buffers:
     """The buffers of one weight, the one lent last first, donated ones at the end.
 
-    A pipeline of hundreds of stages uses as many sets of each weight. It reads them in the order in which they were
+    A pipeline of hundreds of stages uses hundreds of sets of each weight. It reads them in the order in which they were
     made, or only for a moment, so the free ones are at the ends. A long list is searched as a whole only after as many
     additions as half of its length.
     """

@@ -22,7 +22,7 @@ PREDICTIONS = ("constant", "scheduled", "decaying")
 class Predicted(WeightTransform):
     """W - steps · lr · Δ, the weights after `steps` more updates with the next one's lr and Δ (PipeOptim eq. 4).
 
-    lr and Δ are those of each weight's parameter group.
+    lr and Δ belong to each weight's parameter group.
 
     Attributes:
         form: how it predicts: `constant` as above; `scheduled` with the sum of the next rates instead of steps · lr;
@@ -50,7 +50,7 @@ class Predicted(WeightTransform):
 
 
 def predicted(steps: int, form: str = "constant") -> Predicted | None:
-    """The prediction so many updates ahead; None for 0."""
+    """The prediction `steps` updates ahead; None for 0."""
     return Predicted(steps, form) if steps else None
 
 
@@ -58,7 +58,7 @@ def predicted(steps: int, form: str = "constant") -> Predicted | None:
 class Corrected(WeightTransform):
     """W - steps · δ: the weights `steps` updates ago, estimated by the running average of changes (PipeMare T2).
 
-    A negative number estimates the weights so many updates ahead.
+    A negative number estimates the weights after the next updates.
     """
 
     steps: int

@@ -68,7 +68,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
 
 def chosen_profile(settings: "Settings") -> "Profile":
-    """The profile in the file that `profile` names, else that of the model that the settings choose.
+    """The profile in the file that `profile` names, else of the model that the settings choose.
 
     Raises:
         ConfigError: the file is no profile, or the model or its data cannot be built.

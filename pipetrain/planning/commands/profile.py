@@ -35,7 +35,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """Measures, or reads, and shows the table.
 
     Raises:
-        ConfigError: a setting cannot work, the file is there already, or the profile is none.
+        ConfigError: a setting cannot work, the file exists already, or the profile is not valid.
     """
     from pipetrain.planning.commands.plan import chosen_profile
     from pipetrain.planning.tables.profile_table import profile_table

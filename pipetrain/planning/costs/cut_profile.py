@@ -88,7 +88,7 @@ class CutProfile:
 
     @property
     def stage_sizes(self) -> list[StageSizes[float]]:
-        """Bytes of each stage; the inputs of the first one are those of the model."""
+        """Bytes of each stage; the first one's inputs are the model's."""
         states = map(self.profile.state_bytes_of, self.stages)
         inputs = [self.profile.input_bytes, *self.sent_bytes]
         weights = self.weight_bytes, self.trainable_bytes, states
@@ -111,7 +111,7 @@ class CutProfile:
 
     @property
     def ties(self) -> list[tuple[list[int], float]]:
-        """The stages that share trainable weights, and the seconds in which each sends their gradient to the others."""
+        """The stages that share trainable weights, and the seconds in which each sends their gradient to the rest."""
 
         def seconds(stages: Sequence[int], size: int) -> float:
             ends = self.row.bounds[stages[0]][0], self.row.bounds[stages[-1]][0]
@@ -140,7 +140,7 @@ class CutProfile:
 
     @property
     def shared_cores(self) -> SharedCores | None:
-        """The cores that its devices share; None if they share none. Each computes with the profile's threads.
+        """The cores that its devices share, or None. Each computes with the profile's threads.
 
         Raises:
             ConfigError: the profile is one of GPUs.

@@ -92,7 +92,7 @@ class StagePlace:
 
     @property
     def rounds_behind(self) -> int:
-        """Number of one-worker stages after it that would keep as much in flight (1F1B-RR, PipeDream § 3.2)."""
+        """Number of one-worker stages after it with the same minibatches in flight (1F1B-RR, PipeDream § 3.2)."""
         return (self.workers_behind + self.replicas - 1) // self.replicas
 
 
@@ -103,7 +103,7 @@ class MemoryRules:
     Attributes:
         versions: largest number of sets of weights that a stage in this place holds.
         more: tensors of each trainable weight's size that a stage in this place holds beside those and the gradients:
-            the method's statistic, the average, and those of error feedback.
+            the method's statistic, the average, and the tensors of error feedback.
         recompute: (stages before, stages behind) -> True if the stage stores its inputs, and the number of backwards
             before which it recomputes; None: it keeps its activations.
     """
@@ -183,7 +183,7 @@ class MemoryModel:
         return not all(rules.schedule.synchronous for rules in self.phases)
 
     def depends_on_stages_before(self, count: int) -> bool:
-        """True if what a stage keeps while minibatches overlap changes with so many stages before it."""
+        """True if a stage's memory depends on how many stages precede it."""
         sizes = StageSizes(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
         return self.flows and any(
             self.stage_bytes(StagePlace(count, behind), sizes) != self.stage_bytes(StagePlace(0, behind), sizes)

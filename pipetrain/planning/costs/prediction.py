@@ -53,7 +53,7 @@ class Prediction:
         batch_size: samples of a minibatch; None if it is not known.
         link_busy: share of the time in which each link carries activations; the same for gradients.
         sent_bytes: bytes that all devices send for a minibatch.
-        cores_busy: share of the time in which the cores of each host compute; () if devices share none.
+        cores_busy: share of the time in which the cores of each host compute; () if devices share no cores.
     """
 
     stages: tuple[PredictedStage, ...]
@@ -112,7 +112,7 @@ def predict(cut: CutProfile, pipeline: SteadyPipeline, memory: Sequence[int | No
         for layers, replicas, seconds, shares in zip(cut.stages, cut.replicas, took, seen, strict=True)
     ]
     sent = zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)
-    # between m and k replicas messages pass on so many links at a time
+    # the links on which messages pass at a time between m and k replicas
     wide = [min(pair) for pair in zip(cut.replicas, cut.replicas[1:], strict=False)]
     return Prediction(
         stages=tuple(stages),

@@ -191,7 +191,7 @@ def core_notes(settings: Settings, profile: Profile, devices: int) -> list[str]:
             f"assumed: each of {devices} devices computes by itself; topology.cores={cores} lets them share {shared}"
         ]
     processes = f"{devices} processes" + (f" of {threads} threads each" if threads > 1 else "")
-    return [f"assumed: {processes} share {shared}; topology.devices={devices} gives each a device of its own"]
+    return [f"assumed: {processes} share {shared}; topology.devices={devices} gives each its own device"]
 
 
 def topology_of(settings: Settings, profile: Profile, devices: int | None = None) -> Topology:

@@ -69,7 +69,7 @@ def merge_layers(profile: Profile, starts: Sequence[int]) -> Profile:
 
 
 def _weights_of(layers: Sequence[ProfiledLayer]) -> tuple[ProfiledWeight, ...] | None:
-    """The weights of layers that become one; None if those of a layer are unknown."""
+    """The weights of layers that become one; None if a layer's weights are unknown."""
     held = [layer.weights for layer in layers if layer.weights is not None]
     return tuple(dict.fromkeys(weight for each in held for weight in each)) if len(held) == len(layers) else None
 

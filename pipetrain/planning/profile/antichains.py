@@ -96,7 +96,7 @@ class AntichainStates:
 
     @cached_property
     def stage_trainable_bytes(self) -> Table:
-        """At [first state, last state], bytes of those of these weights that are trained."""
+        """At [first state, last state], bytes of the trained ones among these weights."""
         trainable = self.profile.trainable
         if trainable is self.profile:
             return self.stage_weight_bytes
@@ -206,7 +206,7 @@ def _before_and_after(profile: Profile) -> tuple[list[int], list[int]]:
 
 
 def _states(before: Sequence[int], after: Sequence[int], most: int) -> Iterator[int]:
-    """All states if they are few enough, otherwise those of the narrowest regions, and a line through the others."""
+    """All states if they are few enough, otherwise the states of the narrowest regions, and a line through the rest."""
     regions = list(_regions(before, after))
     found = [list(_closed(before, region, base, most)) for region, base in regions]
     lines = [list(accumulate((1 << layer for layer in region), or_, initial=base))[1:] for region, base in regions]

@@ -121,7 +121,7 @@ class MessageCpuTime:
     seconds_per_byte: float
 
     def of(self, size: float) -> float:
-        """Seconds for a message of so many bytes."""
+        """CPU seconds for a message of `size` bytes."""
         return self.seconds + self.seconds_per_byte * size
 
 
@@ -182,7 +182,7 @@ class Profile:
         return {weight: tuple(layers) for weight, layers in found.items()}
 
     def shared_by(self, layers: tuple[int, ...]) -> list[ProfiledWeight] | None:
-        """The trainable weights that exactly these layers share; None if those of a layer are unknown."""
+        """The trainable weights that exactly these layers share; None if a layer's weights are unknown."""
         if any(self.layers[i].weights is None for i in layers):
             return None
         return [weight for weight, held_by in self.holders.items() if held_by == layers]
@@ -293,7 +293,7 @@ class Profile:
         """The same graph with its layers in an order in which they can be computed.
 
         Raises:
-            ConfigError: there are none, or there is a cycle.
+            ConfigError: it has no layers, or its edges form a cycle.
         """
         if not self.layers:
             raise ConfigError("no profile: it has no layers")

@@ -52,7 +52,7 @@ class AutoPartition:
         check_flag("partition.replicated", self.replicated)
         if self.stages is None:
             return
-        check_whole("partition.stages", self.stages, least=1, otherwise="or null for as many as are fastest")
+        check_whole("partition.stages", self.stages, least=1, otherwise="or null for the fastest number")
         if self.replicated:
             raise ConfigError(
                 f"partition.stages={self.stages} with partition.replicated=true: the plan says how many stages; leave "
@@ -123,10 +123,10 @@ def with_updates(profile: Profile, settings: Settings, devices: int, *, straight
 
     All stages count alike, by the passes that each of them makes: copies and predictions of some alone are left out.
     Each device has a stage, unless `partition.replicas` says otherwise. If not `straight`, the number of stages is not
-    known yet; where schedule or method cannot run on as many as there are devices, the profile stays as it is.
+    known yet; if schedule or method cannot run with one stage per device, the profile stays as it is.
 
     Raises:
-        ConfigError: a schedule or a method cannot run on so many stages.
+        ConfigError: a schedule or a method cannot run on this number of stages.
     """
     if not (pass_s := update_seconds_per_byte(settings, profile)):
         return profile
@@ -247,7 +247,7 @@ def _devices_of(topology: TopologyConfig) -> int | None:
 
 
 def _devices_found(settings: Settings) -> int:
-    """Devices of this machine; two at least on the CPU, as a pipeline of one stage is none."""
+    """Devices of this machine; at least two on the CPU, so that there is a pipeline."""
     return max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
 
 

@@ -217,7 +217,7 @@ class _Layer:
         self.counted = storage_pointers(outputs) & (self.counted | kept)
 
     def backward(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The gradients of the floating-point inputs, from those of such outputs; the loss needs none."""
+        """The gradients of the floating-point inputs, given the outputs' gradients, which the loss does not need."""
         outputs = [output for output in self._outputs if output.is_floating_point()]
         arriving = gradients if self._loss is None else [torch.ones_like(outputs[0])]
         pairs = [pair for pair in zip(outputs, arriving, strict=True) if pair[0].requires_grad]

@@ -57,7 +57,7 @@ class ProfiledRun:
         Args:
             settings: of the run.
             profile: of the file, if it has been read already; None: measure, or read the file.
-            of_model: True to build the model in any case: the file must be of it, and the stages are those of the run.
+            of_model: True to build the model in any case: the file must be of it, and the stages are the run's.
 
         Raises:
             ConfigError: the settings cannot run, or the profile cannot be cut so, or is of another model or batch size.
@@ -180,7 +180,7 @@ def _laid_out(settings: Settings, rule: Any, profile: Profile) -> tuple[tuple[tu
     if isinstance(rule, FineGrained):
         raise UnpredictableError(_NO_LAYERS)
     if isinstance(rule, PartitionFromPlan) and list(rule.plan.labels) != [layer.label for layer in profile.layers]:
-        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
+        raise ConfigError(f"{rule.where}: a plan for another model than the profile's")
     if isinstance(rule, AutoPartition | PartitionFromPlan):
         plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
         stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)

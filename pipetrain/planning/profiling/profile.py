@@ -120,7 +120,7 @@ def _measure(_rank: int, path: Path, measure: Callable[..., object], args: tuple
 
 
 def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> Profile:
-    """The profile, if its layers are those of the model."""
+    """The profile, if its layers match the model's."""
     labels = [layer.label for layer in profile.layers]
     if labels == chain.labels and profile.is_chain:
         return profile

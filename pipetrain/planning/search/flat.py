@@ -25,7 +25,7 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
 
 
 def even_rows(devices: int, most: int) -> Iterator[tuple[int, ...]]:
-    """The replicas of every pipeline on all devices that has at most `most` stages and as many replicas for each."""
+    """The replicas of every pipeline on all devices with at most `most` stages, all with equally many replicas."""
     return ((devices // count,) * count for count in range(1, min(devices, most) + 1) if devices % count == 0)
 
 
@@ -99,7 +99,7 @@ class FlatSearch:
         return BottleneckDP(lambda r, _: self._stage(*places[r])[np.newaxis], cuts), row
 
     def _on(self, device: int, behind: int) -> Table:
-        """Costs of stages that begin with a device, on one and more, and that at least so many stages follow."""
+        """Costs of stages that begin with a device, on one and more, and that at least `behind` stages follow."""
         devices = self.topology.num_devices
         if not self.topology.uniform or (self.memory is not None and self.memory.flows):
             return self._stacked(device, behind)

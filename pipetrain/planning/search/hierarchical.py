@@ -113,7 +113,7 @@ class HierarchicalSearch:
         return self._tables[key]
 
     def _alike(self, place: StagePlace) -> StagePlace:
-        """Common key of all places whose stages keep as much in flight; large counts of other devices are rounded."""
+        """Common key of all places whose stages keep equally much in flight, with large device counts rounded."""
         if self.memory is None:
             return _WHOLE
         return StagePlace(

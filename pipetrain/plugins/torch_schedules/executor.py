@@ -88,7 +88,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         return IntervalTimes([None] * len(self.stages))
 
     def _pipe(self, rules: PipelineRules, samples: int, inputs: Tensors) -> Pipe:
-        """The library's objects for microbatches of so many samples, which its buffers are made for."""
+        """The library's objects for microbatches of `samples` samples, which its buffers are made for."""
         schedule = rules.schedule
         assert isinstance(schedule, TorchSchedule)
         key = schedule.library_name, samples

@@ -1,4 +1,4 @@
-"""Carries microbatches forward through stages in several processes, one stage after the other."""
+"""Carries microbatches forward through stages in several processes, stage by stage."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class Relay:
 
 
 def _at(key: Key, stage: int) -> Key:
-    """The key of the messages to a stage: those of other stages have other shapes."""
+    """The key of the messages to a stage: messages to other stages have other shapes."""
     return None if key is None else (key, stage)
 
 
@@ -134,7 +134,7 @@ class _StageOfLibrary(PipelineStage):
 
 
 class Pipe:
-    """Runs forwards and backwards of a minibatch; the gradients are then those of the parameters."""
+    """Runs forwards and backwards of a minibatch; the parameters then have its gradients."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class Pipe:
         try:
             self._schedule.step(*inputs, target=numbers, return_outputs=False)
         except RuntimeError as error:
-            if error.__cause__ is not None:  # what a layer raised, of which the library makes an error of its own
+            if error.__cause__ is not None:  # what a layer raised, which the library wraps in an error
                 raise error.__cause__ from None
             if any(sign in str(error) for sign in ("Connection", NCCL_LOST)):  # nothing more precise is raised
                 raise LostStageError(None) from error

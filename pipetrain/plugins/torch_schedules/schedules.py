@@ -15,7 +15,7 @@ class TorchSchedule(Schedule):
 
     Attributes:
         library_name: its name for torch.distributed.pipelining.schedules.get_schedule_class.
-        splits_backward: True if some backwards compute the gradients of inputs first, and those of weights later.
+        splits_backward: True if some backwards compute the gradients of inputs first, and of weights later.
     """
 
     family: ClassVar[Family] = Family.SYNCHRONOUS
@@ -60,13 +60,10 @@ class TorchSchedule(Schedule):
                 f"{name} {library}, which takes minibatches of one shape only, and those of "
                 f"{type(loader.dataset).__name__} vary; schedule=1f1b_flush takes them"
             )
-        sizes = loader.sizes(0)
-        uneven = [size for size in sizes if size % train.microbatches]
-        if uneven:
-            rest = uneven[0] % train.microbatches
+        if uneven := [size for size in loader.sizes(0) if size % train.microbatches]:
             raise ConfigError(
                 f"train.microbatches={train.microbatches}: the last minibatch of an epoch has {uneven[0]} samples, and "
-                f"{name} takes microbatches of equal size only; dataset.limit={sum(sizes) - rest} leaves {rest} out"
+                f"{name} takes microbatches of equal size only; set dataset.limit to a multiple"
             )
 
     @override
@@ -155,6 +152,6 @@ class DualPipeV(_V):
         super().check(D, N)
         if N < D:
             raise ConfigError(
-                f"train.microbatches={N} with partition.stages={D}: schedule={self.name} needs at least as many "
-                f"microbatches as stages; train.microbatches={D} works"
+                f"train.microbatches={N}: schedule={self.name} needs at least one microbatch per stage; with "
+                f"partition.stages={D}, train.microbatches={D} works"
             )

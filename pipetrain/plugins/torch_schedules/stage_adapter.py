@@ -14,7 +14,7 @@ from pipetrain.engine.tensors import Tensors, flat
 
 
 class TorchStage(nn.Module):
-    """Calls a stage's layers for one microbatch after the other, in order.
+    """Calls a stage's layers for each microbatch in order.
 
     The library receives into buffers of fixed shape, moves contiguous tensors only, and expects a gradient for each
     tensor that crosses a cut. So these tensors are made contiguous, integers and masks travel as the values of their

@@ -66,7 +66,7 @@ class MLflow(Callback):
         return known
 
     def _created(self, run: RunInfo) -> str:
-        """Id of a new run, within that of the sweep if there is one."""
+        """Id of a new run, within the sweep's if there is one."""
         experiment = self._experiment()
         parent = {} if run.sweep is None else {"mlflow.parentRunId": self._parent(run.sweep, experiment)}
         created = self._client.create_run(experiment, tags=parent, run_name=identity.name_of(run.directory))
@@ -143,7 +143,7 @@ class MLflow(Callback):
     @classmethod
     @override
     def end_run(cls, number: str, status: str) -> None:
-        """Ends a run, or that of a sweep, with a status of pipetrain's."""
+        """Ends the MLflow run of a run or sweep with a status of pipetrain's."""
         client = MlflowClient()
         _patiently(lambda: client.set_tag(number, "status", status))
         _patiently(lambda: client.set_terminated(number, _STATUS.get(status, "FAILED")))

@@ -176,7 +176,7 @@ class TokenizerVocabulary(Vocabulary):
         """The vocabulary of a tokenizer.json, as the `tokenizers` library and models of transformers save it.
 
         Raises:
-            ConfigError: there is none, or it is damaged.
+            ConfigError: the file is missing or damaged.
         """
         if not path.is_file():
             raise ConfigError(f"{setting}: there is no file {path.absolute()}; name a tokenizer.json")

@@ -95,7 +95,7 @@ class _Beams:
         """The samples that are not done."""
         width = options.beam_width
         self._texts = torch.empty(count, width, 0, dtype=torch.int64)
-        # all hypotheses of a sample are the same one before the first token: the others must not be chosen
+        # all hypotheses of a sample are equal before the first token: only one may be chosen
         self._scores = torch.full((count, width), -math.inf)
         self._scores[:, 0] = 0.0
         self.latest = torch.full((count * width,), special.beginning)
@@ -122,7 +122,7 @@ class _Beams:
         return self._scores[:, :, None] + log_probabilities.masked_fill(impossible[:, None], -math.inf)
 
     def _finish(self, scores: Tensor, beams: Tensor, ends: Tensor) -> None:
-        """Notes the hypotheses that end; what is impossible, or not a number, is none."""
+        """Notes the hypotheses that end; impossible ones, or ones with NaN scores, are not counted."""
         divisor = self._options.divisor(self._texts.shape[2] + 1)
         for sample, column in (ends & scores.isfinite()).nonzero().tolist():
             text = self._texts[sample, int(beams[sample, column])].tolist()

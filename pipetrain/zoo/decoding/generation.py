@@ -76,7 +76,7 @@ class Generation:
         metrics: of `METRICS`.
         collate: the sources of some samples -> those of a minibatch (samples, positions, …); None: padded with the
             padding token.
-        longest_by_source: so many for each position of its source at most, and ten more.
+        longest_by_source: positions for each position of its source at most, plus ten.
     """
 
     sources: Sequence[Tensors]
@@ -125,7 +125,7 @@ class Generation:
         return texts
 
     def _batches(self, samples: Sequence[int], options: DecodingOptions) -> Iterator[list[int]]:
-        """The samples that are decoded together: those of about the same length."""
+        """The samples that are decoded together, which have about the same length."""
         order = sorted(samples, key=lambda i: len(self.sources[i][0]))
         starts = range(0, len(order), options.batch_size)
         for number, start in enumerate(starts, start=1):

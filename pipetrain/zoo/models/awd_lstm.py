@@ -164,7 +164,7 @@ def build(  # noqa: PLR0913  (one for each setting of the model)
     Token ids (n, positions) to the logits (n, positions, vocabulary) of the token after each.
 
     PipeDream trains six LSTM layers with 0.41 GB of weights and does not say how wide they are (section 5.2):
-    `embedding=400 hidden=1370 layers=6` have as many over the 10,000 words of Penn Treebank.
+    `embedding=400 hidden=1370 layers=6` have the same number over the 10,000 words of Penn Treebank.
 
     `conf/model/awd_lm.yaml` describes the options. If `tied`, the last LSTM is as wide as the embedding.
 

@@ -102,7 +102,7 @@ _SPREAD, _SPREAD_WIDTH = 0.1, 1024  # of the initial weights of NVIDIA's impleme
 
 
 class GNMT(nn.Module):
-    """The model as plain PyTorch code would have it; its names are those of checkpoints.
+    """The model as plain PyTorch code would have it; its names appear in checkpoints.
 
     The first LSTM of the encoder reads both ways. Its third and later ones, and the decoder's, have residual
     connections. The decoder's first LSTM attends to the encoder's output at the same position, and what it finds there
@@ -191,7 +191,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     `conf/model/gnmt8.yaml` describes the options; `joint_vocabulary` is True if both languages have the same tokens.
 
     Raises:
-        ConfigError: an option is out of its range, or does not go with another.
+        ConfigError: an option is out of its range, or contradicts another.
     """
     if not is_whole(layers) or layers < 4 or layers % 2:
         raise ConfigError(f"model.layers={layers}: an even number from 4 on, half of them for the encoder")

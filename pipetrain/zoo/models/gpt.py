@@ -101,7 +101,7 @@ class Trunk(nn.Module):
 class Gpt(nn.Module):
     """Token ids (n, positions) to scores of the next token (n, positions, vocabulary).
 
-    The names are those of GPT2LMHeadModel in the `transformers` library.
+    The names match GPT2LMHeadModel in the `transformers` library.
     """
 
     def __init__(self, trunk: Trunk, *, tied: bool) -> None:

@@ -30,7 +30,7 @@ class Branching(Wrapper):
 
 
 class Scores(Wrapper):
-    """The last layer: the model's own scores first, then those of the heads, the last one's first, as torchvision's."""
+    """The last layer: the model's own scores first, then the heads' scores, the last head's first, as torchvision's."""
 
     @override
     def forward(self, x: Tensor, *scores: Tensor) -> Tensor | Tensors:

@@ -79,7 +79,7 @@ class MeanClassifier(nn.Module):
 
 
 class ResidualLstm(nn.Module):
-    """The model as plain PyTorch code would have it; its names are those of checkpoints."""
+    """The model as plain PyTorch code would have it; its names appear in checkpoints."""
 
     def __init__(self, embedding: TokenEmbedding, layers: list[ResidualLstmLayer], classifier: MeanClassifier) -> None:
         super().__init__()

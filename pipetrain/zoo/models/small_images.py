@@ -67,7 +67,7 @@ def _alexnet_features(channels: int) -> Iterator[nn.Module]:
 _VGG_GROUPS = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
 """Channels of the convolutions, in multiples of the first one's."""
 _FIRST, _INNER, _CLASSIFIER = 0.3, 0.4, 0.5
-"""The shares that dropout takes: after the first convolution, inside the other groups, before linear layers."""
+"""Dropout probabilities: after the first convolution, inside later groups, before linear layers."""
 
 
 def vgg16_cifar(channels: int, classes: int, width: int = 64, *, dropout: bool = True) -> LayerChain:
@@ -75,7 +75,7 @@ def vgg16_cifar(channels: int, classes: int, width: int = 64, *, dropout: bool =
 
     There are 15,253,578 parameters for 3 channels and 10 classes. The 15,245,130 that are none of batch norm take the
     58.16 MB of Zhang & Abdelrahman's table 9. Images below 32 x 32 are enlarged to that. The first convolution has
-    `width` channels, 64 in the paper, later ones up to 8 times as many.
+    `width` channels, 64 in the paper, later ones up to 8 times more.
 
     Raises:
         ConfigError: `width` is below 1.

@@ -15,7 +15,7 @@ _DEPTHS = (18, 34, 50, 101, 152)
 def resnet(depth: int, channels: int, classes: int) -> LayerChain:
     """torchvision's ResNet with the ImageNet stem, for images of any size.
 
-    Every convolution is a layer of the chain, but for that of a shortcut, which is in the last layer of its block.
+    Every convolution is a layer of the chain, except a shortcut's, which is in the last layer of its block.
 
     Raises:
         ConfigError: torchvision has no ResNet of this depth.
@@ -29,7 +29,7 @@ def resnet(depth: int, channels: int, classes: int) -> LayerChain:
 def resnet_cifar(depth: int, channels: int, classes: int) -> LayerChain:
     """torchvision's ResNet with a stem for small images: a 3 x 3 convolution of stride 1, and no max-pool.
 
-    The names and all but the first convolution are those of `resnet`, and so are the layers, for any image size.
+    Names, layers and all but the first convolution equal `resnet`'s, for any image size.
 
     Raises:
         ConfigError: torchvision has no ResNet of this depth.

@@ -129,7 +129,7 @@ def sinusoids(positions: int, like: Tensor) -> Tensor:
 
 
 class Transformer(nn.Module):
-    """The model as plain PyTorch code would have it; its names are those of checkpoints.
+    """The model as plain PyTorch code would have it; its names appear in checkpoints.
 
     `encoder` and `decoder` are those of an `nn.Transformer` with post-norm, as in the paper, and without final norms.
     """
@@ -202,7 +202,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     *,
     joint_vocabulary: bool = True,
 ) -> LayerChain:
-    """A Transformer of `layers` blocks on each side; the defaults are those of the base model (table 3).
+    """A Transformer of `layers` blocks on each side; the defaults make the base model (table 3).
 
     The inputs of the first layer are the token ids of the source (n, source positions) and of the target up to each
     position (n, positions), padded with `padding`. The source's padding and the target's ids ride along to the decoder,
@@ -212,7 +212,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     tokens.
 
     Raises:
-        ConfigError: an option is out of its range, or does not go with another.
+        ConfigError: an option is out of its range, or contradicts another.
     """
     counts = {"layers": layers, "width": width, "feedforward": feedforward, "heads": heads}
     for name, count in counts.items():

@@ -32,7 +32,7 @@ class SoapOfMatrices(Optimizer):
         covariance_beta: decay of L and R; None for β₂.
 
     Raises:
-        ConfigError: an option is none of those above.
+        ConfigError: an option has another value.
     """
 
     def __init__(self, params: Iterable[Any], **options: Any) -> None:

@@ -94,9 +94,9 @@ def test_replica_in_flight_count_matches_the_paper(schedule, counts):
 
 def test_unequal_replicas_are_refused_with_stages_named():
     RoundRobin(OneFOneB2BW(), Replicas((2, 2))).check(2, 2)
-    with pytest.raises(ConfigError, match=r"schedule=1f1b_2bw needs as many replicas of every stage.*1f1b"):
+    with pytest.raises(ConfigError, match=r"schedule=1f1b_2bw requires equal replica counts.*1f1b"):
         RoundRobin(OneFOneB2BW(), Replicas((2, 1))).check(2, 2)
-    with pytest.raises(ConfigError, match=r"schedule\.depth=3: with unlike .*; schedule\.depth=null, or as many"):
+    with pytest.raises(ConfigError, match=r"schedule\.depth=3: .* unequal replica counts.* schedule\.depth=null"):
         RoundRobin(OneFOneB(depth=3), Replicas((2, 1))).check(2, 1)
 
 

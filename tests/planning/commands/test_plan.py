@@ -52,7 +52,7 @@ def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("devices: 2 at 1 GB/s, sharing 1 core")
     assert lines[1] == "measured 2026-01-02 03:04 at load 0.5"
-    assert lines[2] == "assumed: 2 processes share 1 core; topology.devices=2 gives each a device of its own"
+    assert lines[2] == "assumed: 2 processes share 1 core; topology.devices=2 gives each its own device"
     own = planned(tmp_path, f"profile={path}", "topology.devices=2")
     assert own["time_per_minibatch_s"] == pytest.approx(2 * 0.003, rel=1e-3)
     assert "computes by itself; topology.cores=1 lets them share 1 core" in capsys.readouterr().out

@@ -138,17 +138,17 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(shared_weights=[{"layers": [1, 1]}]), "shared_weights.0.weight_bytes=None: "),
         (
             changed(shared_weights=[{"layers": [1, 1], "weight_bytes": 1}]),
-            r"has layers=\[1, 1\]: two or more of the 3 layers",
+            r"has layers=\[1, 1\]: must be two or more of the 3 layers",
         ),
         (
             changed(shared_weights=[{"layers": [0, 3], "weight_bytes": 1}]),
-            r"has layers=\[0, 3\]: two or more of the 3 layers",
+            r"has layers=\[0, 3\]: must be two or more of the 3 layers",
         ),
         (
             changed(shared_weights=[{"layers": [0, 2], "weight_bytes": 17}]),
             r"that layers \[0, 2\] share has weight_bytes=17: .*at most 16",
         ),
-        (changed(edges=[[0, 3]]), r"edge \[0, 3\]: two indices of its 3 layers"),
+        (changed(edges=[[0, 3]]), r"edge \[0, 3\]: must be two indices of its 3 layers"),
         (changed(edges=[[0, 1], [1, 0]]), "a cycle of layers: (conv -> relu -> conv|relu -> conv -> relu)$"),
         (changed(batch_size=0), r"batch_size=0: .*at least 1"),
         (changed(bytes_per_s=-1), "bytes_per_s=-1: a number"),

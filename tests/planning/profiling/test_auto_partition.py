@@ -93,7 +93,7 @@ def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
 def test_processes_share_measured_cpu_unless_devices_are_named(tmp_path, stored):
     content = json.loads(stored.read_text())
     stored.write_text(json.dumps({**content, "provenance": {"device": "cpu", "threads": 1, "cores": 2}}))
-    of_two = "assumed: 3 processes share 2 cores; topology.devices=3 gives each a device of its own"
+    of_two = "assumed: 3 processes share 2 cores; topology.devices=3 gives each its own device"
     assert of_two in prepared(tmp_path, stored, 3).notes
     of_three = prepared(tmp_path, stored, 3, topology={"devices": 3})
     assert of_two not in of_three.notes
@@ -138,7 +138,7 @@ def test_replicas_that_are_given_are_planned_for(tmp_path, stored):
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
-        ({"stages": 3, "replicas": [2, 1]}, r"replicas=\[2, 1\] with partition\.stages=3: a number for each stage"),
+        ({"stages": 3, "replicas": [2, 1]}, r"replicas=\[2, 1\] with partition\.stages=3: must have a number for each stage"),
         (
             {"replicated": True, "replicas": [2, 1]},
             r"replicas=\[2, 1\] with partition\.replicated=true: .* leave one out",

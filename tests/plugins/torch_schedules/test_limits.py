@@ -31,7 +31,7 @@ def test_settings_that_torch_schedules_take_are_not_refused():
         ({"trace": True}, r"trace=true: schedule=torch_zbv_zero_bubble is run by .* leave trace out"),
         ({"train": {"recompute": True}}, r"train.recompute: .* keeps all activations; leave it out"),
         ({"train": {"recompute_boundaries": [0]}}, r"train.recompute: .* leave it out"),
-        ({"sizes": (8, 8, 7)}, r"train.microbatches=4: .* has 7 samples, .* dataset.limit=20 leaves 3 out"),
+        ({"sizes": (8, 8, 7)}, r"train.microbatches=4: .* has 7 samples, .* dataset.limit"),
         ({"varying": True}, r"takes minibatches of one shape only, and those of list vary; schedule=1f1b_flush"),
     ],
 )

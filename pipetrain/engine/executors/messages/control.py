@@ -77,7 +77,7 @@ def broadcast_json(value: Any, source: int = 0) -> Any:
 
 
 def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around) -> dict[str, Tensor] | None:
-    """Tensors of all processes by name, in the process `destination`; None in the others. All call it together.
+    """Tensors of all processes by name, in the process `destination`; None elsewhere. All call it together.
 
     If two processes have the same name, the tensor of the later one counts.
 
@@ -98,7 +98,7 @@ def gather_tensors(
     destination: int = 0,
     waiting: Around = lambda _what: contextlib.nullcontext(),
 ) -> list[Tensors]:
-    """Tensors of each process of a group, in one of them; empty in the others. All call it together.
+    """Tensors of each process of a group, in one of them; empty elsewhere. All call it together.
 
     One tensor travels at a time, in host memory, to the process with the index `destination` in the group.
 

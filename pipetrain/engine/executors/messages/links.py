@@ -130,7 +130,7 @@ def given_bytes_per_s() -> float | None:
     """Bandwidth that the environment limits links to; None for no limit.
 
     Raises:
-        ConfigError: it is no number above 0.
+        ConfigError: it is not a number above 0.
     """
     given = os.environ.get(_LINK_SPEED)
     if given is None:
@@ -145,7 +145,7 @@ def given_bytes_per_s() -> float | None:
 
 
 class SlowLink:
-    """Starts transfers one after the other, each when a link of this speed would have carried it."""
+    """Starts transfers in sequence, each when a link of this speed would have carried it."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s
@@ -294,7 +294,7 @@ class Links:
             arrived, computed = self._taken
             with self.waiting(what):
                 arrived.synchronize()
-            with self.waiting("its device"):  # which may wait for another process: a layer may have messages of its own
+            with self.waiting("its device"):  # which may wait for another process, as layers may exchange messages, too
                 computed.synchronize()
 
     def took(self, arrived: Event) -> None:

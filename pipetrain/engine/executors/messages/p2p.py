@@ -73,7 +73,7 @@ class Outgoing:
         """Sends one message of `key`.
 
         Raises:
-            RunError: its shapes are not those of the key's first message; the peer would misread it.
+            RunError: its shapes differ from the key's first message; the peer would misread it.
         """
         if self._coming:
             self._coming.popleft()
@@ -205,5 +205,5 @@ def training_keys(loader: Minibatches, interval: DrainInterval, num_microbatches
 
 
 def _may_vary(loader: Minibatches, size: int) -> bool:
-    """True if minibatches of so many samples may differ in shape; a single sample need not match any other."""
+    """True if two minibatches of this size can differ in shape."""
     return loader.varying or size == 1

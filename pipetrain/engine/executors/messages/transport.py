@@ -89,7 +89,7 @@ class Transport:
         """Connects two processes for messages from `source` to `target`; both call it, any other may.
 
         NCCL connects each direction in its first send and receive, which block the host of either process until
-        the other has made its call. All processes connect their groups in one order, so that none waits in a ring.
+        its peer has made its call. All processes connect their groups in one order, so that they never wait in a ring.
         """
         if not self.direct:
             return
@@ -223,7 +223,7 @@ def _new_group(ranks: Sequence[int] | None, backend: str, options: Any = None) -
 def _nccl_options() -> Any:
     """Options of the communicators of a group; the user may set NCCL's own variable for their limit.
 
-    Streams of high priority are another pool of torch's than those of the computation, of 32 each.
+    torch has separate pools, of 32 streams each, for high priority and for the computation.
     """
     options = dist.ProcessGroupNCCL.Options()
     options.is_high_priority_stream = True

@@ -113,7 +113,7 @@ class Bucket:
             self.work.wait()
 
     def spread(self, contributing: int, group: dist.ProcessGroup) -> None:
-        """Sums this replica's stretch over the first so many replicas, and begins to send it to all."""
+        """Sums this replica's stretch over the first `contributing` replicas, and begins to send it to all."""
         self.wait()
         stretches = self.others.chunk(dist.get_world_size(group))
         total = mean_in_first(stretches[:contributing])
@@ -143,7 +143,7 @@ class OverlappedAveraging(Averaging):
 
     1. Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has completed one.
     2. Each replica sums a stretch of every bucket in the order of the replicas.
-    3. It sends the mean of its stretch to the others.
+    3. It sends the mean of its stretch to all replicas.
 
     All replicas take up the buckets in one order, as collective operations must. From device to device, where two
     groups need one order between them, too, the means follow when all sums have begun.

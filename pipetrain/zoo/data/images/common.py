@@ -37,7 +37,7 @@ class ImageDataset:
 class Normalize:
     """uint8 images (C, H, W) to float32, in [0, 1] and then to zero mean and unit deviation per channel.
 
-    The operations and their order are those of torchvision's ToTensor and Normalize, and so are the bits.
+    The operations, their order and the bits equal torchvision's ToTensor and Normalize.
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:

@@ -99,9 +99,7 @@ def _annotated(folder: Path, classes: Sequence[str], root: str) -> list[tuple[st
         name, _, rest = line.partition("\t")
         path, wnid = folder / "images" / name, rest.partition("\t")[0]
         if wnid not in numbers:
-            raise ConfigError(
-                f"dataset.root={root}: {table}, line {place}: the class {wnid!r} is none of {_NAME}/train"
-            )
+            raise ConfigError(f"dataset.root={root}: {table}, line {place}: the class {wnid!r} is not in {_NAME}/train")
         if not path.is_file():
             raise ConfigError(f"dataset.root={root}: {table}, line {place}: there is no {path}; {_TINY_REMEDY}")
         samples.append((str(path), numbers[wnid]))

@@ -66,7 +66,7 @@ def synthetic_images(  # noqa: PLR0913  (one for each setting of the choice)
     *,
     augment: bool = False,
 ) -> ImageDataset:
-    """Random images (`channels`, height, width) of so many classes and samples; nothing is stored.
+    """Random images (`channels`, height, width); nothing is stored.
 
     `seed` is the data set's own, so that runs of different seeds see the same images. `augment` crops from an image
     padded by 4 and mirrors half of them, in training alone.

@@ -141,7 +141,7 @@ def _label_classes(rows: Sequence[Row]) -> Classes:
     def class_of(row: Row) -> int:
         if row.label not in numbers:
             raise ConfigError(
-                f"dataset: {row.where}: the label {row.label!r} is none of the {len(names)} that the texts to train "
+                f"dataset: {row.where}: the label {row.label!r} is not among the {len(names)} that the texts to train "
                 "on have"
             )
         return numbers[row.label]

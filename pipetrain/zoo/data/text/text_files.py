@@ -108,7 +108,7 @@ def austen(
 ) -> LanguageData:
     """Windows of the six novels of Jane Austen, 718,000 words, bundled; the last tenth is for evaluation.
 
-    The arguments are those of `text_file`. In the public domain.
+    Takes the arguments of `text_file`. In the public domain.
 
     Raises:
         ConfigError: a setting is wrong.

@@ -21,7 +21,7 @@ def token_files(
 ) -> LanguageData:
     """Windows of train.bin and val.bin, which stay on the disk.
 
-    The size of the vocabulary is that of the setting, of the tokenizer, or of `vocab_size` in meta.json, a file that
+    The size of the vocabulary comes from the setting, the tokenizer, or `vocab_size` in meta.json, a file that
     may also have the characters as `itos`. meta.pkl is not read: unpickling runs what it holds.
 
     Raises:

@@ -106,7 +106,7 @@ class SentencePairs:
 
 
 class TranslationDataset:
-    """Sentence pairs to train and evaluate on; the vocabularies are those of the training text.
+    """Sentence pairs to train and evaluate on; the vocabularies are learned from the training text.
 
     Training leaves out pairs with an empty or too long sentence, evaluation none.
 

@@ -16,7 +16,7 @@ _LANGUAGE = "LANG"
 
 @dataclass(frozen=True)
 class ParallelFiles:
-    """One split: pairs of a source and a target file, read one pair after the other."""
+    """One split: pairs of a source and a target file, read in sequence."""
 
     pairs: tuple[tuple[Path, Path], ...]
 

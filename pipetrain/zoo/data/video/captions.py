@@ -32,7 +32,7 @@ class Videos(Protocol):
         """The captions of a video."""
 
     def frames(self, index: int) -> Tensor:
-        """The features of a video's frames (frames, features), float32; of every video as many frames."""
+        """The features of a video's frames (frames, features), float32; all videos have the same number of frames."""
 
 
 class CaptionedVideos:

@@ -105,7 +105,7 @@ def _naming(what: str) -> Iterator[None]:
 
 
 class FeatureVideos:
-    """Videos of these names, whose features are in a file, all with as many features of a frame as the first captioned.
+    """Videos of these names, whose features are in a file; all have the number of features of the first captioned one.
 
     Longer videos are read at even steps, shorter ones end in zeros, so that each has `frames` frames.
     """
@@ -139,7 +139,7 @@ class FeatureVideos:
         if found.shape[1] != self._features:
             raise ConfigError(
                 f"{self._file.path}: {self._names[index]} has {found.shape[1]} features of a frame, and {self._first} "
-                f"has {self._features}; all videos must have as many"
+                f"has {self._features}; all videos must have the same number"
             )
         steps = np.arange(self._frames) * len(found) // self._frames if len(found) > self._frames else slice(None)
         features = torch.zeros(self._frames, found.shape[1])
@@ -177,7 +177,7 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
     its name. The captions are in the published text file, or in the file of the features: arrays of strings called
     `captions/VIDEO` next to `features/VIDEO`.
 
-    Videos are split by their number: the first are for training, the next for validation, the others for the test;
+    Videos are split by their number: the first are for training, the next for validation, the rest for the test;
     `split` is the part to evaluate on.
 
     Raises:
