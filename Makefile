@@ -15,11 +15,11 @@ PAPERS := pipeoptim pipemare zhang timeprest pipedream one_step_delay asyncpp pa
 # Where versions may matter: the command, private APIs, torch's pipelines, optimizers and hooks, figures, images, vocabularies,
 # texts and videos of other packages, torchvision's models.
 LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/zoo/test_torchvision_shim.py \
-	tests/plugins/torch_schedules tests/engine/methods/test_lwp.py tests/engine/optim tests/engine/stage \
-	tests/engine/models tests/graph tests/zoo/models tests/zoo/optim tests/planning/tables tests/reporting/sweep \
-	tests/reporting/timeline tests/reporting/test_distances.py tests/zoo/data/images \
-	tests/engine/data/test_loader.py tests/engine/data/test_samples.py tests/zoo/data/test_vocabulary.py \
-	tests/zoo/data/translation/test_synthetic.py tests/zoo/data/video/test_msvd.py
+	tests/plugins/torch_schedules tests/engine/methods/test_lwp.py tests/runner/executors/test_method_runs.py \
+	tests/engine/optim tests/engine/stage tests/engine/models tests/graph tests/zoo/models tests/zoo/optim \
+	tests/planning/tables tests/reporting/sweep tests/reporting/timeline tests/reporting/test_distances.py \
+	tests/zoo/data/images tests/engine/data/test_loader.py tests/engine/data/test_samples.py \
+	tests/zoo/data/test_vocabulary.py tests/zoo/data/translation/test_synthetic.py tests/zoo/data/video/test_msvd.py
 
 # Tests start many processes: each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=

@@ -6,10 +6,13 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
 
 from pipetrain.engine.libraries.processes import ENDING
 
 pytest.register_assert_rewrite("support")  # failed assertions there show their values, too
+settings.register_profile("without deadline", deadline=None)  # a busy machine is no failure
+settings.load_profile("without deadline")
 
 
 def pytest_collection_finish():

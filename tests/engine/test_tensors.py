@@ -79,17 +79,6 @@ def test_flat_form_of_a_tensor_is_its_memory_in_its_own_order(name):
     assert torch.equal(rebuilt, tensor)
 
 
-def test_copy_of_a_tensor_does_not_follow_later_writes():
-    tensor = torch.zeros(3)
-    arrived = dense_copy(tensor)
-    tensor.fill_(1.0)
-    assert torch.equal(arrived, torch.zeros(3))
-
-
-def test_copy_of_a_tensor_carries_no_graph():
-    assert not dense_copy(torch.ones(2, requires_grad=True).detach() * 2).requires_grad
-
-
 def test_strides_of_a_tensor_change_the_bits_of_a_product():
     # the reason for all of this; where a build computes alike the test says so rather than pass for nothing
     x = torch.linspace(-4, 4, 7 * 33).reshape(7, 33).t()

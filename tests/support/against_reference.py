@@ -1,5 +1,7 @@
 """One small classifier trained twice: by a pipeline of pipetrain, and by the formulas of `support.reference`."""
 
+from functools import cache
+
 import pytest
 import torch
 from support import reference, reference_optimizers
@@ -57,6 +59,12 @@ def run_pipeline(rule, D, N, kind="momentum", recompute=None, build=None, rate=N
     pipe = pipeline(model(), CUTS[D], rule, N, build, rate or rate_of(kind), recompute=recompute, **options)
     pipe.train(batches(x, y, BATCH, N), EPOCHS)
     return pipe.losses, pipe.state()
+
+
+@cache
+def run_plain(rule, D, N, kind="momentum"):
+    """(losses, weights) of a pipeline without further options, which several tests compare with."""
+    return run_pipeline(rule, D, N, kind)
 
 
 def run_by_hand(rule, D, N, kind="momentum", recompute=None, tau=None, optimizers=None):

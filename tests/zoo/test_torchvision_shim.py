@@ -20,6 +20,7 @@ def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow  # test_families.py imports it as well
 def test_torchvision_imports_without_native_library():
     assert python(AS_IT_IS).returncode == 0
 

@@ -16,22 +16,6 @@ from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
 CPU = torch.device("cpu")
 
 
-def test_ragged_evaluation_equals_all_samples_at_once():
-    torch.manual_seed(0)
-    x, y = torch.randn(10, 4), torch.arange(10) % 3
-    model = nn.Linear(4, 3)
-
-    @torch.no_grad()
-    def compute(inputs):
-        return (model(*inputs),)
-
-    loader = Loader(TensorDataset(x, y), batch_size=4, shuffle=False)
-    metrics = evaluate_model(loader, compute, CrossEntropy(), CPU)
-    (scores,) = compute((x,))
-    assert metrics["loss"] == pytest.approx(nn.functional.cross_entropy(scores, y).item())
-    assert metrics["top1"] == pytest.approx(100 * (scores.argmax(1) == y).float().mean().item())
-
-
 def test_ignored_targets_alone_in_a_part_change_nothing():
     torch.manual_seed(0)
     x, y = torch.randn(6, 4), torch.tensor([1, -100, 2, 0, -100, 1])
@@ -49,11 +33,12 @@ def test_ignored_targets_alone_in_a_part_change_nothing():
     assert evaluate_model(ignored, lambda inputs: (model(*inputs).detach(),), loss, CPU).keys() == whole.keys()
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_weighted_classes_count_alike_in_parts_of_any_size(size):
+@pytest.mark.parametrize("loss", [CrossEntropy(), nn.CrossEntropyLoss(torch.tensor([0.1, 0.2, 5]))])
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_samples_and_weighted_classes_count_alike_in_parts_of_any_size(size, loss):
     torch.manual_seed(0)
     x, y = torch.randn(10, 4), torch.arange(10) % 3
-    model, loss = nn.Linear(4, 3).requires_grad_(requires_grad=False), nn.CrossEntropyLoss(torch.tensor([0.1, 0.2, 5]))
+    model = nn.Linear(4, 3).requires_grad_(requires_grad=False)
     loader = Loader(TensorDataset(x, y), batch_size=size, shuffle=False)
     metrics = evaluate_model(loader, lambda inputs: (model(*inputs),), loss, CPU)
     assert metrics["loss"] == pytest.approx(loss(model(x), y).item())

@@ -33,7 +33,7 @@ def model():
 
 def data():
     torch.manual_seed(5)
-    return torch.randn(82, 6), torch.randint(0, 3, (82,))
+    return torch.randn(34, 6), torch.randint(0, 3, (34,))
 
 
 def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, *, layers=None, **chosen):
@@ -65,7 +65,7 @@ def assert_equal(rule, N, segments=None, clip_norm=None, **chosen):
         assert ours.reports(field) == theirs.reports(field)
 
 
-@pytest.mark.parametrize("N", [1, 4])
+@pytest.mark.parametrize("N", [pytest.param(1, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("rule", METHODS)
 def test_fine_grained_stages_equal_pipeline_of_units(rule, N):
     if fitting(rule, STAGES, N):
@@ -98,8 +98,13 @@ def test_fine_grained_layers_may_checkpoint_themselves(rule, reentrant):
     assert ours.losses == theirs.losses
 
 
-@pytest.mark.parametrize("rule", ["gpipe", "pipedream_pipemare", "stale", "pipemare_t1", "pipemare_t2", "pipemare"])
-@pytest.mark.parametrize(("segments", "N"), [([0, 2], 4), ([0], 1)])
+@pytest.mark.parametrize(
+    ("rule", "segments", "N"),
+    [
+        *((rule, [0, 2], 4) for rule in ("gpipe", "pipedream_pipemare", "stale", "pipemare_t1", "pipemare_t2")),
+        *(("pipemare", segments, N) for segments, N in (([0, 2], 4), ([0], 1))),
+    ],
+)
 def test_fine_grained_recomputation_equals_that_of_a_pipeline(rule, segments, N):
     assert_equal(rule, N, segments)
 
@@ -137,22 +142,12 @@ def test_fine_grained_parameter_groups_equal_those_of_a_pipeline(rule):
     assert_equal(rule, 2, groups=by_dims)
 
 
-def test_fine_grained_recomputation_changes_stale_methods_only():
-    x, y = data()
-
-    def state(rule, segments):
-        method, schedule = METHODS[rule]
-        return finegrained(method, schedule, STAGES, 1, segments).train(batches(x, y, 12), 1).state()
-
-    for rule, same in (("gpipe", True), ("stale", False), ("pipemare", False)):
-        plain, recomputed = state(rule, None), state(rule, [0, 2])
-        assert all(torch.equal(plain[name], recomputed[name]) for name in plain) is same
-
-
 @pytest.mark.parametrize("stages", [1, 3, 4, 11, 40])
 def test_fine_grained_stages_without_a_unit_add_only_delay(stages):
     x, y = data()
-    pipe = finegrained(PipeMare(t1=False), PipeMareSchedule(), stages).train(batches(x[:60], y[:60], 2))
+    pipe = finegrained(PipeMare(t1=False), PipeMareSchedule(), stages).train(
+        batches(x.repeat(2, 1)[:60], y.repeat(2)[:60], 2)
+    )
     staleness = pipe.reports("forward_staleness")
     filled = {unit * stages // 4 for unit in range(4)}
     for r in range(stages):
@@ -165,7 +160,7 @@ def test_fine_grained_stages_without_a_unit_add_only_delay(stages):
 def test_fine_grained_stages_hold_versions_for_their_delay():
     x, y = data()
     for stages in (4, 8, 16):
-        loader = batches(x.repeat(2, 1), y.repeat(2), 2)
+        loader = batches(x.repeat(5, 1), y.repeat(5), 2)
         pipe = finegrained(PipeMare(t2=False), PipeMareSchedule(), stages).train(loader)
         for stage in pipe.stages:
             if stage.weights.newest.tensors:

@@ -41,18 +41,6 @@ def test_room_for_early_recomputation_follows_in_flight_count(schedule, method, 
             PipelineRules(schedule, method, 3, 2, segments)
 
 
-@pytest.mark.parametrize(("schedule", "method"), [(OneFOneB(), NaiveAsync()), (NF1B(), TiMePReSt())])
-def test_segments_starting_before_schedule_allows_are_refused(schedule, method):
-    with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage \d would start recomputing"):
-        PipelineRules(schedule, method, 4, 1, RecomputeSegments((0,), 4))
-
-
-@pytest.mark.parametrize(("schedule", "method"), [(GPipe(), Synchronous()), (PipeMareSchedule(), NaiveAsync())])
-def test_segments_with_room_enough_are_planned(schedule, method):
-    rules = PipelineRules(schedule, method, 4, 1, RecomputeSegments((0,), 4))
-    assert any(str(planned.operation) == "R0.0" for planned in rules.planned(0, 2))
-
-
 def test_phase_without_bounds_is_the_whole_run():
     phase = Phase(PipelineRules(GPipe(), Synchronous(), 2, 1))
     assert phase.start == 0

@@ -1,4 +1,4 @@
-"""Settings of the optimizer that differ from stage to stage: learning rates by delay, and momentum."""
+"""Learning rates divided by the delay of each stage."""
 
 from dataclasses import replace
 
@@ -84,9 +84,3 @@ def test_rates_by_delay_refuse_a_method_that_scales_rates(method, schedule, said
     with pytest.raises(ConfigError, match=r"optimizer\.lr_by_delay=9: ") as caught:
         rules.divide_rates_by_delay(9)
     assert said in str(caught.value)
-
-
-# -- momentum ----------------------------------------------------------------------------------------------------------
-
-
-# -- runs --------------------------------------------------------------------------------------------------------------

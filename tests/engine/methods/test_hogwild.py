@@ -103,13 +103,6 @@ def test_hogwild_reads_no_version_before_drain_or_future(schedule, N):
     assert 0 in seen
 
 
-def test_delays_drawn_continue_across_drains():
-    method = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0)
-    rules = PipelineRules(OneFOneB(depth=1), method, 2, 1)
-    first, second = ([each.read for each in rules.planned(0, 60, start)] for start in (0, 60))
-    assert first != second
-
-
 @pytest.mark.parametrize("N", [1, 2])
 @pytest.mark.parametrize("D", [1, 2, 3, 4])
 def test_hogwild_declares_versions_for_its_largest_delay(D, N):

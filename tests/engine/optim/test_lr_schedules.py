@@ -51,18 +51,12 @@ PAIRS = [
 NAMES = ["constant", "multistep", "step", "linear", "polynomial", "polynomial total", "cosine", "cosine minimum", "inv"]
 
 
+@pytest.mark.parametrize(("unit", "count", "repeats"), [("step", TOTAL, 1), ("epoch", EPOCHS, STEPS)])
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=NAMES)
-def test_schedule_in_steps_gives_the_rates_of_torchs_scheduler(ours, theirs):
-    schedule = ours("step", TOTAL)
+def test_schedule_in_steps_or_epochs_gives_the_rates_of_torchs_scheduler(ours, theirs, unit, count, repeats):
+    schedule = ours(unit, count)
     found = [schedule.factor(k, STEPS, TOTAL) for k in range(TOTAL)]
-    assert found == pytest.approx(rates_of_torch(lambda o: theirs(o, TOTAL), TOTAL), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=NAMES)
-def test_schedule_in_epochs_matches_torch_scheduler(ours, theirs):
-    schedule = ours("epoch", EPOCHS)
-    found = [schedule.factor(k, STEPS, TOTAL) for k in range(TOTAL)]
-    wanted = [rate for rate in rates_of_torch(lambda o: theirs(o, EPOCHS), EPOCHS) for _ in range(STEPS)]
+    wanted = [rate for rate in rates_of_torch(lambda o: theirs(o, count), count) for _ in range(repeats)]
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 

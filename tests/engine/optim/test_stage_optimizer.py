@@ -49,32 +49,19 @@ def run(optimizer, steps, first=0):
         optimizer.step(gradients(step))
 
 
-@pytest.mark.parametrize("kind", BUILDS)
-def test_optimizer_steps_equal_torch_at_each_update_rate(kind):
-    ours, plain = parameters(), parameters()
-    run(StageOptimizer(BUILDS[kind], ours, rate), 5)
-    optimizer = BUILDS[kind](list(plain.values()))
-    for step in range(5):
-        optimizer.param_groups[0]["lr"] = rate(step)
-        for name, gradient in gradients(step).items():
-            plain[name].grad = gradient
-        optimizer.step()
-    assert all(torch.equal(ours[name], plain[name]) for name in plain)
-
-
 def grouped(named, **of_bias):
     return [{"params": [named["weight"]]}, {"params": [named["bias"]], **of_bias}]
 
 
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.3, "lr_scale": 0.5}], ids=["alone", "groups"])
 @pytest.mark.parametrize("kind", BUILDS)
-def test_optimizer_steps_with_groups_equal_torch_at_group_rates(kind):
+def test_optimizer_steps_equal_torch_at_each_update_and_group_rate(kind, options):
     ours, plain = parameters(), parameters()
-    options = {"weight_decay": 0.3, "lr_scale": 0.5}
-    run(StageOptimizer(BUILDS[kind], ours, rate, grouped(ours, **options)), 5)
-    optimizer = BUILDS[kind](grouped(plain, **options))
+    run(StageOptimizer(BUILDS[kind], ours, rate, grouped(ours, **options) if options else None), 5)
+    optimizer = BUILDS[kind](grouped(plain, **options) if options else list(plain.values()))
     for step in range(5):
-        for group, scale in zip(optimizer.param_groups, (1.0, 0.5), strict=True):
-            group["lr"] = rate(step) * scale
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step) * group.get("lr_scale", 1.0)
         for name, gradient in gradients(step).items():
             plain[name].grad = gradient
         optimizer.step()
@@ -138,43 +125,6 @@ def test_loaded_optimizer_state_continues_with_equal_bits(kind):
     assert all(torch.equal(whole[name], part[name]) for name in whole)
 
 
-@pytest.mark.parametrize(("beta1", "beta2", "eps"), [(0.9, 0.999, 1e-8), (0.5, 0.6, 0.1)])
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_adam_delta_is_corrected_mean_over_root_plus_epsilon(kind, beta1, beta2, eps):
-    optimizer = StageOptimizer(lambda p: kind(p, betas=(beta1, beta2), eps=eps, weight_decay=0), parameters(), rate)
-    run(optimizer, 3)
-    m = v = torch.zeros(3, 2)
-    for step in range(3):
-        g = gradients(step)["weight"]
-        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-    expected = (m / (1 - beta1**3)) / ((v / (1 - beta2**3)).sqrt() + eps)
-    torch.testing.assert_close(optimizer.deltas()["weight"], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_delta_of_adam_is_the_step_just_made_per_unit_of_rate():
-    ours = parameters()
-    optimizer = StageOptimizer(lambda p: torch.optim.Adam(p), ours, lambda _k: 0.1)
-    run(optimizer, 2)
-    before = ours["bias"].detach().clone()
-    run(optimizer, 1, first=2)
-    torch.testing.assert_close((before - ours["bias"]) / 0.1, optimizer.deltas()["bias"], rtol=1e-4, atol=1e-5)
-
-
-def test_delta_of_momentum_is_the_buffer_including_weight_decay():
-    ours = parameters()
-    start = ours["weight"].detach().clone()
-    optimizer = StageOptimizer(BUILDS["momentum"], ours, rate)
-    run(optimizer, 1)
-    torch.testing.assert_close(optimizer.deltas()["weight"], gradients(0)["weight"] + 0.01 * start)
-
-
-def test_delta_of_plain_sgd_is_the_last_gradient():
-    optimizer = predicting(BUILDS["sgd"], parameters())
-    assert optimizer.deltas() == {}
-    run(optimizer, 2)
-    assert torch.equal(optimizer.deltas()["weight"], gradients(1)["weight"])
-
-
 @pytest.mark.parametrize("kind", ["adam", "nadam", "adagrad"])
 def test_delta_reads_no_device_update_count(kind):
     optimizer = predicting(BUILDS[kind], parameters())
@@ -233,27 +183,21 @@ def test_fused_step_gets_no_state_of_another_size(shape):
         optimizer.load_state({"w": {"momentum_buffer": torch.zeros(shape)}})
 
 
-@pytest.mark.parametrize("kind", FUSED)
-def test_fused_steps_are_the_plain_ones_to_rounding(kind):
-    optimizer, options = FUSED[kind]
-    each = [list(SHAPES)] * 6
-    fused, plain = (steps(lambda p, f=f: optimizer(p, lr=0.1, fused=f, **options), each) for f in (True, False))
-    assert_close(fused, plain)
+LATE = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
 
 
+@pytest.mark.parametrize("each", [[list(SHAPES)] * 6, LATE], ids=["all", "late first gradient"])
 @pytest.mark.parametrize("kind", FUSED)
-def test_fused_step_accepts_weight_with_late_first_gradient(kind):
+def test_fused_steps_are_the_plain_ones_to_rounding(kind, each):
     optimizer, options = FUSED[kind]
-    each = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
     fused, plain = (steps(lambda p, f=f: optimizer(p, lr=0.1, fused=f, **options), each) for f in (True, False))
     assert_close(fused, plain)
 
 
 @pytest.mark.parametrize(("of_all", "of_bias"), [(0.9, 0.0), (0.0, 0.9), (0.9, 0.5)])
 def test_fused_groups_with_other_momentum_accept_late_gradients(of_all, of_bias):
-    each = [["weight"], ["weight"], ["weight", "bias"], ["bias"], ["weight", "bias"]]
     fused, plain = (
-        steps(lambda p, f=f: SGD(p, lr=0.1, momentum=of_all, fused=f), each, {"momentum": of_bias})
+        steps(lambda p, f=f: SGD(p, lr=0.1, momentum=of_all, fused=f), LATE, {"momentum": of_bias})
         for f in (True, False)
     )
     assert_close(fused, plain)

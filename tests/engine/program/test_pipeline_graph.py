@@ -130,11 +130,6 @@ def test_period_with_recomputation_is_that_of_the_lists(firsts):
     assert period(PipeMareSchedule(), took, 3, 2, segments=segments) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(("D", "N"), [(2, 1), (4, 4), (3, 8)])
-def test_gpipe_without_messages_works_n_of_n_plus_d_minus_1(D, N):
-    assert 3 * N / period(GPipe(), times(D, N), D, N) == pytest.approx(N / (N + D - 1))
-
-
 def test_slow_link_carries_one_message_at_a_time():
     """Of 10 s each, both directions side by side; two microbatches in flight come back after 1 + 10 + 3 + 10 + 2."""
     assert period(OneFOneB2BW(), times(2, 4, transmission=10.0), 2, 4) == pytest.approx(4 * 26 / 2)
@@ -175,12 +170,6 @@ def test_nondividing_replicas_take_minibatches_in_turn():
     assert pipeline.turn == 6
     assert found.period == pytest.approx(1.0)
     assert found.idle == pytest.approx([0.0, 0.0])
-
-
-def test_stages_that_wait_for_each_other_are_told():
-    cycles = [[Operation.parse(word) for word in text.split()] for text in ("B0.0 F0.0 U0", "F0.0 B0.0 U0")]
-    with pytest.raises(ValueError, match="wait for each other"):
-        SteadyPipeline(cycles, times(2, 1), [1, 1], [0.0, 0.0]).events().period()
 
 
 @pytest.mark.slow

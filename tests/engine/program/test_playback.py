@@ -23,8 +23,7 @@ def length(slices):
     return max(row[-1].end for row in slices)
 
 
-@pytest.mark.parametrize("N", [1, 2, 5, 8])
-@pytest.mark.parametrize("D", [1, 2, 4, 7])
+@pytest.mark.parametrize(("D", "N"), [(1, 2), (2, 5), (4, 1), (7, 8)])
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
 def test_flushed_playback_idles_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
     assert idle_shares(played(schedule, D, N, 3)) == pytest.approx([(D - 1) / (N + D - 1)] * D)
@@ -156,14 +155,6 @@ def test_steady_minibatch_of_1f1b_takes_a_forward_and_a_backward():
             """,
         ),
         (
-            GPipe(), 3, 3, 1,
-            """
-            stage 0  F0.0 F0.1 F0.2  .    .    .    .   B0.0 B0.1 B0.2
-            stage 1   .   F0.0 F0.1 F0.2  .    .   B0.0 B0.1 B0.2
-            stage 2   .    .   F0.0 F0.1 F0.2 B0.0 B0.1 B0.2
-            """,
-        ),
-        (
             OneFOneBFlush(), 3, 3, 1,
             """
             stage 0  F0.0 F0.1 F0.2  .    .   B0.0  .   B0.1  .   B0.2
@@ -180,20 +171,6 @@ def test_steady_minibatch_of_1f1b_takes_a_forward_and_a_backward():
             """,
         ),
         (
-            OneFOneB(depth=1), 2, 1, 2,
-            """
-            stage 0  F0.0  .    .   B0.0 F1.0  .    .   B1.0
-            stage 1   .   F0.0 B0.0  .    .   F1.0 B1.0
-            """,
-        ),
-        (
-            PipelinedBackprop(), 2, 1, 4,
-            """
-            stage 0  F0.0 F1.0 F2.0 B0.0 F3.0 B1.0  .   B2.0  .   B3.0
-            stage 1   .   F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0
-            """,
-        ),
-        (
             NF1B(), 2, 2, 2,
             """
             stage 0  F0.0 F0.1 F1.0 F1.1  B0   .    .    B1
@@ -201,7 +178,7 @@ def test_steady_minibatch_of_1f1b_takes_a_forward_and_a_backward():
             """,
         ),
     ],
-    ids=["sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b depth 1", "pipelined_backprop", "nf1b"],
+    ids=["sequential", "1f1b_flush", "1f1b", "nf1b"],
 )  # fmt: skip
 def test_grid_of_a_small_schedule_is_the_one_drawn_by_hand(schedule, D, N, M, drawing):
     drawn = grid([schedule.operations(r, D, N, M) for r in range(D)])

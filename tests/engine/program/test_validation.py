@@ -46,26 +46,23 @@ def test_operation_of_no_minibatch_is_named(operation):
     assert operation in refused(GOOD[0], f"{GOOD[1]} {operation}")
 
 
-def test_backward_before_its_forward_is_refused():
-    assert "B0.1 comes before its forward" in refused(GOOD[0], "F0.0 B0.0 B0.1 F0.1 U0")
-
-
-def test_update_before_a_backward_of_its_minibatch_is_refused():
-    assert "B0.1 comes after its update" in refused("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1])
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ((GOOD[0], "F0.0 B0.0 B0.1 F0.1 U0"), "B0.1 comes before its forward"),
+        (("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1]), "B0.1 comes after its update"),
+        ((GOOD[0], "F0.1 F0.0 B0.0 B0.1 U0"), "order"),
+        # gradients arrive in the order in which they were sent, so stage 0 would use B0.0's for B0.1
+        (("F0.0 F0.1 B0.1 B0.0 U0", GOOD[1]), "order"),
+    ],
+)
+def test_operations_out_of_order_are_refused(broken, message):
+    assert message in refused(*broken)
 
 
 def test_updates_out_of_order_are_refused():
     message = refused("F0.0 F1.0 B0.0 B1.0 U1 U0", "F0.0 B0.0 F1.0 B1.0 U0 U1", microbatches=1, minibatches=2)
     assert "U1 comes before the update of the minibatch before it" in message
-
-
-def test_forwards_out_of_order_with_previous_stage_are_refused():
-    assert "order" in refused(GOOD[0], "F0.1 F0.0 B0.0 B0.1 U0")
-
-
-def test_backwards_out_of_order_with_next_stage_are_refused():
-    # gradients arrive in the order in which they were sent, so stage 0 would use B0.0's for B0.1
-    assert "order" in refused("F0.0 F0.1 B0.1 B0.0 U0", GOOD[1])
 
 
 def test_deadlocked_lists_are_refused_with_waiting_cells_marked():

@@ -1,14 +1,11 @@
 """What a method is asked, and what it answers."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.program.weight_reads import StageContext, WeightRead, closed_form_context, query_method, staleness
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
-from pipetrain.engine.schedules.operation import Kind, backward, forward
+from pipetrain.engine.schedules.operation import backward, forward
 
 
 def test_staleness_counts_updates_from_read_to_own_update():
@@ -38,15 +35,3 @@ def test_closed_form_moment_counts_minibatches_from_run_start():
     at = closed_form_context(OneFOneB(), context, forward(4), start=100)
     assert (at.operation.minibatch, at.minibatch_of_run) == (4, 104)
     assert (at.newest, at.updates_until_backward) == (2, 2)
-
-
-@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6))
-def test_newest_version_by_closed_forms_is_that_of_the_list(D, N, M):
-    rules = PipelineRules(OneFOneB(), PipeDream(), D, N)
-    for r, context in enumerate(rules.contexts):
-        updates = 0
-        for op in rules.lists(M)[r]:
-            if op.kind is Kind.UPDATE:
-                updates += 1
-            else:
-                assert closed_form_context(OneFOneB(), context, op).newest == updates

@@ -203,18 +203,6 @@ def test_weight_version_overwritten_before_backward_is_an_error():
         stage.backward([(0, 0)], (torch.ones(1, 2),), WeightRead(0), Activations.KEPT)
 
 
-def test_staleness_is_measured_in_the_steady_state_alone():
-    stage = stage_of(nn.Linear(2, 2), index=1)
-    ones = unit_gradients(stage)
-    for t in range(4):
-        stage.forward((t, 0), (torch.ones(1, 2),), newest(stage), Activations.REBOUND, store=False)
-    for t in range(4):
-        stage.backward([(t, 0)], (torch.ones(1, 2),), newest(stage), Activations.REBOUND)
-        stage.update(t, ones, keep=False, steady=t >= 2)
-    assert stage.report()["forward_staleness"] == [2, 3]
-    assert stage.report()["backward_staleness"] == [0]
-
-
 def test_rates_divided_by_delay_anneal_from_the_start_of_each_phase():
     stage = stage_of(nn.Linear(2, 2))
     context = StageContext(0, 4, 1, delay=3, entry_delay=3, rate_delay=4, anneal_steps=10)

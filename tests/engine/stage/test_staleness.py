@@ -147,7 +147,7 @@ def test_cosine_equals_that_of_gradients_at_the_newest_weights(rule):
     assert min(row["gradient_cosine"] for row in ours[0].values()) < 1 - 1e-6
 
 
-@pytest.mark.parametrize("rule", FITTING)
+@pytest.mark.parametrize("rule", ["gpipe", "pipedream", "pipeoptim", "spectrain", "pipemare", "i_timeprest"])
 def test_measuring_changes_neither_results_nor_other_measurements(rule):
     found = []
     for every in (None, 1):

@@ -1,8 +1,7 @@
-"""PipeOptim's prediction: where the step direction stays, s steps predicted are s steps made."""
+"""Weights that are predicted, corrected or scaled when they are read."""
 
 import pytest
 import torch
-from support.pipelines import batches, pipeline
 from torch import nn
 
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer
@@ -27,37 +26,6 @@ GRADIENT = {name: torch.linspace(0.3, 2, v.numel(), dtype=torch.float64).reshape
 
 def gradient():
     return {name: value.clone() for name, value in GRADIENT.items()}
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 7])
-@pytest.mark.parametrize(
-    ("build", "before"),
-    [
-        (lambda p: torch.optim.SGD(p, lr=0.0), 1),
-        (lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.5), 80),  # the buffer reaches its fixed point g / (1 - 0.5)
-        (lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.5, dampening=0.5), 80),
-        (lambda p: torch.optim.Adam(p, lr=0.0), 1),  # bias correction makes every step of a constant gradient equal
-        (lambda p: torch.optim.Adam(p, lr=0.0, betas=(0.5, 0.7)), 5),
-        (lambda p: torch.optim.AdamW(p, lr=0.0, weight_decay=0.0), 1),
-        (lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.5, nesterov=True), 80),  # as the buffer
-        (lambda p: torch.optim.RMSprop(p, lr=0.0, alpha=0.5), 80),  # the mean square reaches g²
-        (lambda p: torch.optim.RMSprop(p, lr=0.0, alpha=0.5, momentum=0.5), 120),
-        (lambda p: torch.optim.NAdam(p, lr=0.0, betas=(0.5, 0.7), momentum_decay=0.0), 80),  # μ constant, Πμ gone
-    ],
-    ids=[
-        *("sgd", "momentum", "dampened", "adam", "adam betas", "adamw"),
-        *("nesterov", "rmsprop", "rmsprop momentum", "nadam"),
-    ],
-)
-def test_frozen_direction_prediction_equals_following_steps(build, before, steps):
-    weights = weights_over(build, VALUES)
-    for _ in range(before):
-        weights.update(gradient(), keep=False)
-    predicted = Predicted(steps).apply(weights.newest, weights)
-    for _ in range(steps):
-        weights.update(gradient(), keep=False)
-    for name, value in weights.newest.tensors.items():
-        torch.testing.assert_close(predicted[name], value, rtol=1e-9, atol=1e-12)
 
 
 def test_prediction_changes_no_weight_and_shares_no_memory():
@@ -110,61 +78,6 @@ def test_delta_without_momentum_is_undecayed_last_gradient():
     weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, weight_decay=0.5), VALUES)
     weights.update(gradient(), keep=False)
     torch.testing.assert_close(weights.optimizer.deltas()["w"], GRADIENT["w"])
-
-
-def test_adamw_leaves_the_decay_out_of_delta():
-    results = []
-    for decay in (0.0, 0.5):
-        weights = weights_over(lambda p, d=decay: torch.optim.AdamW(p, lr=0.0, weight_decay=d), VALUES)
-        weights.update(gradient(), keep=False)
-        results.append(weights.optimizer.deltas()["w"])
-    assert torch.equal(*results)
-
-
-class Slope(nn.Module):
-    """x -> w · c: its gradient is c times what arrives, whatever the weights."""
-
-    def __init__(self, values):
-        super().__init__()
-        self.w = nn.Parameter(values)
-
-    def forward(self, x):
-        return x + self.w
-
-
-@pytest.mark.parametrize("D", [2, 4])
-def test_pipeoptim_is_exact_for_constant_gradients(D):
-    torch.manual_seed(0)
-    layers = [Slope(torch.randn(3, dtype=torch.float64)) for _ in range(D)]
-
-    def mean(scores, _target):
-        return scores.mean()  # linear: every gradient is 1 / 3
-
-    seen = {}
-    pipe = pipeline(
-        nn.Sequential(*layers), range(1, D), "pipeoptim", loss=mean, rate=lambda _k: 0.1,
-        build=lambda p: torch.optim.SGD(p, lr=0.0),
-    )  # fmt: skip
-    stage, steps = pipe.stages[0], 12
-    original = stage.module.forward
-
-    def spy(*tensors, microbatch):
-        seen[microbatch[0]] = stage.module.layers[0].w.detach().clone()
-        return original(*tensors, microbatch=microbatch)
-
-    stage.module.forward = spy
-    found = {}
-    stage_backward = stage.backward
-
-    def spy_backward(microbatches, gradients, read, activations):
-        found[microbatches[0][0]] = stage.weights.newest.tensors["layers.0.w"].clone()
-        return stage_backward(microbatches, gradients, read, activations)
-
-    stage.backward = spy_backward
-    pipe.train(batches(torch.zeros(steps * 2, 3, dtype=torch.float64), torch.zeros(steps * 2).long(), 2))
-    for t in range(D, steps):  # before the first update there is no direction to follow
-        torch.testing.assert_close(seen[t], found[t])
-    assert not torch.equal(seen[0], found[D - 1])
 
 
 def test_readings_print_the_version_and_what_is_made_of_it():

@@ -34,13 +34,6 @@ def test_layers_compute_what_the_module_computes(build):
     assert torch.equal(scores, chain.module(SOURCE, TARGET))
 
 
-def test_every_weight_is_in_one_layer_under_its_own_name(build):
-    chain = build()
-    held = [full for i in range(len(chain)) for full in chain.names(i).values()]
-    assert sorted(held) == sorted(chain.module.state_dict())
-    assert chain.tied() == []
-
-
 def test_cuts_between_all_layers_do_not_change_the_gradients(build):
     assert_cuts_keep_gradients(build(), SOURCE, TARGET)
 

@@ -74,9 +74,3 @@ def test_splits_with_different_classes_are_refused(root):
     (root / "train" / "n01443537").rename(root / "train" / "n09999999")
     with pytest.raises(ConfigError, match=r"train has 2 classes and .*val has 2; they differ in n01443537, n09999999"):
         imagenet(str(root))
-
-
-@pytest.mark.parametrize("size", [0, 14.5, [14, 14]])
-def test_size_that_is_no_side_is_refused(root, size):
-    with pytest.raises(ConfigError, match=r"dataset\.size="):
-        imagenet(str(root), size=size)

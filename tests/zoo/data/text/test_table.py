@@ -56,36 +56,10 @@ def test_labels_that_merely_look_like_numbers_are_classes(tmp_path):
     assert list(labelled_table(file, eval_file=file).classes) == ["--1", "1"]
 
 
-def test_malformed_line_is_named_by_its_number(tmp_path):
-    file = written(tmp_path, "a.tsv", *RATED, "20\t1")
-    refused(re.escape(f"{file}, line 21: 2 columns, and dataset.text=2"), file=file, text=2, label=1, thresholds=[0])
-
-
-def test_empty_text_is_named_by_its_line(tmp_path):
-    file = written(tmp_path, "a.tsv", *RATED, "20\t1\t ")
-    refused("line 21: the text is empty", file=file, text=2, label=1, thresholds=[0])
-
-
-@pytest.mark.parametrize("label", ["good", "nan"])
-def test_label_that_is_no_number_is_named_by_its_line(tmp_path, label):
-    file = written(tmp_path, "a.tsv", "a\t1", f"b\t{label}")
-    refused(f"line 2: the label '{label}' is no number", file=file, text=0, label=1, thresholds=[0])
-
-
 def test_label_that_no_text_to_train_on_has_is_named_by_its_line(tmp_path):
     file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
     other = written(tmp_path, "b.tsv", "a\t1", "b\t7")
     refused("b.tsv, line 2: the label '7' is none of the 2", file=file, eval_file=other, text=0, label=1)
-
-
-def test_column_of_numbers_without_thresholds_is_told_what_works(tmp_path):
-    file = written(tmp_path, "a.tsv", "a\t0.1", "b\t0.2", "c\t0.3")
-    refused("line 1: the label '0.1' is a number and no class.*thresholds", file=file, text=0, label=1)
-
-
-def test_column_that_the_table_lacks_is_told_which_there_are(tmp_path):
-    file = written(tmp_path, "a.tsv", "review\tlabel", "a\t1")
-    refused(r"dataset\.text=text: the first line .* has the columns review, label", file=file)
 
 
 def test_missing_or_damaged_file_is_named(tmp_path):
@@ -103,32 +77,36 @@ def test_missing_or_damaged_file_is_named(tmp_path):
     refused(r"dataset\.thresholds=\[1, ?0\]", file=whole, text=2, label=1, thresholds=[1, 0])
 
 
-def test_empty_label_is_named_by_its_line(tmp_path):
-    file = written(tmp_path, "a.tsv", *RATED, "20\t \ttext")
-    refused("line 21: the label is empty; take the line out", file=file, text=2, label=1, thresholds=[0])
-
-
 def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path):
     file = written(tmp_path, "a.csv", "\ufefftext,label", *["well,9", "bad,10"] * 3)
     assert list(labelled_table(file, eval_file=file).classes) == ["9", "10"]
 
 
-def test_columns_are_not_counted_from_the_end(tmp_path):
-    file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
-    refused("dataset.label=-1: must be a whole number of at least 0", file=file, text=0, label=-1)
+BY_NUMBER = {"text": 0, "label": 1}
+RATED_BY = {"text": 2, "label": 1, "thresholds": [0]}
+FINE = [f"fine {i},1" for i in range(1, 41)]
 
 
-def test_line_whose_quotation_mark_is_not_closed_is_named_and_not_the_last_one(tmp_path):
-    lines = [f"fine {i},1" for i in range(1, 9)] + ['"open,1'] + [f"fine {i},1" for i in range(10, 41)]
-    file = written(tmp_path, "a.csv", *lines)
-    refused("a.csv, line 9: 1 columns, .* it goes on over 32 lines, as a quotation", file=file, text=0, label=1)
-
-
-def test_line_after_a_text_of_several_lines_is_named_by_its_own_number(tmp_path):
-    file = written(tmp_path, "a.csv", '"one', 'two",1', "fine,")
-    refused("a.csv, line 3: the label is empty", file=file, text=0, label=1)
-
-
-def test_text_longer_than_the_reader_allows_is_named_by_its_first_line(tmp_path):
-    file = written(tmp_path, "a.csv", "fine,1", '"open,1', *["x" * 1000] * 200)
-    refused("a.csv, line 2: field larger than field limit", file=file, text=0, label=1)
+@pytest.mark.parametrize(
+    ("name", "lines", "options", "message"),
+    [
+        ("a.tsv", [*RATED, "20\t1"], RATED_BY, "a.tsv, line 21: 2 columns, and dataset.text=2"),
+        ("a.tsv", [*RATED, "20\t1\t "], RATED_BY, "line 21: the text is empty"),
+        ("a.tsv", [*RATED, "20\t \ttext"], RATED_BY, "line 21: the label is empty; take the line out"),
+        ("a.tsv", ["a\t1", "b\tgood"], {**BY_NUMBER, "thresholds": [0]}, "line 2: the label 'good' is no number"),
+        ("a.tsv", ["a\t1", "b\tnan"], {**BY_NUMBER, "thresholds": [0]}, "line 2: the label 'nan' is no number"),
+        ("a.tsv", ["a\t0.1", "b\t0.2"], BY_NUMBER, "line 1: the label '0.1' is a number and no class.*thresholds"),
+        ("a.tsv", ["review\tlabel", "a\t1"], {}, r"dataset\.text=text: .* has the columns review, label"),
+        ("a.tsv", ["a\t1", "b\t2"] * 2, {"text": 0, "label": -1}, "dataset.label=-1: must be a whole number of at least 0"),
+        ("a.csv", [*FINE[:8], '"open,1', *FINE[9:]], BY_NUMBER, "a.csv, line 9: 1 columns, .* over 32 lines, as a quo"),
+        ("a.csv", ['"one', 'two",1', "fine,"], BY_NUMBER, "a.csv, line 3: the label is empty"),
+        (
+            "a.csv",
+            ["fine,1", '"open,1', *["x" * 1000] * 200],
+            BY_NUMBER,
+            "a.csv, line 2: field larger than field limit",
+        ),
+    ],
+)
+def test_wrong_line_or_column_is_named(tmp_path, name, lines, options, message):
+    refused(message, file=written(tmp_path, name, *lines), **options)
