@@ -211,103 +211,99 @@ def test_results_on_the_methods_page_are_those_of_the_comparison():
         assert (named[1][method][0], named[1][method][2], named[1][method][5]) == (idle, copies, staleness)
 
 
-def sentences_on_speed(bench, ratios):
-    resnet, alexnet, vgg = (ratios[name] for name in ("runtime", "runtime_alexnet", "runtime_vgg16_bn"))
-    gpipe = [resnet[f"gpipe_n{n} / torch_gpipe_n{n}"] for n in (2, 4, 8)]
-    yield "speed.md", f"`pipedream` processed {resnet['pipedream / best of torch']:.2f} times as many samples"
-    yield "speed.md", f"{resnet['pipedream_auto / best of torch']:.2f} times as many with `partition=auto`"
-    shares = [resnet[f"{row} / limit"] for row in ("pipedream", "pipedream_auto")]
-    yield "speed.md", f"It reached {shares[0]:.2f} of its limit"
-    yield "speed.md", f"and {shares[1]:.2f} with `partition=auto`. Messages and Python took"
-    yield "speed.md", f"Python took {bench['runtime']['overhead']['pipedream']:.1%} of the time".replace("%", " %")
-    yield "speed.md", f"`pipeoptim` ran at {resnet['pipeoptim / pipedream']:.2f} times the speed of `pipedream`"
-    yield "speed.md", f"and `pipemare` at {resnet['pipemare / pipedream']:.2f} times"
-    yield "speed.md", f"`gpipe` ran at {min(gpipe):.2f} to {max(gpipe):.2f} times the speed of torch's"
-    of_torch = {row: f"{alexnet[f'{row} / best of torch']:.1f}" for row in ("pipedream", "pipeoptim", "pipemare")}
-    yield "speed.md", f"`pipedream` processed {of_torch['pipedream']} times as many samples per second as the faster"
-    yield "speed.md", f"`pipeoptim` {of_torch['pipeoptim']} times and `pipemare` {of_torch['pipemare']} times as many"
+def numbers(page, start, end):
+    """Decimals, percentages and counts on a page between some words, as they are printed."""
+    text = " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
+    part = text.partition(start)[2].partition(end)[0]
+    assert part, f"{page}: {start}"
+    return re.findall(r"(?<![\w.])\d+\.\d+|\d+(?= to \d+ %| %| pipelines| groups)", part)
+
+
+def measured_speed(bench):
+    """The same of the page on speed."""
+    resnet, alexnet, vgg = (bench[name]["ratios"] for name in ("runtime", "runtime_alexnet", "runtime_vgg16_bn"))
+
+    def most_idle(model, *rows):
+        """Of the stages of each row, in percent."""
+        return sorted(f"{100 * max(bench[model]['idle'][row]):.0f}" for row in rows)
+
+    def over_torch(ratios, *rows):
+        return [f"{ratios[f'{row} / best of torch']:.1f}" for row in rows]
+
     flushed = ("gpipe_n2 / torch_gpipe_n2", "1f1b_flush_n2 / torch_1f1b_n2")
-    own = (alexnet[pair] for pair in flushed)
-    yield "speed.md", "`gpipe` {:.1f} times and `1f1b_flush` {:.1f} times as many as torch's own".format(*own)
-    shares = [alexnet[f"{row} / limit"] for row in ("pipedream", "pipeoptim")]
-    yield "speed.md", "ran at {:.2f} and {:.2f} times their limit".format(*shares)
-    idle = bench["runtime_alexnet"]["idle"]
-    most = max(share for row in ("pipedream", "pipeoptim") for share in idle[row])
-    yield "speed.md", f"idle for {most:.0%} of the time at most. `partition=auto` makes the same".replace("%", " %")
-    idle = sorted(max(idle[row]) for row in ("pipemare", "pipemare_auto"))
-    yield "speed.md", f"idle for {100 * idle[0]:.0f} to {idle[1]:.0%} of the time,".replace("%", " %")
+    gpipe = [resnet[f"gpipe_n{n} / torch_gpipe_n{n}"] for n in (2, 4, 8)]
+    pairs = (
+        "pipedream / best of torch",
+        "pipedream_auto / best of torch",
+        "pipedream / limit",
+        "pipedream_auto / limit",
+    )
+    yield "ResNet-56 in two stages", "For AlexNet", [
+        *(f"{resnet[pair]:.2f}" for pair in pairs),
+        f"{100 * bench['runtime']['overhead']['pipedream']:.1f}",
+        *(f"{resnet[pair]:.2f}" for pair in ("pipeoptim / pipedream", "pipemare / pipedream")),
+        f"{min(gpipe):.2f}", f"{max(gpipe):.2f}",
+    ]  # fmt: skip
+    yield (
+        "For AlexNet",
+        "For VGG",
+        [
+            *over_torch(alexnet, "pipedream", "pipeoptim", "pipemare"),
+            *(f"{alexnet[pair]:.1f}" for pair in flushed),
+            *(f"{alexnet[f'{row} / limit']:.2f}" for row in ("pipedream", "pipeoptim")),
+            most_idle("runtime_alexnet", "pipedream", "pipeoptim")[-1],
+            *most_idle("runtime_alexnet", "pipemare", "pipemare_auto"),
+        ],
+    )
+    both = ("pipedream", "pipeoptim")
+    faster = [[f"{vgg[f'{row}_auto / {row}']:.2f}" for row in rows] for rows in (both, ("pipemare",))]
+    for alike in (over_torch(vgg, *both), [f"{vgg[pair]:.1f}" for pair in flushed], faster[0]):
+        assert len(set(alike)) == 1  # the page gives one number for both
+    yield "For VGG", "## How", [
+        *over_torch(vgg, "pipedream", "pipemare"), f"{vgg[flushed[0]]:.1f}", faster[0][0], *faster[1],
+        *most_idle("runtime_vgg16_bn", *both), most_idle("runtime_vgg16_bn", *(f"{row}_auto" for row in both))[-1],
+    ]  # fmt: skip
 
-    (times,) = {f"{vgg[f'{row} / best of torch']:.1f}" for row in ("pipedream", "pipeoptim")}
-    yield "speed.md", f"`pipeoptim` processed {times} times as many samples per second as the faster of torch's"
-    yield "speed.md", f"and `pipemare` {vgg['pipemare / best of torch']:.1f} times as many; `gpipe` and `1f1b_flush`"
-    (times,) = {f"{vgg[pair]:.1f}" for pair in flushed}
-    yield "speed.md", f"`gpipe` and `1f1b_flush` {times} times as many as torch's own"
-    (times,) = {f"{vgg[f'{row}_auto / {row}']:.2f}" for row in ("pipedream", "pipeoptim")}
-    faster = f"ran {times} times as fast, and `pipemare` {vgg['pipemare_auto / pipemare']:.2f} times"
-    yield "speed.md", f"With `partition=auto`, `pipedream` and `pipeoptim` {faster}"
-    idle = bench["runtime_vgg16_bn"]["idle"]
-    of_even, of_auto = (sorted(max(idle[f"{row}{end}"]) for row in ("pipedream", "pipeoptim")) for end in ("", "_auto"))
-    yield "speed.md", f"was idle for {100 * of_even[0]:.0f} to {of_even[1]:.0%} of the time".replace("%", " %")
-    yield "speed.md", f"those of `partition=auto` for {of_auto[1]:.0%} at most".replace("%", " %")
 
+def measured(bench):
+    """Page, first and last words, and the numbers between them by results/bench."""
+    yield from (("speed.md", *each) for each in measured_speed(bench))
+    small = {name: f"{row['ratio']:.2f}" for name, row in bench["simulated"]["rows"].items()}
+    methods = ("gpipe", "naive_async", "pipedream", "pipeoptim")
+    yield "speed.md", "D = 32 |", "No single", [small[f"{each} {D}"] for each in methods for D in (1, 8, 16, 32)]
+    yield "speed.md", "An update with", "two parts alone", [small["update muon"], small["update soap"]]
+    replicas = [bench[name]["ratios"] for name in ("replicas", "replicas_alexnet")]
+    pairs = ("data_parallel / ddp", "pipedream_rr / pipedream")
+    yield "replicas.md", "batch 16 |", "The second row", [f"{each[pair]:.2f}" for pair in pairs for each in replicas]
 
-def measured_sentences():
-    """Pages, and what they have to say by the measurements in results/bench."""
-    bench = {
-        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "bench").glob("*.json")
-    }
-    ratios = {name: each["ratios"] for name, each in bench.items() if "ratios" in each}
-    yield from sentences_on_speed(bench, ratios)
-
-    small = {name: row["ratio"] for name, row in bench["simulated"]["rows"].items()}
-    for method in ("gpipe", "naive_async", "pipedream", "pipeoptim"):
-        yield (
-            "speed.md",
-            f"| `{method}` | " + " | ".join(f"{small[f'{method} {D}']:.2f}" for D in (1, 8, 16, 32)) + " |",
-        )
-    yield "speed.md", f"`optimizer=muon` took {small['update muon']:.2f} times as long"
-    yield "speed.md", f"`optimizer=soap` {small['update soap']:.2f} times as"
-
-    replicas = [ratios["replicas"], ratios["replicas_alexnet"]]
-    for words, ratio in (
-        ("`data_parallel` with two replicas / DistributedDataParallel", "data_parallel / ddp"),
-        ("`pipedream` with `[2,1]` / without replicas", "pipedream_rr / pipedream"),
-    ):
-        yield "replicas.md", f"| {words} | " + " | ".join(f"{each[ratio]:.2f}" for each in replicas) + " |"
-
-    for row in bench["loading"]["rows"].values():
-        workers = [row[f"workers={number}"] for number in (0, 1, 2)]
-        loader, both = (", ".join(f"{each[column]:,}" for each in workers) for column in ("loader", "both"))
-        yield "your-own.md", f"| {loader} | {statistics.mean(each['stage'] for each in workers):.0f} | {both} |"
-
-    first, whole = {}, {}
-    for executor, row in bench["startup"]["rows"].items():
-        phases = [row[phase] for phase in bench["startup"]["phases"]]
-        first[executor], whole[executor] = sum(phases[:-1]), sum(phases)
-    later = {executor: row["wall"] for executor, row in bench["startup"]["further runs of a sweep, each"].items()}
-    for words, end in (
-        ("has trained for a step {} s after Enter, simulated {} s", first),
-        ("A run alone took {} s from Enter to its end, simulated {} s", whole),
-        ("each further run of a sweep {} s, simulated {} s", later),
-    ):
-        yield "runtime.md", words.format(*(f"{end[executor]:.1f}" for executor in ("distributed", "simulated")))
+    startup = bench["startup"]
+    phases = [[row[phase] for phase in startup["phases"]] for row in startup["rows"].values()]
+    further = [row["wall"] for row in startup["further runs of a sweep, each"].values()]
+    assert list(startup["rows"]) == list(startup["further runs of a sweep, each"]) == ["distributed", "simulated"]
+    yield "runtime.md", "has trained for a step", "on two quiet", [f"{sum(each[:-1]):.1f}" for each in phases]
+    yield "runtime.md", "A run alone took", "Launchers", [f"{each:.1f}" for each in (*map(sum, phases), *further)]
 
     planner = bench["planner"]
-    yield "planner.md", f"predicts {len(planner['pipelines'])} pipelines"
-    yield "planner.md", f"correlate with {planner['correlation']:.3f} over all"
     (within,) = {f"{planner[f'correlation_{model}']:.2f}" for model in ("lenet5", "resnet20")}
-    yield "planner.md", f"within a model with {within} (LeNet-5 and ResNet-20) and"
-    yield "planner.md", f"{planner['correlation_alexnet_cifar']:.2f} (AlexNet)"
-    yield "planner.md", f"are off by less than {math.ceil(planner['rate_off_median'] * 100)} %"
+    yield "planner.md", "`make bench-planner` predicts", "and then", [str(len(planner["pipelines"]))]
+    yield "planner.md", "correlate with", "The largest errors", [
+        f"{planner['correlation']:.3f}", within, f"{planner['correlation_alexnet_cifar']:.2f}",
+        f"{math.ceil(planner['rate_off_median'] * 100)}",
+    ]  # fmt: skip
     assert planner["chosen_within"] == planner["groups"]
-    yield "planner.md", f"within 5 % of the best one measured in all {planner['groups']} groups"
-    slower = f"{1 - planner['chosen_of_best']:.0%}".replace("%", " %")
-    yield "planner.md", f"and at most {slower} slower than it"
+    slower = f"{100 * (1 - planner['chosen_of_best']):.0f}"
+    yield "planner.md", "cut with the best prediction", "slower than it", ["5", str(planner["groups"]), slower]
 
 
 def test_figures_in_docs_are_those_of_the_benchmarks():
-    text = {page.name: " ".join(page.read_text(encoding="utf-8").split()) for page in PAGES}
-    assert [(page, words) for page, words in measured_sentences() if words not in text[page]] == []
+    bench = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "bench").glob("*.json")}
+    for page, start, end, expected in measured(bench):
+        assert numbers(page, start, end) == expected, f"{page}: {start}"
+    for row in bench["loading"]["rows"].values():
+        workers = [row[f"workers={number}"] for number in (0, 1, 2)]
+        loader, both = (", ".join(f"{each[column]:,}" for each in workers) for column in ("loader", "both"))
+        stage = f"{statistics.mean(each['stage'] for each in workers):.0f}"
+        assert f"| {loader} | {stage} | {both} |" in (ROOT / "docs" / "your-own.md").read_text(encoding="utf-8")
 
 
 def test_figures_of_examples_are_those_of_their_stored_output():
