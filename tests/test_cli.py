@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.cli import TINY, environment, pipetrain, pipetrain_here, records, run, run_here, summary
+from support.cli import TINY, environment, pipetrain_here, records, run, run_here, summary
 
 from pipetrain import __version__, cli
 from pipetrain.engine.errors import ExitCode
 from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.runner.config.composition import composed
 from pipetrain.runner.launch import process_exit
 
 
@@ -81,64 +82,55 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
     assert [event.step for event in events.Scalars("eval/top1")] == [5, 10]
 
 
-WRONG = [
-    (["model=nope"], r"model=nope: no such model; choose from .*resnet20"),
-    (["train.batch_size=10", "train.microbatches=3"], r"train.batch_size=10 .*train.microbatches=3.* are 1, 2, 5"),
-    (
-        ["method=pipeoptim", "schedule=gpipe"],
-        r"schedule=gpipe; use schedule=1f1b.* or pipemare, or method=.*gpipe",
-    ),
-    (["dataset=cifar10", "dataset.root=/nowhere"], r"dataset.root=/nowhere.*dataset.download=true"),
-    (["train.epochs=many"], r"train.epochs=many"),
-    (["resume=/nowhere"], r"resume=/nowhere: no such folder"),
-    (["lr=0.1"], r"lr=0.1: .*optimizer.lr\?$"),
-    (["+train.eopchs=3"], r"train.eopchs=3: .*train.epochs\?$"),
-]
-WRONG_IN_OTHER_WAYS = [
-    (["method=gpipe", "schedule=1f1b"], r"method=gpipe does not work with schedule=1f1b"),
-    (["model=lenet5", "partition.stages=8"], r"partition.stages=8.*7"),
-    (["dataset=image_folder", "dataset.root=/nowhere"], r"dataset.root=/nowhere"),
-    (["partition=ppv", "partition.ppv=[20]"], r"partition.ppv=\[20\].*between 1 and 19"),
-    (["partition=explicit", "partition.boundaries=[3,3]"], r"partition.boundaries=\[3, ?3\]"),
-    (["optimizer=custom", "optimizer._target_=torch.optim.Rprop", "+optimizer.lr=1"], r"Rprop has .*SGD, Adam, AdamW"),
-    (["optimizer=adam", "+optimizer.amsgrad=true"], r"optimizer.amsgrad=true has no prediction rule"),
-    (["optimizer.lrr=1"], r"optimizer.lrr"),
-    (["+optimizer.lrr=1"], r"optimizer.*lrr"),
-    (["train.epoch=1"], r"train.epoch"),
-    (["model=custom"], r"model._target_ is not set"),
-    (["model=custom", "model._target_=no.such"], r"model._target_=no.such"),
-    (["lr_schedule=multistep"], r"lr_schedule.milestones"),
-    (["schedule.depth=0"], r"schedule.depth=0"),
-    (["dataset.limit=0"], r"dataset.limit=0"),
-    (["threads=0"], r"threads=0"),
-    (["dataset.workers=50000"], r"dataset.workers=50000: at most \d+ here"),
-    (["train.target=66"], r"train.target=66.*top1"),
-    (["log.every_steps=0"], r"log.every_steps=0"),
-    (["method=pipoptim"], r"method=pipoptim: .*pipeoptim\?$"),
-    (["+methd=gpipe"], r"methd=gpipe: .*method\?$"),
-    (["+hydra.run.dri=here"], r"hydra.run.dri: no such setting"),
-    (["optimizer.clip_norm=-1"], r"optimizer.clip_norm=-1: must be a number above 0"),
-    (["partition.stages=0"], r"partition.stages=0: .*at least 1"),
-    (["dataset.limit=32", "train.batch_size=64"], r"train.batch_size=64: more than the 32 samples .*dataset.limit=32"),
-]
+REFUSED = r"""
+model=nope                                        model=nope: .*resnet20
+train.batch_size=10 train.microbatches=3          train.batch_size=10 .*train.microbatches=3.* 1, 2, 5
+method=pipeoptim schedule=gpipe                   schedule=gpipe; .*schedule=1f1b.* method=.*gpipe
+dataset=cifar10 dataset.root=/nowhere             dataset.root=/nowhere.*dataset.download=true
+train.epochs=many                                 train.epochs=many
+resume=/nowhere                                   resume=/nowhere: no such folder
+lr=0.1                                            lr=0.1: .*optimizer.lr\?$
++train.eopchs=3                                   train.eopchs=3: .*train.epochs\?$
+"""
+REFUSED_IN_OTHER_WAYS = r"""
+method=gpipe schedule=1f1b                        method=gpipe .*schedule=1f1b
+model=lenet5 partition.stages=8                   partition.stages=8.*7
+dataset=image_folder dataset.root=/nowhere        dataset.root=/nowhere
+partition=ppv partition.ppv=[20]                  partition.ppv=\[20\].* 1 and 19
+partition=explicit partition.boundaries=[3,3]     partition.boundaries=\[3, ?3\]
+optimizer=custom optimizer._target_=torch.optim.Rprop +optimizer.lr=1   Rprop .*SGD, Adam, AdamW
+optimizer=adam +optimizer.amsgrad=true            optimizer.amsgrad=true
+optimizer.lrr=1                                   optimizer.lrr
++optimizer.lrr=1                                  optimizer.*lrr
+train.epoch=1                                     train.epoch
+model=custom                                      model._target_
+lr_schedule=multistep                             lr_schedule.milestones
+schedule.depth=0                                  schedule.depth=0
+dataset.workers=50000                             dataset.workers=50000: at most \d+
+train.target=66                                   train.target=66.*top1
+log.every_steps=0                                 log.every_steps=0
++hydra.run.dri=here                               hydra.run.dri: no such setting
+dataset.limit=32 train.batch_size=64              train.batch_size=64: .* 32 .*dataset.limit=32
+"""
+"""Words, and what the error names: the setting, its value and what would work."""
 
 
-def wrong():
-    for words, message in WRONG:
-        yield pytest.param(words, message, id=" ".join(words))
-    for words, message in WRONG_IN_OTHER_WAYS:
-        yield pytest.param(words, message, id=" ".join(words), marks=pytest.mark.slow)
+def refused():
+    for table, marks in ((REFUSED, []), (REFUSED_IN_OTHER_WAYS, [pytest.mark.slow])):
+        for line in table.strip().splitlines():
+            words, named = re.split(r" {3,}", line)
+            yield pytest.param(words.split(), named, id=words, marks=marks)
 
 
-@pytest.mark.parametrize(("overrides", "message"), list(wrong()))
-def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, main, overrides, message):
+@pytest.mark.parametrize(("overrides", "named"), list(refused()))
+def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, main, overrides, named):
     # in this process: importing torch for each would take minutes
     monkeypatch.setattr(sys, "argv", ["pipetrain", "run", f"hydra.run.dir={tmp_path / 'run'}", *overrides])
     with pytest.raises(SystemExit) as end:
         main()
     shown = capsys.readouterr()
     assert end.value.code == 2
-    assert re.search(message, shown.err), shown.err
+    assert re.search(named, shown.err), shown.err
     assert shown.err.count("\n") == 1
     assert shown.out == ""
     assert not (tmp_path / "run").exists()
@@ -167,40 +159,6 @@ def test_signal_before_a_run_begins_is_told_in_one_line(monkeypatch, capsys, mai
 
 def test_debug_flag_shows_the_traceback(tmp_path):
     assert "Traceback" in run(tmp_path / "run", "threads=0", "debug=true", code=2).stderr
-
-
-@pytest.mark.parametrize("words", [[], ["nope"], ["run", "--nope"], ["list", "nope"], ["export", "x"]])
-def test_wrong_usage_is_exit_code_2(tmp_path, words):
-    assert pipetrain(*words, cwd=tmp_path).returncode == 2
-
-
-def test_version_and_help_are_printed(tmp_path):
-    assert pipetrain("--version", cwd=tmp_path).stdout.split() == ["pipetrain", __version__]
-    assert "doctor" in pipetrain("--help", cwd=tmp_path).stdout
-
-
-def test_configuration_is_shown_or_refused_without_torch(tmp_path):
-    code = (
-        "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); "
-        "c.carry_out(['run', 'optimizer.clip_norm=-1']); sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "_target_: pipetrain.engine.methods.pipeoptim.PipeOptim" in done.stdout
-    assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: must be a number above 0")
-
-
-def test_method_brings_its_schedule_and_an_explicit_one_wins(capsys):
-    def schedule(*words):
-        assert cli.carry_out(["run", *words, "--cfg", "job", "--package", "schedule"]) == 0
-        shown = capsys.readouterr().out
-        return re.search(r"_target_: (\S+)", shown)[1].rsplit(".", 1)[1]
-
-    assert schedule("method=gpipe") == "GPipe"
-    assert schedule("method=pipedream_flush") == "OneFOneBFlush"
-    assert schedule("method=gpipe", "schedule=1f1b_flush") == "OneFOneBFlush"
-    assert schedule("experiment=demo") == "OneFOneB"
-    assert schedule("experiment=demo", "method=gpipe") == "GPipe"
 
 
 @pytest.mark.slow
@@ -296,42 +254,6 @@ def test_users_own_model_runs(tmp_path):
     assert summary(folder)["model"] == "custom"
 
 
-@pytest.mark.slow
-def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
-    folder = tmp_path / "run"
-    run_here(folder, *TINY, "executor=simulated")
-    before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    run_here(folder, *TINY, "method=gpipe", "schedule=1f1b", code=2)
-    assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    run_here(folder, *TINY, "executor=simulated", "train.epochs=1")
-    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000005"]
-    assert (folder / "earlier-1" / "summary.json").read_bytes() == before[Path("summary.json")]
-    assert (folder / "earlier-1" / "checkpoints" / "step-00000010").is_dir()
-
-
-def test_unknown_command_is_told_the_known_ones(capsys):
-    assert cli.carry_out(["trian"]) == 2
-    known = "run, list, eval, export, timeline, profile, plan, predict, compare, report, doctor, completion"
-    assert capsys.readouterr().err == f"pipetrain: error: trian: no such command; choose from {known}\n"
-
-
-def test_command_of_another_name_elsewhere_is_told_the_one_here(capsys):
-    assert cli.carry_out(["train"]) == 2
-    assert capsys.readouterr().err == "pipetrain: error: train: no such command; did you mean run?\n"
-
-
-def test_help_describes_every_command_without_torch_or_hydra(tmp_path):
-    code = (
-        "import sys, contextlib, pipetrain.cli as c\n"
-        "with contextlib.suppress(SystemExit): c.carry_out(['--help'])\n"
-        "sys.exit(sum(name in sys.modules for name in ('torch', 'numpy', 'matplotlib', 'hydra')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for command in ("run", "list", "eval", "export", "timeline", "report", "doctor"):
-        assert re.search(rf"^    {command}\s+\w+", done.stdout, re.MULTILINE), command
-
-
 def test_timeline_settings_may_surround_an_option(tmp_path, capsys):
     words = ["method=gpipe", "--minibatches", "2", "partition.stages=3", "-o", str(tmp_path / "out")]
     assert cli.carry_out(["timeline", *words]) == 0
@@ -349,23 +271,91 @@ def test_impossible_run_directory_is_refused_in_one_line(tmp_path, monkeypatch, 
     assert shown.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("word", "named"), [("trian", "choose from run, list, eval, .*completion"), ("train", r"did you mean run\?")]
+)
+def test_unknown_command_is_told_the_known_ones(capsys, word, named):
+    assert cli.carry_out([word]) == 2
+    assert re.fullmatch(rf"pipetrain: error: {word}: .*{named}\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("words", "schedule"),
+    [
+        ("method=gpipe", "GPipe"),
+        ("method=pipedream_flush", "OneFOneBFlush"),
+        ("method=gpipe schedule=1f1b_flush", "OneFOneBFlush"),
+        ("experiment=demo", "OneFOneB"),
+        ("experiment=demo method=gpipe", "GPipe"),
+    ],
+)
+def test_method_brings_its_schedule_and_an_explicit_one_wins(words, schedule):
+    assert composed(words.split()).phases[0].schedule.path.endswith(f".{schedule}")
+
+
+@pytest.mark.slow
+def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
+    def files(folder):
+        return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    folder = tmp_path / "run"
+    run_here(folder, *TINY, "executor=simulated")
+    before = files(folder)
+    run_here(folder, *TINY, "method=gpipe", "schedule=1f1b", code=2)
+    assert files(folder) == before
+    run_here(folder, *TINY, "executor=simulated", "train.epochs=1")
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000005"]
+    assert (folder / "earlier-1" / "summary.json").read_bytes() == before[Path("summary.json")]
+    assert (folder / "earlier-1" / "checkpoints" / "step-00000010").is_dir()
+
+
+# -- processes of their own -------------------------------------------------------------------------------------------
+
+
+def python(tmp_path, code, **more):
+    """A process with this code."""
+    words, shown = [sys.executable, "-c", code], {"capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(words, cwd=tmp_path, env=environment(**more), **shown)
+
+
+def test_configuration_is_shown_or_refused_without_torch(tmp_path):
+    code = (
+        "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); "
+        "c.carry_out(['run', 'optimizer.clip_norm=-1']); sys.exit('torch' in sys.modules)"
+    )
+    done = python(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert "_target_: pipetrain.engine.methods.pipeoptim.PipeOptim" in done.stdout
+    assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: ")
+
+
+def test_help_and_version_need_neither_torch_nor_hydra(tmp_path):
+    code = (
+        "import sys, contextlib, pipetrain.cli as c\n"
+        "for word in ('--version', '--help'):\n"
+        "    with contextlib.suppress(SystemExit): c.carry_out([word])\n"
+        "sys.exit(sum(name in sys.modules for name in ('torch', 'numpy', 'matplotlib', 'hydra')))"
+    )
+    done = python(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"pipetrain {__version__}\n")
+    for command in ("run", "list", "eval", "export", "timeline", "report", "doctor"):
+        assert re.search(rf"^    {command}\s+\w+", done.stdout, re.MULTILINE), command
+
+
 def test_process_of_outer_launcher_exits_without_abort(tmp_path):
     code = (
         "import atexit, sys; from pipetrain import cli; atexit.register(print, 'rites'); "
         "sys.argv = ['pipetrain', 'list', 'methods']; cli.main()"
     )
-    words = [sys.executable, "-c", code]
-    alone, one_of_many = (
-        subprocess.run(words, cwd=tmp_path, env=environment(**more), capture_output=True, text=True)
-        for more in ({}, {"RANK": "0"})
-    )
+    alone, one_of_many = (python(tmp_path, code, **more) for more in ({}, {"RANK": "0"}))
     assert (alone.returncode, one_of_many.returncode) == (0, 0)
     assert alone.stdout == f"{one_of_many.stdout}rites\n"
 
 
 def test_interrupt_during_exec_of_text_keeps_the_exit_code(tmp_path):
     # as where an import defines a dataclass, whose methods Python compiles from text
-    (tmp_path / "interrupted.py").write_text(
+    code = (
         "import sys\n"
         "from pipetrain import cli\n"
         "from pipetrain.runner.launch import process_exit\n"  # imports nothing later
@@ -373,7 +363,5 @@ def test_interrupt_during_exec_of_text_keeps_the_exit_code(tmp_path):
         "sys.argv = ['pipetrain', 'list']\n"
         "cli.main()\n"
     )
-    words = [sys.executable, "-m", "interrupted"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
-    assert done.returncode == ExitCode.INTERRUPTED
-    assert done.stderr == "pipetrain: interrupted\n"
+    done = python(tmp_path, code)
+    assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, "pipetrain: interrupted\n")

@@ -225,7 +225,7 @@ def measured_speed(bench):
 
     def most_idle(model, *rows):
         """Of the stages of each row, in percent."""
-        return sorted(f"{100 * max(bench[model]['idle'][row]):.0f}" for row in rows)
+        return sorted((f"{100 * max(bench[model]['idle'][row]):.0f}" for row in rows), key=float)
 
     def over_torch(ratios, *rows):
         return [f"{ratios[f'{row} / best of torch']:.1f}" for row in rows]

@@ -68,7 +68,7 @@ WRONG_LISTS = {
 }
 WRONG = {
     **{message: {"operations": operations} for message, operations in WRONG_LISTS.items()},
-    "in_flight(0, 3, 1) returned 1.5; a whole number of at least 1": {"in_flight": lambda *_place: 1.5},
+    "in_flight(0, 3, 1) returned 1.5; must be a whole number of at least 1": {"in_flight": lambda *_place: 1.5},
     "stage 0, operation 1: F1.0 starts 1 updates before its own, but delay(0, 3, 1) returned 0": {
         "delay": lambda *_place: 0
     },
