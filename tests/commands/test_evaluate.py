@@ -47,7 +47,7 @@ def test_generated_texts_go_to_a_new_file(run, capsys, tmp_path):
     assert cli.carry_out([*words, str(tmp_path)]) == 2
     assert f"--texts {tmp_path}: exists; name a new file" in capsys.readouterr().err
     assert cli.carry_out([*words, str(tmp_path / "none" / "texts.jsonl")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
     assert cli.carry_out([*words, str(tmp_path / "texts.jsonl")]) == 2
     assert "this evaluation generates none" in capsys.readouterr().err
 

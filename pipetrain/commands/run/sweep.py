@@ -128,7 +128,7 @@ def has_local_runs(launcher: DictConfig) -> bool:
 
 def _interrupt(folder: Path, name: str) -> None:
     stop(folder, name)
-    line = "\ninterrupted: each run finishes the steps on its way and saves them; once more ends the runs at once\n"
+    line = "\ninterrupted: each run finishes and saves its steps in flight; interrupt again to stop now\n"
     with suppress(OSError):
         os.write(1, line.encode())  # not by print: the signal may have come in the middle of one
 

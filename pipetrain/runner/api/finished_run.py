@@ -56,7 +56,7 @@ class Run:
         """The folder of a checkpoint: the newest one, the one of a step, or the best by `checkpoint.metric`.
 
         Raises:
-            ConfigError: there is none, or it is damaged.
+            ConfigError: it does not exist, or is damaged.
         """
         from pipetrain.runner.training.checkpoint.store import Selection
 
@@ -77,7 +77,7 @@ class Run:
         """The data object of the run, with its `train` and `eval`, built again.
 
         Raises:
-            ConfigError: it cannot be built, its vocabulary is not that of the newest checkpoint, or its target is not
+            ConfigError: it cannot be built, its vocabulary differs from the newest checkpoint's, or its target is not
                 trusted.
         """
         from pipetrain.runner.training.finished.module import data_of
@@ -94,7 +94,7 @@ def load(path: str | Path, *, trust: bool = False, **objects: Any) -> Run:
         objects: the objects that the run was given, such as `model`; its files do not contain them.
 
     Raises:
-        ConfigError: this is no run directory, or its summary is damaged.
+        ConfigError: this is not a run directory, or its summary is damaged.
     """
     run = RunDirectory(Path(path).absolute())
     run.stored_config()

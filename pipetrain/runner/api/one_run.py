@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipetrain.runner.training.job import Job
 
 _NONE: Mapping[str, Any] = {}
-_REMOVED = "{}: the run directory was removed or renamed while the run was writing to it"
+_REMOVED = "{}: the run directory was removed or renamed during the run"
 
 
 def prepared(
@@ -138,7 +138,7 @@ def carried_out(
 
 def _launch(job: "Job", bar: "ProgressBar", interruption: Interruption) -> dict[str, Any]:
     from pipetrain.runner.launch.launcher import launch, with_restarts
-    from pipetrain.runner.tracking.progress import MetricsTail
+    from pipetrain.runner.tracking.metrics_tail import MetricsTail
 
     def attempt(job: "Job") -> dict[str, Any]:
         with contextlib.closing(MetricsTail(job.run, bar, bar.begun_at)):
@@ -201,8 +201,8 @@ def _disk_error(job: "Job", error: BaseException, way_on: Callable[[], str]) -> 
     remove_leftovers(job.run.path)  # unfinished files take the space that the summary needs
     full, safe = f"{message(error)}; a disk is full", newest_step(job)
     if safe is None:
-        return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
-    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {way_on()}")
+        return RunError(f"{full}; no checkpoint was written yet; free disk space and start again")
+    return RunError(f"{full}; checkpoint step {safe} is intact; free disk space, then resume with: {way_on()}")
 
 
 def newest_step(job: "Job") -> int | None:

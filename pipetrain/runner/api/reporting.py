@@ -92,13 +92,13 @@ def begin(job: Job, hydra: DictConfig) -> None:
             where = f"the pipeline drained after step {drains[0]}, where the settings have no drain"
             print(one_line(f"{where}; a run that is not interrupted has other bits"))
     elif job.settings.resume == "auto":
-        print("resume=auto: no unfinished run of this configuration; starting afresh")
+        print("resume=auto: no unfinished run of this configuration; starting from the beginning")
     print(one_line(f"writing to {run}"), flush=True)
     remove_leftovers(run.path)
     # archives an earlier run, or its checkpoints after the resumed one
     resume = job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
-        run.summary.unlink(missing_ok=True)  # of the part before, whatever ends this one from here on
+        run.summary.unlink(missing_ok=True)  # of the previous part
         if aside := run.archive_checkpoints_after(resume):
             print(one_line(f"the checkpoints after {resume.name} are now in {aside}"), flush=True)
     elif aside := run.archive_previous_run():

@@ -49,7 +49,7 @@ def run(
     """Trains a model as `pipetrain run` does, and returns the results; a run that diverges has them, too.
 
     Objects replace the targets of sections, and are copied, except data sets and callbacks. A model that is given
-    begins with its own weights; the seed draws those of others.
+    begins with its own weights; other models draw theirs from the seed.
 
     Args:
         words: settings and choices of the command line, such as `["method=pipedream", "train.epochs=3"]`.
@@ -154,9 +154,9 @@ def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str |
 
 def _checked(words: Sequence[str]) -> list[str]:
     if outer_launcher.is_present():
-        raise ConfigError("RANK is set: under an outer launcher only the command runs: torchrun ... -m pipetrain run")
+        raise ConfigError("RANK is set: under an outer launcher, use the command: torchrun ... -m pipetrain run")
     if isinstance(words, str):
-        raise ConfigError(f"{words!r}: a list of words is needed, such as {words.split()}")
+        raise ConfigError(f"{words!r}: must be a list of words, such as {words.split()}")
     return [str(word) for word in words]
 
 
@@ -183,8 +183,8 @@ def _rate_of(optimizer: Any) -> float:
         return float(common if taken is None or taken.default is None else taken.default)
     except Exception as error:  # of the function's own
         raise ConfigError(
-            "optimizer: a function is needed that makes an optimizer from parameters, such as torch.optim.SGD or "
-            f"functools.partial(torch.optim.SGD, lr=0.1): {message(error)}"
+            "optimizer: must be a function of parameters that returns an optimizer, such as torch.optim.SGD: "
+            f"{message(error)}"
         ) from error
 
 
@@ -241,7 +241,7 @@ def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _own_errors() -> Iterator[None]:
-    """Raises errors of Hydra as a ConfigError, and those of a user's own code as a RunError."""
+    """Raises errors of Hydra as ConfigError, and errors of a user's code as RunError."""
     try:
         yield
     except (ConfigError, DataError, RunError, InvariantError):

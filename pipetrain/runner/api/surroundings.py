@@ -54,7 +54,7 @@ def _without_main_script(name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def logged(run: RunDirectory) -> Iterator[None]:
-    """Around a run: its warnings also go to the log in its directory, as those of the command."""
+    """Around a run: its warnings also go to the log in its directory, as under the command."""
     handler = WatchedFileHandler(run.log, delay=True)
     handler.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] - %(message)s"))
     log = logging.getLogger("pipetrain")

@@ -69,16 +69,10 @@ TRACKERS = {
 
 def check(settings: Settings) -> None:
     """Raises a ConfigError for the first setting that cannot work, as far as neither model nor data are needed."""
-    for setting, least in _LEAST.items():
-        value = attrgetter(setting)(settings)
-        if value is not None and value < least:
-            raise ConfigError(f"{setting}={value}: must be at least {least}")
+    _check_numbers(settings)
     for setting, choices in CHOICES.items():
         if (value := attrgetter(setting)(settings)) not in choices:
             raise ConfigError(f"{setting}={value}: must be one of {', '.join(choices)}")
-    for setting, (accepted, hint) in _RANGES.items():
-        if (value := attrgetter(setting)(settings)) is not None:
-            accepted.check(setting, value, hint)
     if not 0 <= settings.seed < _SEEDS:
         raise ConfigError(f"seed={settings.seed}: must be in [0, 2**63)")
     if (stages := settings.partition.options.get("stages")) not in (None, MISSING):
@@ -89,6 +83,16 @@ def check(settings: Settings) -> None:
     if batch % microbatches:
         raise ConfigError(f"train.batch_size={batch}: must be a multiple of train.microbatches={microbatches}")
     _check_comparisons(settings)
+
+
+def _check_numbers(settings: Settings) -> None:
+    for setting, least in _LEAST.items():
+        value = attrgetter(setting)(settings)
+        if value is not None and value < least:
+            raise ConfigError(f"{setting}={value}: must be at least {least}")
+    for setting, (accepted, hint) in _RANGES.items():
+        if (value := attrgetter(setting)(settings)) is not None:
+            accepted.check(setting, value, hint)
 
 
 def _check_trackers(names: Any) -> None:
@@ -103,9 +107,7 @@ def _check_trackers(names: Any) -> None:
 def _check_comparisons(settings: Settings) -> None:
     """Checks the settings that compare metrics, which need evaluations."""
     train, target = settings.train, settings.train.target
-    if target is not None and (
-        not isinstance(target, dict) or not target or any(value not in _ANY_NUMBER for value in target.values())
-    ):
+    if target is not None and not _maps_to_numbers(target):
         raise ConfigError(f"train.target={target}: must map metrics to the values to reach, such as {{top1: 66}}")
     if train.min_improvement and train.patience is None:
         raise ConfigError(f"train.min_improvement={train.min_improvement}: requires train.patience, such as 3")
@@ -113,6 +115,10 @@ def _check_comparisons(settings: Settings) -> None:
         value = attrgetter(setting)(settings)
         if value is not None and not settings.eval.every_epochs:
             raise ConfigError(f"{setting}={value}: needs evaluations, and eval.every_epochs=0; set it to 1 or more")
+
+
+def _maps_to_numbers(target: Any) -> bool:
+    return isinstance(target, dict) and bool(target) and all(value in _ANY_NUMBER for value in target.values())
 
 
 def task_of(group: str, name: str) -> str | None:

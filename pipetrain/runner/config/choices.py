@@ -28,7 +28,7 @@ class Choice:
         summary: its first comment.
         remarks: further comments, such as `# paper: dataset=imagenet train.batch_size=256`, by their first word.
         content: its settings.
-        package: the installed package that brings it; None for pipetrain's own and for those of another folder.
+        package: the installed package that provides it; None for pipetrain's own and those in another folder.
     """
 
     name: str
@@ -66,8 +66,8 @@ def _homes(folder: Path | None) -> list[Path]:
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
     """Group -> choice of a run: as `asked` for, else from experiment, model and method, else the default."""
     entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
-    named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
-    defaults = {group: name for group, name in named.items() if "@" not in group}
+    named = ((str(group), name) for entry in entries for group, name in entry.items())
+    defaults = {group: str(name) for group, name in named if name is not None and "@" not in group}
     given = {**group_overrides_of("experiment", asked.get("experiment", "")), **asked}
     for group in ("model", "method"):
         defaults |= group_overrides_of(group, given.get(group, defaults[group]))
@@ -99,7 +99,7 @@ def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dic
 
 
 def tuned_file(model: str, choice: str) -> Path | None:
-    """File with a model's changes to a data set, optimizer, learning-rate schedule or loss; None if there are none."""
+    """File with a model's changes to a data set, optimizer, learning-rate schedule or loss; None if it has none."""
     path = file_of("tuned", f"{model}-{choice}")
     return path if path.is_file() else None
 
@@ -111,7 +111,7 @@ def section_for(model: str, group: str, name: str) -> dict[str, Any]:
 
 
 def section_overrides_of(group: str, name: str) -> dict[str, dict[str, Any]]:
-    """The settings of a choice in the sections that are no groups, such as `train`."""
+    """The settings of a choice in sections that are not groups, such as `train`."""
     content = _content(file_of(group, name))
     others = {key: value for key, value in content.items() if not (config_dir() / key).is_dir()}
     return {} if TARGET in content else {key: value for key, value in others.items() if isinstance(value, dict)}

@@ -119,12 +119,12 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
     """The words, and one that has Hydra look for choices in the folder of `--config-dir` as well.
 
     Raises:
-        ConfigError: there is no such folder, or a choice in it has the name of one of pipetrain's own.
+        ConfigError: the folder does not exist, or a choice in it has the name of one of pipetrain's.
     """
     if folder is None:
         return list(words)
     if not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder}: there is no such folder")
+        raise ConfigError(f"--config-dir {folder}: the folder does not exist")
     for own in sorted(config_dir().rglob("*/*.yaml")):
         name = own.relative_to(config_dir())
         if (theirs := folder / name).is_file() and theirs.read_bytes() != own.read_bytes():
@@ -138,7 +138,7 @@ def search_path(folders: Iterable[Path | str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A value in quotes of Hydra's grammar, whatever quotes and backslashes it has."""
+    """A value in quotes of Hydra's grammar, with its quotes and backslashes escaped."""
     return QuotedString(text, Quote.single).with_quotes()
 
 
@@ -201,7 +201,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
     Values that a later word replaces make no members.
 
     Raises:
-        ConfigError: there is no member.
+        ConfigError: the sweep has no members.
     """
     parsed, choices = overrides_of(overrides), list[list[str]]()
     last = {each.get_key_element(): each for each in parsed}
@@ -269,7 +269,7 @@ def composed_one(words: Sequence[str], folder: Path | None = None) -> Settings:
     """The same for words that are not a sweep, with the choices in the folder of `--config-dir`.
 
     Raises:
-        ConfigError: they are a sweep, or there is no such folder.
+        ConfigError: they are a sweep, or the folder does not exist.
     """
     chosen = list(itertools.islice(combinations(words), 2))
     if len(chosen) > 1:

@@ -130,7 +130,7 @@ def by_section(given: Mapping[str, Any]) -> dict[str, Any]:
     """The objects by section, such as `model` and `metrics.f1`, without those that are None.
 
     Raises:
-        ConfigError: there is no such section, or it takes no such object.
+        ConfigError: a name is not a section, or an object has the wrong type.
     """
     objects: dict[str, Any] = {}
     for name, value in given.items():
@@ -162,7 +162,7 @@ def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[s
     """Puts the names of the objects' classes in place of targets, and of their options that are not `named`."""
     targets = {section: {TARGET: f"{OBJECT}{_name_of(value)}"} for section, value in objects.items()}
     own = [target for section, target in targets.items() if section.startswith("callbacks")]
-    config.callbacks = [*own, *config.callbacks]  # in this order, their numbers are those of the objects
+    config.callbacks = [*own, *config.callbacks]  # first, as their numbers refer to the objects
     for section, target in targets.items():
         group, _, metric = section.partition(".")
         if group.startswith("callbacks") or (not metric and TARGET not in list(config[group])):

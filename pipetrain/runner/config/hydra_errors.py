@@ -28,15 +28,18 @@ def explained(error: BaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file is not None:
         return _missing_choice(error)
     if isinstance(error, OverrideParseException):
-        word = str(error.override)
-        if "missing EQUAL" not in str(error.message):
-            return f"{word}: cannot be parsed; quote a value with special characters: 'name=\"a, b\"'"
-        meant = [f"{group}={word}" for group in groups() if word in names_of(group)]
-        return f"{word}: must be NAME=VALUE" + f"; did you mean {' or '.join(meant)}?" * bool(meant)
+        return _unparsed(str(error.override), str(error.message))
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"{mark.name.removeprefix('file://')}, line {mark.line + 1}: {error.problem}"
     return _shortened(error)
+
+
+def _unparsed(word: str, reason: str) -> str:
+    if "missing EQUAL" not in reason:
+        return f"{word}: cannot be parsed; quote a value with special characters: 'name=\"a, b\"'"
+    meant = [f"{group}={word}" for group in groups() if word in names_of(group)]
+    return f"{word}: must be NAME=VALUE" + f"; did you mean {' or '.join(meant)}?" * bool(meant)
 
 
 def _wanted(name: str) -> str:

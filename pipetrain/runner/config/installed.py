@@ -1,4 +1,4 @@
-"""Choices that installed packages bring: folders of YAML files, which entry points of `pipetrain.choices` name."""
+"""Choices of installed packages: folders of YAML files that entry points of `pipetrain.choices` name."""
 
 import sys
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ ENTRY_POINTS = "pipetrain.choices"
 def installed_folders() -> Mapping[Path, str]:
     """Folder of choices -> the installed package that brings it.
 
-    A package whose folder cannot be used is left out, with a warning: what others bring shall work.
+    A package whose folder cannot be used is skipped with a warning, so that the others work.
     """
     folders: dict[Path, str] = {}
     found = {(entry.dist.name if entry.dist else entry.name, entry.value) for entry in entry_points(group=ENTRY_POINTS)}
@@ -34,7 +34,7 @@ def installed_folders() -> Mapping[Path, str]:
         try:
             folder = _folder_of(value)
             _check(folder, folders)
-        except Exception as error:  # whatever is wrong with a package of somebody else
+        except Exception as error:  # a third-party package may fail in any way
             if outer_launcher.leads():
                 print(f"pipetrain: warning: the choices of {package} are not used: {one_line(error)}", file=sys.stderr)
         else:
@@ -49,7 +49,7 @@ def _folder_of(path: str) -> Path:
     for place in (spec.submodule_search_locations if spec else None) or ():
         if (folder := Path(place, *inside).resolve()).is_dir():
             return folder
-    raise ConfigError(f"its entry point names {path}, which is no folder of an installed package")
+    raise ConfigError(f"its entry point names {path}, which is not a folder of an installed package")
 
 
 def _check(folder: Path, others: Mapping[Path, str]) -> None:

@@ -163,7 +163,7 @@ def _absent(name: str) -> str:
         return "is not set; give the path of a class or function, such as mylib.Name"
     if name == "torchmetrics":
         return 'torchmetrics is not installed; `pip install "pipetrain[metrics]"`'
-    return f"there is no module {name}; is its folder on PYTHONPATH?"
+    return f"no module named {name}; is its folder on PYTHONPATH?"
 
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number"}

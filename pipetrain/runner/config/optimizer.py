@@ -32,7 +32,7 @@ CONDITIONS = ("match", "max_dims")
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are updated with options of their own.
+    """Parameters that are updated with other options.
 
     Attributes:
         setting: name on the command line, such as `optimizer.groups[0]`.
@@ -55,24 +55,27 @@ class ParameterGroup:
         """
         if not isinstance(content, Mapping) or all(content.get(condition) is None for condition in CONDITIONS):
             raise ConfigError(f"{setting}={as_configured(content)}: must be a mapping with match or max_dims")
-        match, max_dims = (content.get(condition) for condition in CONDITIONS)
-        patterns: list[Any] = match if isinstance(match, list) else [] if match is None else [match]
-        if match == [] or not all(isinstance(pattern, str) for pattern in patterns):
-            raise ConfigError(
-                f"{setting}.match={as_configured(match)}: must be a pattern of parameter names, such as embedding.*, "
-                "or a list of them"
-            )
+        max_dims = content.get("max_dims")
         if max_dims is not None:
             check_whole(f"{setting}.max_dims", max_dims, least=0, otherwise="or null for any number")
         if "lr_scale" in content:
             NOT_NEGATIVE.check(f"{setting}.lr_scale", content["lr_scale"])
         options = {str(name): value for name, value in content.items() if name not in CONDITIONS}
-        return cls(setting, tuple(patterns), max_dims, options)
+        return cls(setting, _patterns(f"{setting}.match", content.get("match")), max_dims, options)
 
     def takes(self, name: str, dims: int) -> bool:
         """True if the conditions hold for a parameter of this name and number of dimensions."""
         named = not self.patterns or any(fnmatchcase(name, pattern) for pattern in self.patterns)
         return named and (self.max_dims is None or dims <= self.max_dims)
+
+
+def _patterns(setting: str, match: Any) -> tuple[str, ...]:
+    patterns = match if isinstance(match, list) else [] if match is None else [match]
+    if match == [] or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigError(
+            f"{setting}={as_configured(match)}: must be a pattern of parameter names, such as embedding.*, or a list"
+        )
+    return tuple(patterns)
 
 
 @dataclass(frozen=True)

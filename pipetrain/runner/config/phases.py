@@ -75,13 +75,13 @@ def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     entries = plain["phases"]
     if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):
-        return  # there are none, or they are written out, and refer to nothing
+        return  # no phases, or they are written out and refer to nothing
     read = set(re.findall(r"\$\{([\w.]+)\}", str(entries)))
     for part in _PARTS:
         given = plain[part]
-        if TARGET in given:  # that of the phases that name none
-            needed = part in read or any(not isinstance(entry, dict) or entry.get(part) is None for entry in entries)
-            given = {} if needed else _changed(part, given, choices.get(part))
+        if TARGET in given:  # used by phases that name none
+            is_used = part in read or any(not isinstance(entry, dict) or entry.get(part) is None for entry in entries)
+            given = {} if is_used else _changed(part, given, choices.get(part))
         for key, value in given.items():
             if (setting := f"{part}.{key}") not in read:
                 near = did_you_mean(setting, [each for each in read if each.startswith(f"{part}.")])
@@ -120,16 +120,21 @@ def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, en
     if not isinstance(entry, dict) or (unknown := entry.keys() - {*_PARTS, *_ENDS, "names"}):
         meant = did_you_mean(str(min(unknown)), (*_PARTS, *_ENDS)) if isinstance(entry, dict) else ""
         raise ConfigError(f"{where}={entry}: must be a mapping of schedule, method, and steps or epochs{meant}")
-    ends = {end: entry.get(end) for end in _ENDS}
-    for end, value in ends.items():
-        if value is not None:
-            check_whole(f"{where}.{end}", value, least=1)
-    if all(value is not None for value in ends.values()):
-        raise ConfigError(f"{where}: set either steps={ends['steps']} or epochs={ends['epochs']}, not both")
+    ends = _ends(where, entry)
     sections, names = {}, {}
     for part in _PARTS:
         names[part], sections[part] = _section(config, choices, f"{where}.{part}", entry.get(part))
     return {**sections, **ends, "names": entry.get("names") or names}
+
+
+def _ends(where: str, entry: Mapping[str, Any]) -> dict[str, int | None]:
+    ends = {end: entry.get(end) for end in _ENDS}
+    for end, value in ends.items():
+        if value is not None:
+            check_whole(f"{where}.{end}", value, least=1)
+    if None not in ends.values():
+        raise ConfigError(f"{where}: set either steps={ends['steps']} or epochs={ends['epochs']}, not both")
+    return ends
 
 
 def _section(

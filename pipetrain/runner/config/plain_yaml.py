@@ -1,4 +1,4 @@
-"""YAML that may be another's: read fast, and without aliases, of which a few lines could stand for more than memory."""
+"""A reader of untrusted YAML: fast, and without aliases, as a few lines of these could expand beyond memory."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ def load(text: str) -> Any:
 
     Raises:
         ValueError: it has aliases, or is nested deeper than any file that pipetrain writes.
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: it is not valid YAML.
     """
     depth = 0
     for event in yaml.parse(text, Loader=_FAST):

@@ -27,7 +27,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Section:
-    """Settings that belong together; those of the run itself have no name in common."""
+    """Settings with a common prefix; settings of the run as a whole have none."""
 
     name: str
     meaning: str

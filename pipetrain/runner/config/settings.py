@@ -105,7 +105,7 @@ class ModelSettings:
         check_flag("model.untie", untie)
         if not strict and weights is None:
             raise ConfigError("model.strict=false: requires model.weights")
-        if weights is not None and not isinstance(weights, str):
+        if not isinstance(weights, str | None):
             raise ConfigError(f"model.weights={as_configured(weights)}: must be a path, or null")
         return cls(Target.of("model", options), weights, strict, untie, None if output is None else str(output))
 

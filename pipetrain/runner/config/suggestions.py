@@ -10,7 +10,7 @@ from pipetrain.runner.config.reference import groups, sections, settings_of_choi
 _LIKENESS = 0.72
 """Below it, names are not offered: `amp` is not a misspelled `gamma`."""
 _PART = 0.8
-"""Likeness of names of which one is the other's beginning or one of its words: `steps` and `train.max_steps`."""
+"""Likeness of a name to one that begins with it or has it as a word: `steps` and `train.max_steps`."""
 _MARGIN = 0.1
 _MOST = 3
 _NONE: Mapping[str, str] = {}
@@ -45,7 +45,7 @@ def nearest_names(name: str, known: Iterable[str], elsewhere: Mapping[str, str] 
 
 
 def _likeness(name: str, other: str) -> float:
-    """1 for the same but for capitals; of dotted names the last parts count, the others only where these are equal."""
+    """Likeness from 0 to 1, ignoring case; sections of dotted names count only if the last parts are equal."""
     if name.lower() == other.lower():
         return 1.0
     (section, _, last), (other_section, _, other_last) = name.rpartition("."), other.rpartition(".")
@@ -68,9 +68,6 @@ _ELSEWHERE = {
 def unknown_setting(name: str, given: str | None = None) -> str:
     """The message for a setting that does not exist, in the word `given`, such as `lr=0.1`."""
     shown, (section, _, option) = given or name, name.partition(".")
-    if f"{name}.".startswith("train.target."):
-        instead = "train.target=null '++train.target={METRIC: VALUE}'"  # a sweep keeps only one of two equal names
-        return f"{shown}: the target has no such metric; {instead} sets another target"
     if owners := [f"{section}={choice}" for choice in names_of(section) if name in _settings(section, choice)]:
         return f"{shown}: not a setting of the chosen {section}; it is one of {', '.join(owners)}"
     if near := did_you_mean(name, known_names(), _ELSEWHERE):

@@ -16,13 +16,13 @@ from pipetrain.runner.training.settings_diff import differences
 _OF_EACH_PROCESS = (
     "device", "threads", "dataset.download", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
 )  # fmt: skip
-"""Settings that a process may have of its own, as its machine has: no value that is computed is another."""
+"""Settings that may differ between processes: they do not change what is computed."""
 _VERSIONS = ("pipetrain_version", "torch_version", "python_version", "git_commit", "git_dirty")
 _SPLITS = {"train": "the training set", "eval": "the evaluation set"}
 
 
 def agree(job: Job, rank: int) -> list[str]:
-    """Compares settings, stages and data of this process with those of the first one; all processes call it together.
+    """Compares the settings, stages and data of all processes with the first one's; a collective call.
 
     Returns:
         Warnings on versions in which processes differ, in process 0.
@@ -37,10 +37,9 @@ def agree(job: Job, rank: int) -> list[str]:
     for process, (fault, _) in enumerate(told):
         if fault is not None:
             with control.lost_stage_on_error():
-                dist.barrier()  # who ends now breaks the connections of those that still read this
+                dist.barrier()  # a process that ends now breaks the connections of processes that still read this
             raise ConfigError(
-                f"processes 0 and {process} differ in {fault}; all processes of a run need the same settings, code "
-                "and data"
+                f"processes 0 and {process} differ in {fault}; they need the same settings, code and data"
             )
     unlike = [(process, versions) for process, (_, versions) in enumerate(told) if versions]
     if rank or not unlike:

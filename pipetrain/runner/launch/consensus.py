@@ -47,7 +47,7 @@ class DrainConsensus:
         self._held_drain = self._shut_drain = -1
 
     def proceed(self, store: Board) -> None:
-        """Takes the next step, if the other processes are ready for it; to be called regularly."""
+        """Takes the next step, if the other processes are ready for it; must be called regularly."""
         self.share_end(store)
         drain = self._gate.openings  # the number of this drain
         if self._shut_drain == drain:
@@ -103,7 +103,7 @@ class ReportExchange:
         return [_report(store, key) for key in keys]
 
     def answer(self, store: Board) -> None:
-        """Sends this worker's report once it is asked for; to be called regularly."""
+        """Sends this worker's report once it is requested; must be called regularly."""
         if not self._answered and store.check([_REPORTS]):
             store.set(_key(self._process), json.dumps(self.own()))
             self._answered = True

@@ -73,7 +73,7 @@ def _start(targets: Sequence[str]) -> None:
 
 
 def has_ended(within: float = 1.0) -> bool:
-    """True if the fork server ends within so many seconds; the system closes a process's pipes before it has ended."""
+    """True if the fork server ends within this many seconds; its pipes close slightly earlier."""
     pid, deadline = _pid(), time.monotonic() + within
     while pid is not None and not _has(pid, os.WEXITED):
         if time.monotonic() > deadline:

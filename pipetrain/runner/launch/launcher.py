@@ -54,8 +54,8 @@ def with_restarts(
 ) -> dict[str, Any]:
     """Runs a job, restarting it up to `launch.max_restarts` times if a worker dies or hangs; returns its summary.
 
-    Each start has the checkpoint's bits and drains where the configuration says, so the numbers are those of a run in
-    which nothing failed.
+    Each start has the checkpoint's bits and drains where the configuration says, so the result equals that of a run
+    without failures.
 
     Args:
         job: the run.
@@ -153,13 +153,7 @@ def _run(
     """
     logs = job.run.logs / private.name
     try:
-        for rank in range(job.placement.num_processes):
-            own, folder = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, logs / str(rank)
-            folder.mkdir(parents=True)
-            context = multiprocessing.get_context(fork_server.METHOD)
-            worker = context.Process(target=run_worker, args=(job, own, folder, private))
-            workers.append(worker)
-            worker.start()
+        _start(job, environment, workers, private, logs)
         running = dict(enumerate(workers))
         while running:
             connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
@@ -183,6 +177,15 @@ def _run(
             worker.join(_END_SECONDS)
 
 
+def _start(job: Job, environment: dict[str, str], workers: list[ForkServerProcess], private: Path, logs: Path) -> None:
+    context = multiprocessing.get_context(fork_server.METHOD)
+    for rank in range(job.placement.num_processes):
+        own, folder = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, logs / str(rank)
+        folder.mkdir(parents=True)
+        workers.append(context.Process(target=run_worker, args=(job, own, folder, private)))
+        workers[-1].start()
+
+
 def _kill(workers: Iterable[ForkServerProcess]) -> list[ForkServerProcess]:
     """Kills the workers that have started; returns them."""
     started = [worker for worker in workers if worker.pid is not None]
@@ -201,7 +204,7 @@ def run_worker(job: Job, environment: dict[str, str], logs: Path, private: Path)
             os.dup2(file.fileno(), stream)
     from pipetrain.runner.launch.worker import run_spawned
 
-    # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
+    # a user's code starts processes as in any other program; a second fork server would outlive a killed worker
     multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
     os.environ.update(environment)

@@ -31,7 +31,7 @@ _LAST_SECONDS = 3.0
 
 
 def exit_with_launcher() -> None:
-    """Ends this process when the launcher that started it ends, whatever its present parent is."""
+    """Exits when the launcher dies, even after reparenting."""
     launcher = multiprocessing.parent_process()
     if launcher is not None:
         die_with_parent(signal.SIGKILL)  # even if it is stopped, or holds the interpreter's lock
@@ -55,7 +55,7 @@ def exit_with_parent() -> None:
 
 
 def kill_tree_and_exit(code: int) -> NoReturn:
-    """Ends this process and those it has started, from any thread, whatever its main thread does."""
+    """Ends this process and its children, from any thread, even if the main thread hangs."""
     for child in multiprocessing.active_children():
         with contextlib.suppress(Exception):  # its main thread may be about to end it, too
             child.kill()

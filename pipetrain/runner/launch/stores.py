@@ -1,4 +1,4 @@
-"""The stores in which processes leave word for each other, protected from other users of the machine and the network.
+"""The stores by which processes communicate, protected from other users of the machine and the network.
 
 Both have the part of torch's `Store` that the monitoring of a run uses.
 """
@@ -28,7 +28,7 @@ _BLOCK = 512
 
 
 class Board(Protocol):
-    """Where processes leave values for each other, by name."""
+    """Values by name that processes leave for each other."""
 
     def set(self, key: str, value: str) -> None:
         """Sets a value."""
@@ -90,11 +90,11 @@ class PrivateFolder:
 
 
 class SignedStore:
-    """A board in a store that others can reach: values that were not signed with the key are as good as absent.
+    """A board in a store that other users can reach; values that are not signed with the key are ignored.
 
     Args:
         store: of torch.
-        key: of the signatures; None if processes share no secret: then everything counts.
+        key: of the signatures; None if processes share no secret, and every value is accepted.
         name: of the part of the store, which the signatures cover.
     """
 
@@ -156,7 +156,7 @@ def shared_key() -> bytes | None:
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
         return None
     with contextlib.suppress(OSError, KeyError):
-        # not by the environment, which processes may have each of their own
+        # not by the environment, in which HOME may differ between processes
         file = Path(pwd.getpwuid(os.geteuid()).pw_dir, _KEY_FILE)
         if not file.exists():
             _write_key(file)

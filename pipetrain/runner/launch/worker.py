@@ -60,7 +60,7 @@ def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str,
                     interruption.settle()
                     return result
             except DivergedError as error:
-                session.trainer.record_staleness()  # those of processes that others end are lost
+                session.trainer.record_staleness()  # lost in processes that are killed
                 return session.diverge(error, session.trainer.reports())
 
 

@@ -63,7 +63,7 @@ class LayerCost:
         return self.flops / FLOPS_PER_SECOND + self.bytes_moved / BYTES_PER_SECOND
 
     def at(self, weight_passes: float) -> float:
-        """Estimated seconds if each trainable weight is read or written so many times in addition."""
+        """Estimated seconds with `weight_passes` additional reads or writes of each trainable weight."""
         return self.cost + weight_passes * self.trainable_bytes / WEIGHT_BYTES_PER_SECOND
 
 

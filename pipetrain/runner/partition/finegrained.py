@@ -1,4 +1,4 @@
-"""Stages of single weights, more of them than any pipeline has, as in PipeMare's simulations."""
+"""Stages of single weights, as in PipeMare's simulations of very deep pipelines."""
 
 import itertools
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from pipetrain.runner.partition.estimate import LayerCost, WeightPasses
 Pairs = Sequence[tuple[int, int]]
 """Pairs (i, j), i < j, of layers."""
 
-_WAYS_OUT = "model.untie=true makes separate weights of it, and a synchronous method, such as gpipe, keeps both equal"
+_WAYS_OUT = "model.untie=true gives each layer a copy, and a synchronous method, such as gpipe, keeps copies equal"
 
 
 class PartitionRule(Protocol):
@@ -56,19 +56,19 @@ class Even(PartitionRule):
         check_whole("partition.stages", self.stages, least=1)
         most = len(unit_starts(len(chain), glued))
         if self.stages > most:
-            has, ways_out = _plural(len(chain), "layer"), ""
-            if most < len(chain):
-                names = sorted({name for i, j in glued for name in _shared_weights(chain, i, j)})
-                shared = f"tied weights stay in one stage ({', '.join(names)})" if names else "they share buffers"
-                has = f"{has} in {_plural(most, 'part')} that can be cut apart, as {shared}"
-                ways_out = f"; {_WAYS_OUT}" if names else ""
-            at_most = f"at most {_plural(most, 'stage')}{ways_out}"
-            raise ConfigError(f"partition.stages={self.stages}: the model has {has}; {at_most}")
+            raise ConfigError(f"partition.stages={self.stages}: {_room(chain, glued, most)}")
         if self.stages == most:
             return unit_starts(len(chain), glued)[1:]
         counts = self.replicas or (1,) * self.stages
         by_stage = [[cost.at(each) / n for cost in costs] for each, n in zip(passes(self.stages), counts, strict=True)]
         return balanced_cuts(by_stage, glued, [cost.parameters > 0 for cost in costs])
+
+
+def _room(chain: LayerChain, glued: Pairs, most: int) -> str:
+    names = sorted({name for i, j in glued for name in _shared_weights(chain, i, j)})
+    shared = f" and shares {', '.join(names) or 'buffers'}" if most < len(chain) else ""
+    room = f"the model has {_plural(len(chain), 'layer')}{shared}; at most {_plural(most, 'stage')}"
+    return f"{room}; {_WAYS_OUT}" if names else room
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,15 @@ class Explicit(PartitionRule):
 def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
     """Checks that a list of cuts rises within 1 and `count` - 1 and makes `stages` stages."""
     if not isinstance(cuts, list | tuple) or not all(map(is_whole, cuts)):
-        raise ConfigError(f"partition.{setting}={cuts}: a list of whole numbers is needed, such as [1]")
+        raise ConfigError(f"partition.{setting}={cuts}: must be a list of whole numbers, such as [1]")
     assignment = f"partition.{setting}={list(cuts)}"
     if any(a >= b for a, b in itertools.pairwise(cuts)):
-        raise ConfigError(f"{assignment}: each number must be larger than the one before, such as {sorted(set(cuts))}")
+        raise ConfigError(f"{assignment}: must increase, such as {sorted(set(cuts))}")
     if cuts and not 1 <= cuts[0] <= cuts[-1] < count:
         room = f"numbers between 1 and {count - 1} work" if count > 1 else "only [], a single stage, works"
         raise ConfigError(f"{assignment}: the model has {_plural(count, noun)}; {room}")
     if stages is not None and stages != len(cuts) + 1:
-        made = _plural(len(cuts) + 1, "stage")
-        raise ConfigError(f"partition.stages={stages}: {assignment} makes {made}; leave partition.stages out, or null")
+        raise ConfigError(f"partition.stages={stages}: must be null or {len(cuts) + 1}, as in {assignment}")
 
 
 def check_glued(setting: str, value: object, cuts: list[int], chain: LayerChain, glued: Pairs) -> None:
@@ -131,11 +130,10 @@ def check_glued(setting: str, value: object, cuts: list[int], chain: LayerChain,
         for i, j in glued:
             if i < cut <= j:
                 weights = _shared_weights(chain, i, j)
-                ways_out = f"; {_WAYS_OUT}" if weights else ""
                 raise ConfigError(
                     f"partition.{setting}={value}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
-                    f"share {', '.join(weights) or 'a buffer'} and must be in one stage; put no cut between them"
-                    f"{ways_out}"
+                    f"share {', '.join(weights) or 'a buffer'} and must be in one stage"
+                    f"{f'; {_WAYS_OUT}' if weights else ''}"
                 )
 
 

@@ -106,7 +106,7 @@ class Unplanned:
     resume: Path | None = None
 
     def cut_by(self, rule: PartitionRule) -> Plan:
-        """The plan of the chain cut by `rule`; the replicas are those of the settings, else those of the rule.
+        """The plan of the chain cut by `rule`; its replicas are the settings', else the rule's.
 
         Raises:
             ConfigError: the rule cannot hold for this model.

@@ -20,7 +20,7 @@ def add_config_dir(flags: Flags) -> None:
 def add_settings_parser(
     subparsers: Subparsers, name: str, example: str, metavar: str = "SETTING", **texts: Any
 ) -> argparse.ArgumentParser:
-    """Adds a command that takes settings of `pipetrain run` among its flags; `texts` are those of its help."""
+    """Adds a command that takes settings of `pipetrain run` among its flags; `texts` go to its help."""
     parser = subparsers.add_parser(name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
     parser.add_argument("words", nargs="*", metavar=metavar, help=f"such as {example}")
     add_config_dir(parser)

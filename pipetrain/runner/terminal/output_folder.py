@@ -29,7 +29,7 @@ def check_new_file(setting: str, path: Path, example: str, *, force: bool) -> No
         ConfigError: it cannot, or it exists and `force` does not replace it.
     """
     if not path.resolve().parent.is_dir():
-        raise ConfigError(f"{setting}: there is no folder {path.resolve().parent}; make it first")
+        raise ConfigError(f"{setting}: the folder {path.resolve().parent} does not exist")
     if path.is_dir():
         raise ConfigError(f"{setting}: is a folder; name a file in it, such as {path / example}")
     if path.exists() and not path.is_file():
@@ -45,6 +45,4 @@ def directory_error(error: BaseException | None) -> ConfigError | None:
         error = error.__cause__ or error.__context__
     if error is None:
         return None
-    return ConfigError(
-        f"{described(error)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
-    )
+    return ConfigError(f"{described(error)}; choose another folder by hydra.run.dir or, for a sweep, hydra.sweep.dir")

@@ -1,4 +1,4 @@
-"""The look that all figures share, and that of the pages of sweeps and comparisons."""
+"""The look of all figures, and of the pages of sweeps and comparisons."""
 
 import io
 import re
@@ -132,7 +132,7 @@ def _save_png(sheet: "Figure", file: Path) -> None:
 
 
 def page_style() -> str:
-    """Style sheet of the pages of sweeps and comparisons, which add rules of their own."""
+    """Style sheet shared by the pages of sweeps and comparisons."""
     return _PAGE.read_text(encoding="utf-8").rstrip()
 
 

@@ -51,7 +51,7 @@ def both_ends(rows: Sequence[Row], rest: str) -> list[Row]:
 
 
 def number_list(values: Iterable[int]) -> str:
-    """The numbers as one cell of a table, `-` if there are none."""
+    """The numbers as one cell of a table; `-` if empty."""
     return ",".join(map(str, values)) or "-"
 
 

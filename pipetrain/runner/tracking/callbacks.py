@@ -85,7 +85,7 @@ log = logging.getLogger(__name__)
 class CallbackCaller:
     """Calls the methods of callbacks, one callback after the other, until they raise an exception.
 
-    Callbacks have a state of the global random generators of their own, which they share.
+    All callbacks share one state of the global random generators, separate from the run's.
 
     Args:
         callbacks: by the setting that names each.
@@ -125,7 +125,7 @@ class CallbackCaller:
                     for setting in list(self._active):
                         self._call(setting, method, *arguments)
         while self._failures:
-            self._warn(self._failures.pop(0))  # a record of its own, for the other callbacks
+            self._warn(self._failures.pop(0))  # also a record for the remaining callbacks
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """Calls `on_end` and then nothing more; an exception is only warned of."""

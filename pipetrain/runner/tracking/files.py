@@ -73,7 +73,7 @@ def is_archive(folder: Path) -> bool:
 
 
 def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
-    """Moves those of the named files that exist into a new folder `earlier-N`; None if there are none.
+    """Moves the named files that exist into a new folder `earlier-N`; None if none exists.
 
     Until all files are in it, the folder has another name and a list of them, so that `finish_archiving` can finish the
     moves after a kill.
@@ -84,13 +84,12 @@ def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
     present = [name for name in names if (folder / name).exists()]
     if not present:
         return None
-    numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
-    free = next(path for path in numbered if not (path.exists() or path.is_symlink()))
     if mounted := next((folder / name for name in present if os.path.ismount(folder / name)), None):
         raise ConfigError(
-            f"{mounted}: holds an earlier run's files and is a mount, which cannot be set aside; empty it, or take "
-            "another directory"
+            f"{mounted}: is a mount that holds an earlier run's files; empty it, or choose another directory"
         )
+    numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
+    free = next(path for path in numbered if not os.path.lexists(path))
     partial = free.with_name(free.name + _PARTIAL)
     partial.mkdir()
     write_whole(partial / _MOVES, json.dumps(present))
@@ -125,7 +124,7 @@ def _listed(moves: Path) -> list[str]:
     """Names of the files to move; the list may be untrusted.
 
     Raises:
-        ConfigError: it names what is in no run directory.
+        ConfigError: it names a file outside the run directory.
     """
     try:
         names = strict_json.read(moves)

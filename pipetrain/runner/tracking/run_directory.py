@@ -92,7 +92,7 @@ class RunDirectory:
             note.unlink()
 
     def _failure_files(self) -> list[Path]:
-        """Notes and tracebacks, but nothing else that somebody has put between them."""
+        """Notes and tracebacks, without other files among them."""
         found = self.logs.glob("failure-process*")
         return [path for path in found if _NOTE.fullmatch(path.name) and path.is_file() and not path.is_symlink()]
 
@@ -165,7 +165,7 @@ class RunDirectory:
     def archive_previous_run(self) -> Path | None:
         """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run.
 
-        An empty folder is no sign of a run. One where a disk is mounted stays.
+        An empty folder is not a sign of a run; if a disk is mounted there, it stays.
         """
         if all(_is_empty(path) for path in self._signs_of_a_run):
             return None
@@ -173,7 +173,7 @@ class RunDirectory:
         return files.archive_files(self.path, [path.name for path in moved])
 
     def check_replaceable(self) -> None:
-        """Checks that what a new run sets aside here is an earlier run, and nothing of another program.
+        """Checks that the files which a new run would archive here are a run's.
 
         Raises:
             ConfigError: there is a config.yaml that no run wrote.
@@ -183,7 +183,7 @@ class RunDirectory:
         with contextlib.suppress(ConfigError):
             if {"model", "train"} <= self.stored_config().keys():
                 return
-        raise ConfigError(f"hydra.run.dir={self}: its {self.config.name} is not of a run; take another directory")
+        raise ConfigError(f"hydra.run.dir={self}: its {self.config.name} is not a run's; choose another directory")
 
     def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
         """Moves checkpoints of later steps than `checkpoint`, or all, to a new folder; None if there are none."""
@@ -195,11 +195,10 @@ class RunDirectory:
         """Checks that a run which writes here writes nowhere else: the directory may be untrusted.
 
         Raises:
-            ConfigError: one of its files or folders is a link, neither file nor folder, or one in place of the other.
+            ConfigError: one of its files or folders is a link or of another kind.
         """
-        for pattern in ("*.partial", "*.log"):  # hydra.job.name is another name of the log
-            for path in self.path.glob(pattern):
-                check_own(path)
+        for path in (*self.path.glob("*.partial"), *self.path.glob("*.log")):  # hydra.job.name names the log
+            check_own(path)
         archives = {path for path in self.path.glob("*.partial") if files.is_archive(path)}
         partial = (path.with_name(f"{path.name}.partial") for path in self._of_one_run)
         for path in (*self._of_one_run, *partial, *archives):
@@ -207,7 +206,7 @@ class RunDirectory:
             wanted = path in self._folders or path in archives
             if path.exists() and path.is_dir() is not wanted:
                 there, needed = ("a file", "folder") if wanted else ("a folder", "file")
-                raise ConfigError(f"{path}: is {there}, and a run has a {needed} of that name: remove it")
+                raise ConfigError(f"{path}: is {there}, and a run writes a {needed} of that name; remove it")
 
 
 def _is_empty(path: Path) -> bool:
@@ -245,7 +244,7 @@ def _check_kind(path: Path) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         what = "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
-        raise ConfigError(f"{path}: is {what}; nothing is written through it: remove it, or take another directory")
+        raise ConfigError(f"{path}: is {what}; remove it, or choose another directory")
 
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
@@ -262,7 +261,7 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
     except Exception as error:  # of the parser, of the decoder, of the file system
         raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
     if not isinstance(content, kind):
-        raise ConfigError(f"{path}: damaged: it holds no {'settings' if kind is dict else 'list'}")
+        raise ConfigError(f"{path}: damaged: it is not a {'mapping' if kind is dict else 'list'}")
     return content
 
 
@@ -273,13 +272,13 @@ def runs_in(folder: Path) -> list[RunDirectory]:
     of a run's files.
     """
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
-    runs = []
-    for run in map(RunDirectory, sorted(found)):
-        # Hydra's record, under any `hydra.output_subdir`, is no run
-        named_as_record = run.path.name == _HYDRA or (run.path / _RECORD).exists()
-        is_record = named_as_record and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
-        is_copy = not _COPIES.isdisjoint(run.path.relative_to(folder).parts[:-1])
-        is_aside = run.path != folder and files.is_archive(run.path)
-        if not (is_record or is_copy or is_aside):
-            runs.append(run)
-    return runs
+    return [run for run in map(RunDirectory, sorted(found)) if _is_run(run, folder)]
+
+
+def _is_run(run: RunDirectory, folder: Path) -> bool:
+    # Hydra's record, under any `hydra.output_subdir`, is not a run
+    is_named_as_record = run.path.name == _HYDRA or (run.path / _RECORD).exists()
+    is_record = is_named_as_record and not any(path.exists() for path in (run.plan, run.metrics, run.summary))
+    is_copy = not _COPIES.isdisjoint(run.path.relative_to(folder).parts[:-1])
+    is_aside = run.path != folder and files.is_archive(run.path)
+    return not (is_record or is_copy or is_aside)

@@ -72,7 +72,7 @@ def locked(folder: Path) -> Iterator[None]:
         file = _take(folder / NAME)
     except OSError as error:
         if error.errno in _NO_FILE:
-            raise ConfigError(f"{folder / NAME}: is not a regular file, and cannot be a lock; remove it") from error
+            raise ConfigError(f"{folder / NAME}: is not a regular file; remove it") from error
         raise ConfigError(f"{folder}: a run cannot write here ({error.strerror})") from error
     ended = threading.Event()
     alive = threading.Thread(target=file.show_life, args=(ended,), name="lock", daemon=True)
@@ -117,9 +117,9 @@ def _take(path: Path) -> "_LockFile":
         if owner.elsewhere:
             break
         time.sleep(_PAUSE_SECONDS)
-    text = f"{path.parent}: a run is writing here ({owner}); wait for its end, or choose another directory"
+    text = f"{path.parent}: another run is writing here ({owner}); wait for its end, or choose another directory"
     if owner.elsewhere:
-        text += f"; if it is dead, remove {path}, or wait: {DEAD_SECONDS / 60:.0f} minutes of silence free it"
+        text += f"; if it is dead, remove {path}, or wait {DEAD_SECONDS / 60:.0f} minutes"
     raise ConfigError(text)
 
 
@@ -143,7 +143,7 @@ class _LockFile:
         os.close(self.descriptor)
 
     def other_owner(self, kind: int) -> Owner | None:
-        """The other owner of the lock; None if there is none, and this process now has the lock."""
+        """The other owner of the lock; None if this process now has it."""
         try:
             owner = Owner(**strict_json.loads(os.pread(self.descriptor, 1000, 0)))
         except (ValueError, TypeError):
@@ -192,7 +192,7 @@ class _LockFile:
 
 @cache
 def _say_unlocked(folder: str) -> None:
-    line = f"{folder}: this file system has no locks; two runs that start here at the same moment would both write"
+    line = f"{folder}: this file system has no locks; do not start two runs here at the same moment"
     print(f"pipetrain: warning: {one_line(line)}", file=sys.stderr, flush=True)
 
 

@@ -136,7 +136,7 @@ class Recorder:
         """Records the loss of `minibatch`, after its update.
 
         Raises:
-            DivergedError: its loss is not finite; on a device that queues, that of the step before.
+            DivergedError: its loss is not finite; on a device that queues, the previous step's.
         """
         copies = HostCopies([loss.mean], self._memory.pop() if self._memory else ())
         self._unread.append((minibatch, loss.count, copies))

@@ -92,21 +92,19 @@ def parse_overrides(words: Sequence[str]) -> list[Override]:
     overrides = []
     for word, each in zip(words, OverridesParser.create().parse_overrides(list(words)), strict=True):
         if each.is_delete() or each.is_sweep_override():
-            raise ConfigError(f"{word}: one value for one setting, such as dataset.root=/data")
+            raise ConfigError(f"{word}: must set one setting to one value, such as dataset.root=/data")
         overrides.append(Override(word, each.key_or_group, each.value(), each.is_add() or each.is_force_add()))
     return overrides
 
 
 def check_read(overrides: Sequence[Override], sections: Sequence[str], names: Sequence[str]) -> None:
-    """Raises a ConfigError for an override of what an evaluation does not read: it reads these sections and names."""
+    """Raises a ConfigError for an override outside these sections and names, which an evaluation reads."""
     for override in overrides:
         if override.key in names or override.key.split(".")[0] in sections:
             continue
         if override.key not in known_names():
             raise ConfigError(unknown_setting(override.key, override.text))
-        raise ConfigError(
-            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*sections, *names))}"
-        )
+        raise ConfigError(f"{override.text}: not read by an evaluation, which reads {', '.join((*sections, *names))}")
 
 
 def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:
@@ -123,8 +121,8 @@ def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: C
         for setting, path in _targets(config[section], section):
             if path not in trusted and not path.startswith(OBJECT):  # which nothing calls
                 raise ConfigError(
-                    f"{where}: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, "
-                    "add --trust, or trust=True in Python"
+                    f"{where}: {setting}={path} is not pipetrain's own code; if you trust it, add --trust, or "
+                    "trust=True in Python"
                 )
 
 
@@ -133,6 +131,20 @@ def _targets(content: Any, setting: str) -> Iterator[tuple[str, str]]:
     for name, value in leaves(content, setting, into_lists=True):
         if TARGET in re.split(r"[.[]", name):
             yield name, str(value)
+
+
+def _harmless_config(run: RunDirectory) -> DictConfig:
+    """The configuration of a run, in which nothing runs code or downloads."""
+    config = run.stored_config()
+    for setting, value in leaves(OmegaConf.to_container(config, resolve=False), into_lists=True):
+        if isinstance(value, str) and "${" in value:  # it was written resolved
+            raise ConfigError(f"{run.config}: {setting}={value}: must be a value, not an interpolation")
+        if setting.rpartition(".")[2] == _DOWNLOAD:  # its path may be anywhere; the reader decides
+            OmegaConf.update(config, setting, value=False)
+    config.setdefault("metrics", {})  # earlier versions had none
+    OmegaConf.set_struct(config, value=True)
+    OmegaConf.set_struct(config.metrics, value=False)
+    return config
 
 
 def stored_settings(
@@ -149,16 +161,7 @@ def stored_settings(
     Raises:
         ConfigError: the configuration is missing or damaged, an override is wrong, or a target is not trusted.
     """
-    config = run.stored_config()
-    # it is written resolved; an interpolation could run code
-    for setting, value in leaves(OmegaConf.to_container(config, resolve=False), into_lists=True):
-        if isinstance(value, str) and "${" in value:
-            raise ConfigError(f"{run.config}: {setting}={value}: the settings of a run are values, not interpolations")
-        if setting.rpartition(".")[2] == _DOWNLOAD:  # the run says where to write; who reads it says whether
-            OmegaConf.update(config, setting, value=False)
-    config.setdefault("metrics", {})  # of a run before there were any
-    OmegaConf.set_struct(config, value=True)
-    OmegaConf.set_struct(config.metrics, value=False)
+    config = _harmless_config(run)
     choices = run.choices()
     for override in sorted(overrides, key=lambda each: not each.chooses):  # a choice replaces its whole section
         override.apply(config, choices.get("model", ""))
@@ -166,7 +169,7 @@ def stored_settings(
             choices[override.key] = override.value
     try:
         settings = settings_of(config, choices)
-    except Exception as error:  # whatever a damaged file makes of OmegaConf
+    except Exception as error:  # a damaged file may raise any error
         if overrides and isinstance(error, ConfigError):
             raise
         words = " ".join(override.text for override in overrides)

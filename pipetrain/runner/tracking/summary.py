@@ -60,7 +60,7 @@ def read(run: RunDirectory) -> dict[str, Any] | None:
         raise ConfigError(f"{run.summary}: damaged: it names no status")
     for name, kind in _KINDS.items():
         if not isinstance(content.get(name, kind()), kind):
-            raise ConfigError(f"{run.summary}: damaged: {name} is no {'list' if kind is list else 'mapping'}")
+            raise ConfigError(f"{run.summary}: damaged: {name} is not a {'list' if kind is list else 'mapping'}")
     return content
 
 

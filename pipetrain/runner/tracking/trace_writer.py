@@ -52,7 +52,7 @@ class TraceFile:
     def add(self, interval: DrainInterval, lists: Sequence[TracedList], drained_at: float = 0.0) -> None:
         """Writes the events of the stages of this process in an interval.
 
-        `drained_at` is when the drain at its end was over, at once in all processes, by this machine's clock.
+        `drained_at` is the time of its final drain by this machine's clock; the moment is the same in all processes.
         """
         events = (event for traced in lists for event in _events(traced))
         begin = {INTERVALS: asdict(interval), _DRAINED: [platform.node(), drained_at]}

@@ -56,7 +56,7 @@ def test_sweep_into_folder_of_live_sweep_is_refused(folder, capsys):
     with locked(folder / "sweep"):
         assert cli.carry_out(words) == 2
         assert [path.name for path in (folder / "sweep").iterdir()] == [".lock"]
-    assert "sweep: a run is writing here" in capsys.readouterr().err
+    assert "sweep: another run is writing here" in capsys.readouterr().err
     assert cli.carry_out(words) == 2
     assert capsys.readouterr().err.count("at least 1") == 2
     assert not (folder / "sweep" / ".lock").exists()
@@ -92,7 +92,7 @@ def test_live_run_keeps_its_directory_and_killed_one_resumes(tmp_path):
         live.send_signal(signal.SIGSTOP)  # alive, and no further than it needs to be
         for resume in ("null", "auto"):
             refused = run_here(folder, *long, "seed=1", f"resume={resume}", code=2)
-            assert f"run: a run is writing here (process {live.pid} on " in refused.stderr
+            assert f"run: another run is writing here (process {live.pid} on " in refused.stderr
         refused = run_here(tmp_path / "other", *long, f"resume={folder}", code=2)
         assert f"{folder} is still running (process {live.pid} on " in refused.stderr
         live.kill()

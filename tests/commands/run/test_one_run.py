@@ -219,8 +219,8 @@ def test_full_disk_names_safe_checkpoint_and_how_to_resume(tmp_path, monkeypatch
     assert carried_out(folder) is ExitCode.FAILED
     error = capsys.readouterr().err
     assert error.startswith("pipetrain: error: RuntimeError: write failed ")
-    assert "; a disk is full; the checkpoint of step 6 is safe; free some space and go on with: " in error
-    command = error.partition("go on with: ")[2]
+    assert "; a disk is full; checkpoint step 6 is intact; free disk space, then resume with: " in error
+    command = error.partition("resume with: ")[2]
     assert shlex.split(command) == [
         "pipetrain", "run", "method=pipedream", "seed=3", f"hydra.run.dir='{folder}'", "resume=auto",
     ]  # fmt: skip
@@ -235,7 +235,7 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
-    said = "the run directory was removed or renamed while the run was writing to it"
+    said = "the run directory was removed or renamed during the run"
     assert capsys.readouterr().err == f"pipetrain: error: {tmp_path / 'run'}: {said}\n"
     assert not (tmp_path / "run").exists()
 
@@ -248,7 +248,7 @@ def test_run_that_completes_in_what_is_left_of_its_directory_fails(tmp_path, mon
 
     monkeypatch.setattr("pipetrain.runner.launch.worker.run_simulated", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
-    assert "run: the run directory was removed or renamed while the run was" in capsys.readouterr().err
+    assert "run: the run directory was removed or renamed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_run_into_directory_of_live_run_is_refused(tmp_path, capsys):
             assert carried_out(tmp_path, f"resume={resume}") is ExitCode.WRONG_USAGE
             out, err = capsys.readouterr()
             assert out == ""
-            assert err.startswith(f"pipetrain: error: {tmp_path}: a run is writing here (process {os.getpid()} on ")
+            assert err.startswith(f"pipetrain: error: {tmp_path}: another run is writing here (process {os.getpid()} on ")
             assert err.count("\n") == 1
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "metrics.jsonl"]
 

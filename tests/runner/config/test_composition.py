@@ -59,7 +59,7 @@ def chosen(folder, *words):
     return composed([f"hydra.searchpath=[file://{folder}]", *words])
 
 
-@pytest.mark.parametrize("name", ["it's", 'it\'s "mine"', "back\\'slash", "last\\", "a, b"])
+@pytest.mark.parametrize("name", ['back\\\'slash, "mine"', "last\\"])
 def test_folder_of_choices_may_have_any_name(folder, name):
     named = folder / name
     named.mkdir()

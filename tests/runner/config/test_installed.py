@@ -112,7 +112,7 @@ def test_names_of_a_family_leave_out_code_that_does_not_work(site):
 @pytest.mark.parametrize(
     ("files", "folder", "reason"),
     [
-        ({}, "conf", "its entry point names broken.conf, which is no folder of an installed package"),
+        ({}, "conf", "its entry point names broken.conf, which is not a folder of an installed package"),
         ({"method/mine.yaml": "_target_: ["}, "conf", "while parsing a flow node"),
         ({"method/mine.yaml": "- a list"}, "conf", "has no settings"),
         (

@@ -89,7 +89,7 @@ def test_wrongly_typed_value_is_refused_despite_open_keywords():
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("no.such.thing", "there is no module no; is its folder on PYTHONPATH?"),
+        ("no.such.thing", "no module named no; is its folder on PYTHONPATH?"),
         (
             "pipetrain.engine.losses.CrosEntropy",
             "pipetrain.engine.losses has no CrosEntropy; did you mean CrossEntropy?",

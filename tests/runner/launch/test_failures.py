@@ -55,13 +55,20 @@ def checkpoints_load(folder: Path) -> None:
         assert model_state(each)
 
 
-def test_killed_worker_ends_the_run_and_is_named(started):
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGKILL, "stage 1 failed: killed by SIGKILL"),
+        pytest.param(signal.SIGSTOP, "stage 1 hung: no sign of life for 8 s", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_killed_or_stopped_worker_ends_the_run_and_is_named(started, number, message):
     process, folder = started
     pids = workers(process.pid)
-    os.kill(pids[1], signal.SIGKILL)
-    error = ended(process, pids, within=30)
+    os.kill(pids[1], number)
+    error = ended(process, pids, within=40)
     assert process.returncode == 1
-    assert error.splitlines() == [f"pipetrain: error: stage 1 failed: killed by SIGKILL; logs in {folder / 'logs'}"]
+    assert error.splitlines() == [f"pipetrain: error: {message}; logs in {folder / 'logs'}"]
     assert summary(folder)["status"] == "failed"
     checkpoints_load(folder)
 
@@ -156,17 +163,6 @@ def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
     os.kill(pids[1], signal.SIGCONT)
     ended(process, pids, within=10)
     assert process.returncode == 75
-
-
-@pytest.mark.exhaustive
-def test_stopped_worker_is_noticed_and_named(started):
-    process, folder = started
-    pids = workers(process.pid)
-    os.kill(pids[1], signal.SIGSTOP)
-    error = ended(process, pids, within=40)
-    assert process.returncode == 1
-    assert re.search(r"stage 1 hung: no sign of life for 8 s", error)
-    checkpoints_load(folder)
 
 
 MISBEHAVING = (

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -24,28 +25,37 @@ def test_fork_server_has_one_thread_and_leaves_cuda_alone():
     assert done.stdout == "1 False\n", done.stderr
 
 
-IGNORED = """\
-import multiprocessing, signal, sys, time
-from pipetrain.runner.launch import fork_server
+def output(tmp_path, body):
+    """What a program prints, whose main process runs this."""
+    script = tmp_path / "program.py"
+    head = "import multiprocessing, threading, time\nfrom pipetrain.runner.launch import fork_server\n"
+    script.write_text(f"{head}if __name__ == '__main__':\n{textwrap.indent(body, '    ')}")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
-if __name__ == "__main__":
-    fork_server.start()
-    process = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(60,), daemon=True)
-    process.start()
-    time.sleep(0.5)
-    process.terminate()
-    process.join(20)
-    print(process.exitcode)
+
+IGNORED = """
+fork_server.start()
+process = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(60,), daemon=True)
+process.start()
+time.sleep(0.5)
+process.terminate()
+process.join(20)
+print(process.exitcode)
+"""
+OF_A_THREAD = """
+thread = threading.Thread(target=fork_server.start)
+thread.start()
+thread.join()
+print(fork_server.has_ended(2.0))
 """
 
 
 @pytest.mark.slow
-def test_programs_own_processes_heed_sigterm(tmp_path):
-    """They share multiprocessing's fork server, which ignores it."""
-    script = tmp_path / "program.py"
-    script.write_text(IGNORED)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "-15\n", done.stderr
+@pytest.mark.parametrize(("body", "said"), [(IGNORED, "-15\n"), (OF_A_THREAD, "False\n")], ids=["SIGTERM", "thread"])
+def test_programs_processes_heed_sigterm_and_the_server_outlives_its_thread(tmp_path, body, said):
+    assert output(tmp_path, body) == said
 
 
 def test_fork_server_imports_only_pipetrain_targets(monkeypatch):
@@ -79,23 +89,3 @@ def test_unknown_start_method_is_dropped(monkeypatch):
         monkeypatch.setattr(module, "ensure_running", lambda: None)
     fork_server.start()
     assert multiprocessing.get_start_method(allow_none=True) is None
-
-
-OF_A_THREAD = """\
-import threading
-from pipetrain.runner.launch import fork_server
-
-if __name__ == "__main__":
-    thread = threading.Thread(target=fork_server.start)
-    thread.start()
-    thread.join()
-    print(fork_server.has_ended(2.0))
-"""
-
-
-@pytest.mark.slow
-def test_fork_server_outlives_the_thread_that_started_it(tmp_path):
-    script = tmp_path / "program.py"
-    script.write_text(OF_A_THREAD)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "False\n", done.stderr

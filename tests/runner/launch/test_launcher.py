@@ -45,32 +45,39 @@ def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
     assert launch(made, Interruption()) == {"status": "completed"}
 
 
+def lost(run):
+    FailureNote(FailureKind.LOST, "lost stage 1").leave(run, 0)
+
+
+def hung(run):
+    lost(run)
+    FailureNote(FailureKind.HUNG, "8 s in F3.0").leave(run, 1)
+
+
+def last_words(run):
+    (run.logs / "1").mkdir()
+    (run.logs / "1" / "stderr.log").write_text("first\nNCCL error: unhandled\n\n")
+
+
 @pytest.mark.parametrize(
-    ("failures", "message"),
+    ("failures", "before", "message"),
     [
-        ({1: -9}, "stage 1 failed: killed by SIGKILL"),
-        ({1: 7}, "stage 1 failed: exit code 7"),
-        ({1: 128 + 15}, "stage 1 failed: ended by SIGTERM"),
-        ({1: 128 + 2}, "stage 1 failed: ended by SIGINT"),
-        ({0: EXIT_LOST, 2: -9, 1: 7}, "stage 2 failed: killed by SIGKILL"),
-        ({2: EXIT_LOST, 0: EXIT_LOST}, f"stage 2 failed: exit code {EXIT_LOST}"),
+        ({1: -9}, None, "stage 1 failed: killed by SIGKILL"),
+        ({1: 7}, None, "stage 1 failed: exit code 7"),
+        ({1: 128 + 15}, None, "stage 1 failed: ended by SIGTERM"),
+        ({1: 128 + 2}, None, "stage 1 failed: ended by SIGINT"),
+        ({0: EXIT_LOST, 2: -9, 1: 7}, lost, "stage 2 failed: killed by SIGKILL"),
+        ({2: EXIT_LOST, 0: EXIT_LOST}, None, f"stage 2 failed: exit code {EXIT_LOST}"),
+        ({0: EXIT_LOST, 1: EXIT_HUNG}, hung, "stage 1 hung: 8 s in F3.0"),
+        ({1: -signal.SIGABRT}, last_words, "stage 1 failed: killed by SIGABRT: NCCL error: unhandled"),
     ],
 )
-def test_first_failed_worker_is_named_and_not_its_victim(monkeypatch, made, failures, message):
-    failing(monkeypatch, failures)
+def test_first_failed_worker_is_named_and_not_its_victim(monkeypatch, made, failures, before, message):
+    FailureNote(FailureKind.HUNG, "9 s in F3.0").leave(made.run, 1)  # of an earlier attempt
+    failing(monkeypatch, failures, lambda each: before and before(each.run))
     with pytest.raises(WorkerError) as caught:
         launch(made, Interruption())
     assert str(caught.value) == f"{message}; logs in {made.run.logs}"
-
-
-def test_worker_that_hung_is_named_whoever_ended_first(monkeypatch, made):
-    def notes(job):
-        FailureNote(FailureKind.LOST, "lost stage 1").leave(job.run, 0)
-        FailureNote(FailureKind.HUNG, "8 s in F3.0").leave(job.run, 1)
-
-    failing(monkeypatch, {0: EXIT_LOST, 1: EXIT_HUNG}, notes)
-    with pytest.raises(WorkerError, match=r"^stage 1 hung: 8 s in F3\.0; logs in "):
-        launch(made, Interruption())
 
 
 def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
@@ -125,17 +132,6 @@ def test_removed_folder_of_the_meeting_is_named(monkeypatch, made):
         launch(made, Interruption())
 
 
-def test_worker_that_aborts_is_named_with_its_last_words(monkeypatch, made):
-    def last_words(job):
-        log = job.run.logs / "1" / "stderr.log"
-        log.parent.mkdir()
-        log.write_text("first\nNCCL error: unhandled\n\n")
-
-    failing(monkeypatch, {1: -signal.SIGABRT}, last_words)
-    with pytest.raises(WorkerError, match=r"^stage 1 failed: killed by SIGABRT: NCCL error: unhandled; logs in "):
-        launch(made, Interruption())
-
-
 @pytest.mark.parametrize(
     "end", [KeyboardInterrupt("SIGTERM"), WorkerError("stage 0 failed", "logs")], ids=["signal", "failure"]
 )
@@ -146,13 +142,6 @@ def test_run_whose_summary_is_there_ended_as_that_says(monkeypatch, made, end):
 
     ending(monkeypatch, workers)
     assert launch(made, Interruption()) == {"status": "completed"}
-
-
-def test_note_of_an_earlier_failure_is_forgotten(monkeypatch, made):
-    FailureNote(FailureKind.HUNG, "8 s in F3.0").leave(made.run, 1)
-    failing(monkeypatch, {2: 7})
-    with pytest.raises(WorkerError, match="stage 2 failed: exit code 7"):
-        launch(made, Interruption())
 
 
 def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):

@@ -20,25 +20,14 @@ def test_signal_raises_in_run_and_is_restored_afterwards(number):
     seen = []
     before = signal.signal(number, lambda *_: seen.append(number))
     try:
-        with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), interruptible():
+        with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name) as end, interruptible():
             os.kill(os.getpid(), number)
         assert seen == []
+        assert (end.type is PreemptedError) == (number in (signal.SIGTERM, signal.SIGUSR1)), "of a batch system"
         os.kill(os.getpid(), number)
         assert seen == [number]
     finally:
         signal.signal(number, before)
-
-
-@pytest.mark.parametrize("number", ENDING)
-def test_signal_of_a_batch_system_is_told_from_one_of_a_user(number):
-    batch_system = number in (signal.SIGTERM, signal.SIGUSR1)
-    before = signal.signal(number, signal.default_int_handler)  # one that a shell has set to be ignored would stay so
-    try:
-        with pytest.raises(KeyboardInterrupt) as end, interruptible():
-            os.kill(os.getpid(), number)
-    finally:
-        signal.signal(number, before)
-    assert (end.type is PreemptedError) == batch_system
 
 
 def test_signal_lost_in_import_ends_run_at_next_check():
@@ -131,25 +120,24 @@ def test_patient_interruption_ends_a_run_once():
     assert interruption.name == "SIGTERM"
 
 
-def test_wait_ends_with_the_signals_that_came():
-    pipe = SignalPipe()
-    try:
-        assert pipe.wait(0.0) == b""
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert pipe.wait(5.0) == bytes([signal.SIGTERM])
-        pipe.wake()
-        assert pipe.wait(5.0) == bytes(1)
-    finally:
-        pipe.close()
+@pytest.fixture
+def pipe():
+    made = SignalPipe()
+    yield made
+    made.close()
 
 
-def test_batch_system_warning_is_read_unless_user_handles_it():
-    pipe = SignalPipe()
-    try:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert pipe.wait(5.0) == bytes([signal.SIGUSR1])
-        signal.signal(signal.SIGUSR1, lambda *_: None)
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert pipe.wait(5.0) == b""
-    finally:
-        pipe.close()
+def test_wait_ends_with_the_signals_that_came(pipe):
+    assert pipe.wait(0.0) == b""
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert pipe.wait(5.0) == bytes([signal.SIGTERM])
+    pipe.wake()
+    assert pipe.wait(5.0) == bytes(1)
+
+
+def test_batch_system_warning_is_read_unless_user_handles_it(pipe):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert pipe.wait(5.0) == bytes([signal.SIGUSR1])
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert pipe.wait(0.2) == b""

@@ -1,6 +1,5 @@
 """Stores in which nobody else leaves word: what others write there, and what they can read."""
 
-import json
 import stat
 from types import SimpleNamespace
 
@@ -74,16 +73,15 @@ def test_foreign_values_are_as_good_as_absent_and_said_once(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def forge(store, start="pipetrain"):
+def forge(store):
     """What another user's program writes, without the key."""
-    store.set(f"{start}/break-off", "15")
-    store.set(f"{start}/drain/0", "1")
-    store.set(f"{start}/stop", "1")
+    store.set("pipetrain/break-off", "15")
+    store.set("pipetrain/drain/0", "1")
+    store.set("pipetrain/stop", "1")
     for process in (0, 1):
-        beat = {**vars(beat_of(process, 1, number=99, finished=True))}
-        store.set(f"{start}/beat/{process}", json.dumps(beat))
-        store.set(f"{start}/begun/0/{process}", "0")
-        store.set(f"{start}/report/{process}", "forged")
+        beat_of(process, 1, number=99, finished=True).publish(store)
+        store.set(f"pipetrain/begun/0/{process}", "0")
+        store.set(f"pipetrain/report/{process}", "forged")
 
 
 def test_forged_orders_end_nothing_and_own_ones_still_do():

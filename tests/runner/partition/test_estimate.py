@@ -130,10 +130,7 @@ def test_estimate_accepts_integer_embedding_with_shared_weight():
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        (
-            [nn.Linear(4, 4), nn.Linear(5, 4)],
-            r"layer 1 \(1:Linear\) fails on an input of shape \(2, 4\): .*2x4 and 5x4",
-        ),
+        ([nn.Linear(4, 4), nn.Linear(5, 4)], r"layer 1 \(1:Linear\) .* shape \(2, 4\): .*2x4 and 5x4"),
         ([nn.LSTM(4, 4)], r"layer 0 \(0:LSTM\) .* returned \(Tensor, tuple\)"),
     ],
 )

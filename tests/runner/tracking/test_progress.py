@@ -2,15 +2,12 @@
 
 import io
 import re
-import time
 from types import SimpleNamespace
 
 import pytest
 from support.waiting import eventually
 
-from pipetrain.runner.tracking.progress import MetricsTail, ProgressBar, RunLength, announce
-from pipetrain.runner.tracking.records import MetricsFile
-from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.tracking.progress import ProgressBar, RunLength, announce
 
 
 def test_last_epoch_may_be_cut_short():
@@ -90,14 +87,6 @@ def test_time_left_of_a_resumed_or_restarted_run_goes_by_its_own_steps_and_evalu
     bar.close()
 
 
-def test_first_steps_tell_once_how_long_a_long_epoch_will_take(capsys, clock):
-    quick, slow = ([of_steps(step) for step in range(1, 6)] for _ in range(2))
-    assert shown(taking(0.5, quick, clock), capsys, RunLength(400, 40)) == ["starting 2 processes"]
-    (_, line) = shown(taking(5.0, slow, clock), capsys, RunLength(400, 40))
-    assert line == "epoch 1/10 | step 2/400 | loss 2.0000 | 100 samples/s | 33:10 left | 03:20 per epoch"
-    assert shown(taking(5.0, slow, clock), capsys, RunLength(400, 40), line_seconds=0) == ["starting 2 processes"]
-
-
 def test_speed_of_a_simulation_is_called_the_simulators(capsys):
     record = of("interval", 1, loss=2.0, samples=45, train_s=0.5)
     lines = shown([{**record, "simulator_samples_per_second": 90.0}], capsys, line_seconds=1e-9)
@@ -156,7 +145,7 @@ def on_terminal(monkeypatch, records, columns=80):
     bar = ProgressBar(LENGTH, "starting 2 processes")
     for record in records:
         bar.update(record)
-        bar._bar.refresh()
+        bar.tick()
     bar.close()
     return [state.strip() for state in re.split(r"[\r\n]", terminal.getvalue()) if state.strip()]
 
@@ -191,77 +180,3 @@ def test_without_a_terminal_what_takes_long_is_told_in_a_line(capsys):
     with announce("pipeline 2 of 2", hidden=True):
         pass
     assert capsys.readouterr().err == "pipeline 1 of 2\n"
-
-
-def interval_of(step):
-    return {"kind": "interval", "step": step}
-
-
-class Shown:
-    """A bar that keeps what it is given."""
-
-    def __init__(self):
-        self.steps = []
-
-    def update(self, record):
-        self.steps.append(record["step"])
-
-
-@pytest.mark.parametrize("after", [0, 2])
-def test_follower_shows_each_record_of_another_process_once(tmp_path, after):
-    run, bar = RunDirectory(tmp_path), Shown()
-    follower = MetricsTail(run, bar, after)
-    file = MetricsFile(run, 0)
-    for step in (1, 2, 3):
-        file.write(interval_of(step))
-        time.sleep(0.05)
-    file.write(interval_of(4))
-    file.close()
-    follower.close()
-    assert bar.steps == list(range(after + 1, 5))
-
-
-def test_follower_of_a_run_that_never_wrote_shows_nothing(tmp_path):
-    bar = Shown()
-    MetricsTail(RunDirectory(tmp_path), bar).close()
-    assert bar.steps == []
-
-
-class Noting:
-    def __init__(self):
-        self.shown = []
-
-    def update(self, record):
-        self.shown.append((record["kind"], record["step"]))
-
-    def close(self):
-        pass
-
-
-def test_resumed_follower_shows_own_records_after_replacement(tmp_path):
-    run, bar = RunDirectory(tmp_path), Noting()
-    file = MetricsFile(run, 0)
-    for record in ({"kind": "start", "step": 0}, interval_of(4)):
-        file.write(record)
-    file.close()
-    follower = MetricsTail(run, bar, 4)
-    time.sleep(0.5)  # until the follower has opened what the launching process wrote
-    file = MetricsFile(run, 4)
-    for record in ({"kind": "start", "step": 4}, {"kind": "eval", "step": 4}, interval_of(5)):
-        file.write(record)
-    file.close()
-    follower.close()
-    assert bar.shown == [("start", 4), ("eval", 4), ("interval", 5)]
-
-
-def test_file_that_was_removed_is_shown_on_from_where_it_was(tmp_path):
-    run, bar = RunDirectory(tmp_path), Noting()
-    file, follower = MetricsFile(run, 0), MetricsTail(run, bar)
-    file.write({"kind": "start", "step": 0})
-    file.write(interval_of(1))
-    eventually(lambda: len(bar.shown) == 2)
-    run.metrics.unlink()
-    file.write(interval_of(2))
-    file.close()
-    follower.close()
-    assert bar.shown == [("start", 0), ("interval", 1), ("interval", 2)]

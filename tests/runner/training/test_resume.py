@@ -254,14 +254,16 @@ def test_auto_starts_afresh_beside_a_completed_run_and_says_so(completed, capsys
     resumed(completed.with_name("new"))
     out = capsys.readouterr().out
     assert f"resume=auto: {completed} has completed this configuration" in out
-    assert "starting afresh" in out
+    assert "starting from the beginning" in out
     assert "continuing" not in out
 
 
 @pytest.mark.parametrize("change", ["seed=9", "optimizer.lr=0.01", "train.epochs=3", "partition.stages=3"])
 def test_auto_passes_over_a_run_of_another_configuration(stopped, capsys, change):
     resumed(stopped.with_name("new"), change)
-    assert "resume=auto: no unfinished run of this configuration; starting afresh" in capsys.readouterr().out
+    assert (
+        "resume=auto: no unfinished run of this configuration; starting from the beginning" in capsys.readouterr().out
+    )
 
 
 def test_auto_reads_the_configuration_of_a_run_beside_it_once(stopped, monkeypatch):
@@ -487,7 +489,7 @@ def test_pipe_in_place_of_lock_is_not_waited_for(stopped, trained, capsys):
     resumed(new)
     assert_same_run(new, trained, BITS)
     resumed(stopped, code=2)
-    said = f"{stopped}/.lock: is not a regular file, and cannot be a lock; remove it"
+    said = f"{stopped}/.lock: is not a regular file; remove it"
     assert capsys.readouterr().err == f"pipetrain: error: {said}\n"
 
 

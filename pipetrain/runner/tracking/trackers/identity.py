@@ -27,12 +27,12 @@ def stored_ids(run: RunDirectory) -> dict[str, str]:
 
 
 def store_ids(run: RunDirectory, **ids: str) -> None:
-    """Adds ids to those of a run."""
+    """Adds to the ids of a run."""
     write_whole(run.tracker_ids, json.dumps({**stored_ids(run), **ids}) + "\n")
 
 
 def name_of(folder: Path) -> str:
-    """Name of the run in this folder, or of the sweep: the folder as one would type it."""
+    """Name of the run or sweep in this folder: its path from the working directory."""
     return relative_to_cwd(folder)
 
 

@@ -1,4 +1,4 @@
-"""The numbers that trackers show: those of a record and the results of a run, by tag."""
+"""The numbers that trackers show, by tag: of a record, and of a whole run."""
 
 import re
 from collections.abc import Mapping
@@ -35,23 +35,33 @@ _OF_STAGE = re.compile(r"(stage\d+)_(?:(replica\d+)_)?(\w+)")
 
 def points_of(record: Record) -> dict[str, float]:
     """The numbers of a record of metrics.jsonl: of some steps, of an epoch's end, or of an evaluation; else none."""
-    points: dict[str, float | None] = {}
-    speeds = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
-    if record["kind"] == "interval":
-        points = {"train/loss": record["loss"], "train/lr": record["lr"]}
-        points |= {f"throughput/{name}": speed for name, speed in speeds.items()}
-    elif record["kind"] == "epoch":
-        points = {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]}
-        points |= {f"throughput/epoch_{name}": speed for name, speed in speeds.items()}
-    elif record["kind"] == "eval":
-        points = {f"eval/{name}": value for name, value in metrics_of(record).items()}
-        points["time/eval_s"] = record["eval_s"]
+    points: dict[str, float | None] = _OF_KIND[record["kind"]](record) if record["kind"] in _OF_KIND else {}
     for key, value in record.items():
         if (found := _OF_STAGE.fullmatch(key)) and value is not None:
             *worker, field = (part for part in found.groups() if part)
             name, scale = CHARTS[field]
             points["/".join([name, *worker])] = value * scale
     return {tag: value for tag, value in points.items() if value is not None}
+
+
+def _of_interval(record: Record) -> dict[str, float | None]:
+    return {"train/loss": record["loss"], "train/lr": record["lr"], **_speeds(record, "throughput/")}
+
+
+def _of_epoch(record: Record) -> dict[str, float | None]:
+    losses = {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]}
+    return {**losses, **_speeds(record, "throughput/epoch_")}
+
+
+def _of_evaluation(record: Record) -> dict[str, float | None]:
+    return {**{f"eval/{name}": value for name, value in metrics_of(record).items()}, "time/eval_s": record["eval_s"]}
+
+
+def _speeds(record: Record, prefix: str) -> dict[str, float | None]:
+    return {f"{prefix}{name}": record[name] for name in ALL_THROUGHPUTS if name in record}
+
+
+_OF_KIND = {"interval": _of_interval, "epoch": _of_epoch, "eval": _of_evaluation}
 
 
 def results(summary: Mapping[str, Any]) -> dict[str, float]:

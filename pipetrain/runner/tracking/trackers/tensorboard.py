@@ -71,7 +71,7 @@ class TensorBoard(Callback):
 def _with_first(part: Summary) -> Summary:
     """The summary; one of an experiment with its main hyperparameters in front.
 
-    TensorBoard shows those that are marked as differing before the others, and both in the order of their names.
+    TensorBoard shows those marked as differing first, each group sorted by name.
     """
     for value in part.value:
         if value.tag == EXPERIMENT_TAG:

@@ -44,7 +44,7 @@ def test_evaluation_takes_other_data_and_refuses_unread_settings(run):
         evaluated(path, "dataset.evil=6")
     with pytest.raises(ConfigError, match=r"limit=3: no such setting; did you mean dataset.limit"):
         evaluated(path, "limit=3")
-    with pytest.raises(ConfigError, match=r"train.epochs=3: an evaluation does not read train.epochs; it reads data"):
+    with pytest.raises(ConfigError, match=r"train.epochs=3: not read by an evaluation, which reads data"):
         evaluated(path, "train.epochs=3")
 
 

@@ -70,7 +70,7 @@ def test_file_that_exists_is_replaced_only_by_force(run, tmp_path):
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("no/w.pt", "there is no folder {folder}/no; make it first"),
+        ("no/w.pt", "the folder {folder}/no does not exist"),
         (".", "is a folder; name a file in it"),
         ("pipe", "is not a regular file"),
     ],
