@@ -97,7 +97,7 @@ FINE = [f"fine {i},1" for i in range(1, 41)]
         ("a.tsv", ["a\t1", "b\tnan"], {**BY_NUMBER, "thresholds": [0]}, "line 2: the label 'nan' is no number"),
         ("a.tsv", ["a\t0.1", "b\t0.2"], BY_NUMBER, "line 1: the label '0.1' is a number and no class.*thresholds"),
         ("a.tsv", ["review\tlabel", "a\t1"], {}, r"dataset\.text=text: .* has the columns review, label"),
-        ("a.tsv", ["a\t1", "b\t2"] * 2, {"text": 0, "label": -1}, "dataset.label=-1: must be a whole number of at least 0"),
+        ("a.tsv", ["a\t1", "b\t2"] * 2, {"text": 0, "label": -1}, "dataset.label=-1: must be a whole number"),
         ("a.csv", [*FINE[:8], '"open,1', *FINE[9:]], BY_NUMBER, "a.csv, line 9: 1 columns, .* over 32 lines, as a quo"),
         ("a.csv", ['"one', 'two",1', "fine,"], BY_NUMBER, "a.csv, line 3: the label is empty"),
         (
