@@ -15,8 +15,8 @@ from pipetrain.planning.profiling.link_speed import measured_link
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.partition.rules import Even
 from pipetrain.runner.partition.run_plan import make_plan
-from pipetrain.runner.training.builders.machine import device_at
-from pipetrain.runner.training.builders.weight_traffic import passes_under
+from pipetrain.runner.training.components.machine import device_at
+from pipetrain.runner.training.components.weight_traffic import passes_under
 
 
 def sgd(parameters: list[nn.Parameter], lr: float = 0.01) -> torch.optim.Optimizer:

@@ -33,8 +33,8 @@ from pipetrain.runner.config.composition import composed
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.rules import Even
 from pipetrain.runner.partition.run_plan import make_plan
-from pipetrain.runner.training.builders.data import build_data
-from pipetrain.runner.training.builders.model import build_model
+from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.model import build_model
 
 WORKERS = (0, 1, 2)
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "loading.json"

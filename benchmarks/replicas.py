@@ -46,7 +46,7 @@ from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.round_robin import RoundRobin
 from pipetrain.engine.schedules.sequential import DataParallel
 from pipetrain.engine.stage.stage import Stage
-from pipetrain.runner.training.builders.machine import keep_freed_memory
+from pipetrain.runner.training.components.machine import keep_freed_memory
 
 WARM_UP, COOL_DOWN = 4, 4
 """Number of minibatches at the start and at the end of a round that are not counted."""

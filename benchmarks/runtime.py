@@ -17,7 +17,7 @@ round, and its result is the median over the rounds as well.
 Every round rebuilds its rows and checks that their losses agree (`rows.Rows.check`), because saturated, denormal and
 NaN values change the time of operations. All rows use torch's fused SGD with momentum. torch's rows run in processes of
 their own, with torch's default handling of memory. Those of pipetrain keep freed memory, as in a run
-(`training.builders.machine`). With `--alike`, torch's processes keep it, too, so that only the pipelines differ.
+(`training.components.machine`). With `--alike`, torch's processes keep it, too, so that only the pipelines differ.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from rows import Measured, Rows, machine, show, summary, write
 from workloads import WORKLOADS, Workload
 
 from pipetrain.engine.executors.messages.transport import NEVER, set_environment
-from pipetrain.runner.training.builders.machine import device_at, keep_freed_memory
+from pipetrain.runner.training.components.machine import device_at, keep_freed_memory
 
 _ASYNCHRONOUS = ("naive_async", "pipedream", "pipeoptim", "pipemare")
 _COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")

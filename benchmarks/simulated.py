@@ -39,7 +39,7 @@ from pipetrain.engine.schedules import ListSchedule
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.stage.base import Training
-from pipetrain.runner.training.builders.machine import keep_freed_memory
+from pipetrain.runner.training.components.machine import keep_freed_memory
 from pipetrain.zoo.data.text.text_files import austen
 from pipetrain.zoo.models import gpt
 from pipetrain.zoo.optim.matrices import Muon, Soap

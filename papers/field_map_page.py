@@ -15,8 +15,8 @@ from pipetrain.reporting.sweep.slowdown import ratio_cell
 from pipetrain.runner.config.choices import choice_of
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.terminal.text_table import counted, markdown_table
-from pipetrain.runner.training.builders.data import build_dataset
-from pipetrain.runner.training.builders.model import build_model
+from pipetrain.runner.training.components.data import build_dataset
+from pipetrain.runner.training.components.model import build_model
 
 _MADE = "<!-- made by `python -m papers pages map`; edits are lost -->"
 _ABOUT = (

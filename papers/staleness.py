@@ -25,7 +25,7 @@ from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.phases import PhaseSettings
 from pipetrain.runner.terminal.text_table import number_list, text_lines, text_table
 from pipetrain.runner.tracking.files import write_whole
-from pipetrain.runner.training.builders.pipeline import build_pipeline_rules
+from pipetrain.runner.training.components.pipeline import build_pipeline_rules
 
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(

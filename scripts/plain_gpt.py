@@ -19,9 +19,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
-from pipetrain.runner.training.builders.data import Data, build_data
-from pipetrain.runner.training.builders.model import build_model
-from pipetrain.runner.training.builders.optimizer import build_rate, build_torch_optimizer, parameter_groups
+from pipetrain.runner.training.components.data import Data, build_data
+from pipetrain.runner.training.components.model import build_model
+from pipetrain.runner.training.components.optimizer import build_rate, build_torch_optimizer, parameter_groups
 from pipetrain.runner.training.timetable import timetable_of
 
 _CALLED = ("dataset", "model", "optimizer", "lr_schedule")

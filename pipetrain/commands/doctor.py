@@ -119,7 +119,7 @@ def _devices() -> Iterator[Finding]:
     transport = ""
     if torch.cuda.is_available():
         from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between
-        from pipetrain.runner.training.builders.machine import device_at
+        from pipetrain.runner.training.components.machine import device_at
 
         count = torch.cuda.device_count()
         text = f"{count} device(s), which more stages than devices share"

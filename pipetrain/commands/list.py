@@ -183,8 +183,8 @@ def _sizes(model: str, datasets: dict[str, Any]) -> dict[str, int]:
     from pipetrain.runner.config.instantiate import Target
     from pipetrain.runner.config.schema import LoaderConfig
     from pipetrain.runner.config.settings import DatasetSettings
-    from pipetrain.runner.training.builders.data import build_dataset
-    from pipetrain.runner.training.builders.model import from_data
+    from pipetrain.runner.training.components.data import build_dataset
+    from pipetrain.runner.training.components.model import from_data
 
     content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
     key = json.dumps(content, sort_keys=True)

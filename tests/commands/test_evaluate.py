@@ -11,7 +11,7 @@ from support.worker_pool import job, simulated
 from torch.utils.data import TensorDataset
 
 from pipetrain import cli
-from pipetrain.runner.training.builders.data import build_data
+from pipetrain.runner.training.components.data import build_data
 
 
 class Failing:

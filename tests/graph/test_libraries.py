@@ -13,8 +13,8 @@ from support.worker_pool import distributed, job, plan_of, settings, simulated
 from pipetrain.runner.partition.rules import Even
 from pipetrain.runner.partition.run_plan import make_plan
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.builders.data import build_data
-from pipetrain.runner.training.builders.model import build_model
+from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.model import build_model
 
 NAMES = [name for name in library_models.MODELS if find_spec(name.split("/")[0])]
 

@@ -22,8 +22,8 @@ from pipetrain.runner.launch.watchdog import Watchdog
 from pipetrain.runner.launch.worker import main, run_simulated
 from pipetrain.runner.partition.run_plan import Plan, StagePlan
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.builders.data import build_data
-from pipetrain.runner.training.builders.pipeline import replicated
+from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.replicas import replicated
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.timetable import timetable_of
 

@@ -23,9 +23,9 @@ from pipetrain.runner.config.schema import TopologyConfig
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.runner.partition.run_plan import Plan, Unplanned
-from pipetrain.runner.training.builders.pipeline import build_pipeline_rules
-from pipetrain.runner.training.builders.weight_traffic import passes_of_run
 from pipetrain.runner.training.checkpoint.store import home_of, load_progress
+from pipetrain.runner.training.components.pipeline import build_pipeline_rules
+from pipetrain.runner.training.components.weight_traffic import passes_of_run
 from pipetrain.runner.training.settings_diff import changes_since
 
 _GIGA = 1e9

@@ -24,7 +24,7 @@ from pipetrain.engine.stage.module import StageModule, non_leaf_inputs
 from pipetrain.engine.stage.saved_tensors import SavedTensors
 from pipetrain.engine.tensors import Tensors, storage_pointers
 from pipetrain.planning.profile.profile import ProfiledLayer
-from pipetrain.runner.training.builders.machine import freed_memory_kept
+from pipetrain.runner.training.components.machine import freed_memory_kept
 
 WARM_UPS = 2
 """Passes that are not timed: the first one also measures bytes."""

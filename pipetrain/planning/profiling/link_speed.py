@@ -19,7 +19,7 @@ from pipetrain.engine.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.engine.executors.messages.transport import agreed_transport, set_environment, use_interface
 from pipetrain.engine.schedules import Replicas
 from pipetrain.planning.profile.profile import NO_MESSAGE_WORK, MessageCpuTime
-from pipetrain.runner.training.builders.machine import device_at
+from pipetrain.runner.training.components.machine import device_at
 
 _LARGE, _SMALL = 2**22, 2**10
 _WARM_UPS, _REPEATS = 3, 20

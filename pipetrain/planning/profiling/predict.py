@@ -22,14 +22,14 @@ from pipetrain.planning.profiling.profile import profile_of_chain
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.finegrained import FineGrained
-from pipetrain.runner.training import components
-from pipetrain.runner.training.builders.pipeline import (
+from pipetrain.runner.training.components.pipeline import (
     build_partition_rule,
     build_pipeline_rules,
     build_recompute_segments,
 )
-from pipetrain.runner.training.builders.weight_traffic import passes_of_run
-from pipetrain.runner.training.checks.pipeline import unfilled
+from pipetrain.runner.training.components.pipeline_checks import unfilled
+from pipetrain.runner.training.components.weight_traffic import passes_of_run
+from pipetrain.runner.training.planned_run import plan_run
 
 
 class UnpredictableError(ConfigError):
@@ -65,7 +65,7 @@ class ProfiledRun:
         if profile is None and settings.profile is not None and not of_model:
             profile = read_profile(Path(settings.profile))
         if profile is None:
-            built = components.build(settings)
+            built = plan_run(settings)
             if built.plan.finegrained:
                 raise UnpredictableError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)

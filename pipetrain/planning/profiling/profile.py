@@ -30,11 +30,12 @@ from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.finegrained import FineGrained
 from pipetrain.runner.partition.shared_weight import SharedWeight
 from pipetrain.runner.tracking.progress import counting, status
-from pipetrain.runner.training.builders.data import Data, build_data
-from pipetrain.runner.training.builders.loss import build_loss
-from pipetrain.runner.training.builders.machine import device_at, device_of
-from pipetrain.runner.training.builders.model import build_arithmetic, build_model
-from pipetrain.runner.training.builders.pipeline import build_partition_rule, build_schedule
+from pipetrain.runner.training.components.arithmetic import build_arithmetic
+from pipetrain.runner.training.components.data import Data, build_data
+from pipetrain.runner.training.components.loss import build_loss
+from pipetrain.runner.training.components.machine import device_at, device_of
+from pipetrain.runner.training.components.model import build_model
+from pipetrain.runner.training.components.pipeline import build_partition_rule, build_schedule
 from pipetrain.runner.training.provenance import machine, occasion
 
 _profiles: dict[str, Profile] = {}

@@ -20,7 +20,7 @@ from pipetrain.runner.config.schema import LogConfig
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.progress import announce
-from pipetrain.runner.training.builders.optimizer import build_rate
+from pipetrain.runner.training.components.optimizer import build_rate
 from pipetrain.runner.training.job import Job
 
 RATE, METRIC = "optimizer.lr", "checkpoint.metric"

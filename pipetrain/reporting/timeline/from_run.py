@@ -24,7 +24,7 @@ from pipetrain.runner.terminal.text_table import text_table
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.tracking.trace_writer import INTERVALS
-from pipetrain.runner.training.builders.pipeline import build_pipeline_rules, build_recompute_segments
+from pipetrain.runner.training.components.pipeline import build_pipeline_rules, build_recompute_segments
 
 _MICROSECOND = 1e-6
 

@@ -11,10 +11,10 @@ from pipetrain.engine.program.pipeline_graph import SteadyPipeline
 from pipetrain.engine.program.playback import grid, idle_shares, play
 from pipetrain.engine.program.steady_state import minibatches_held, peak_in_flight, steady_state
 from pipetrain.engine.program.times import StageTimes
+from pipetrain.reporting.timeline.composed_phases import ComposedPhase, composed_phases
 from pipetrain.reporting.timeline.panels import Panel, boxes, number
 from pipetrain.runner.config.composition import combinations
 from pipetrain.runner.terminal.text_table import text_table
-from pipetrain.runner.training.builders.pipeline import ComposedPhase, composed_phases
 
 
 @dataclass(frozen=True)

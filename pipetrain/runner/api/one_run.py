@@ -182,7 +182,7 @@ def end_sweep_in_mlflow(folder: Path, status: str) -> None:
 def _end_in_tracker(name: str, run_id: str, status: str) -> None:
     """Ends a run in a tracker that its own process may not have ended; a failure to do so is only a warning."""
     if run_id:
-        from pipetrain.runner.training.builders.callbacks import tracker
+        from pipetrain.runner.training.components.callbacks import tracker
 
         try:
             tracker(name).located().end_run(run_id, status)

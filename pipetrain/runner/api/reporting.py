@@ -22,7 +22,6 @@ from pipetrain.runner.tracking.trackers.identity import store_ids, stored_ids
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.writer import remove_leftovers
 from pipetrain.runner.training.job import Job
-from pipetrain.runner.training.preflight import stage_devices
 from pipetrain.runner.training.settings_diff import changes_since
 
 
@@ -83,7 +82,7 @@ def _take_over(job: Job, resume: Path) -> None:
 def begin(job: Job, hydra: DictConfig) -> None:
     """Prints the plan, and writes the settings and the plan."""
     run = job.run
-    print(*plan_table(job.plan, stage_devices(job)), sep="\n")
+    print(*plan_table(job.plan, job.stage_devices), sep="\n")
     for note in job.notes:
         print(one_line(note))
     if job.resume:

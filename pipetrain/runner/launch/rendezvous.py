@@ -26,8 +26,8 @@ from pipetrain.runner.launch import master
 from pipetrain.runner.launch.agreement import agree
 from pipetrain.runner.launch.stores import Board, SignedStore, shared_key
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.builders.machine import device_at
 from pipetrain.runner.training.checkpoint.initial_weights import InitialWeights
+from pipetrain.runner.training.components.machine import device_at
 from pipetrain.runner.training.job import Job
 
 _ADDRESSES = "addresses"

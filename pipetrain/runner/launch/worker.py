@@ -28,7 +28,7 @@ from pipetrain.runner.launch.stores import PrivateFolder, SignedStore
 from pipetrain.runner.launch.watchdog import Watchdog
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.run_recorder import Show
-from pipetrain.runner.training.builders.machine import device_at, freed_memory_kept, keep_freed_memory
+from pipetrain.runner.training.components.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.outcome import reports_by_stage
 from pipetrain.runner.training.session import training_session

@@ -15,8 +15,8 @@ from pipetrain.runner.tracking.run_recorder import Recorder
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint.writer import BackgroundWriter, Snapshot, Writer
-from pipetrain.runner.training.components import Components
 from pipetrain.runner.training.job import Job
+from pipetrain.runner.training.worker import Components
 
 
 class SaveClock:

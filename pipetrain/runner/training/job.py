@@ -14,6 +14,7 @@ from pipetrain.runner.partition.run_plan import Plan
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.initial_weights import InitialWeights
+from pipetrain.runner.training.components.machine import device_at
 from pipetrain.runner.training.timetable import Timetable
 
 
@@ -59,6 +60,15 @@ class Job:
     def num_stages(self) -> int:
         """Number of stages in all processes together."""
         return len(self.plan.stages)
+
+    @property
+    def stage_devices(self) -> list[str]:
+        """The device of each stage."""
+        if self.device == "cpu":
+            return ["cpu"] * self.num_stages
+        simulated = self.settings.executor.simulated
+        ranks = [0 if simulated else self.placement.process_of(r) for r in range(self.num_stages)]
+        return [str(device_at(self.device, rank)) for rank in ranks]
 
     @property
     def start_step(self) -> int:

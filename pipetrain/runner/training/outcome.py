@@ -58,34 +58,44 @@ def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     if (left := summary.read(job.run)) is not None:
         return left
     found = records.read_records(job.run)
-    # since the run was last started or resumed: before, the stages may have been different
-    start = max((i for i, record in enumerate(found) if record["kind"] == "start"), default=0)
-    epochs = [record for record in found[start:] if record["kind"] == "epoch"]
-    measured = records.stage_measurements(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
-    steps = found[-1]["step"] if found else 0
+    last = found[-1] if found else {"step": 0, "wall_s": 0.0}
     evaluations = Evaluations({}, job.lower_is_better)
-    for record in found:
-        if record["kind"] == "eval":
-            evaluations.add(record["step"], record["epoch"], records.metrics_of(record))
-    steady = [record for record in found if record["kind"] == "interval" and record["step"] > steps / 10]
-    seconds = sum(record["train_s"] for record in steady)
-    name = SIMULATOR if job.settings.executor.simulated else MEASURED
-    units = {name: "samples", **({in_tokens(name): "tokens"} if steady and "tokens" in steady[0] else {})}
+    for record in _of_kind("eval", found):
+        evaluations.add(record["step"], record["epoch"], records.metrics_of(record))
     unfinished = {
         "status": status,
         **job.head(),
         "reason": reason,
-        "steps": steps,
-        "epochs": round(steps / job.timetable.steps_per_epoch, 4),
-        "wall_s": found[-1]["wall_s"] if found else 0.0,
-        **{each: sum(record[unit] for record in steady) / seconds if seconds else None for each, unit in units.items()},
+        "steps": last["step"],
+        "epochs": round(last["step"] / job.timetable.steps_per_epoch, 4),
+        "wall_s": last["wall_s"],
+        **_throughput(job, [each for each in _of_kind("interval", found) if each["step"] > last["step"] / 10]),
         **evaluations.fields(),
         **job.origin(),
-        "per_stage": _per_stage(job, measured),
+        "per_stage": _per_stage(job, _last_measured(job, found)),
     }
     with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
         summary.write(job.run, unfinished)
     return unfinished
+
+
+def _of_kind(kind: str, found: Sequence[Report]) -> list[Report]:
+    return [record for record in found if record["kind"] == kind]
+
+
+def _throughput(job: Job, steady: Sequence[Report]) -> dict[str, float | None]:
+    """Samples and tokens per second over some intervals; None without any."""
+    name = SIMULATOR if job.settings.executor.simulated else MEASURED
+    units = {name: "samples", **({in_tokens(name): "tokens"} if steady and "tokens" in steady[0] else {})}
+    seconds = sum(record["train_s"] for record in steady)
+    return {each: sum(record[unit] for record in steady) / seconds if seconds else None for each, unit in units.items()}
+
+
+def _last_measured(job: Job, found: Sequence[Report]) -> list[dict[str, Any]]:
+    """The last measurements of each stage since the run was last started or resumed: earlier stages may differ."""
+    start = max((i for i, record in enumerate(found) if record["kind"] == "start"), default=0)
+    epochs = _of_kind("epoch", found[start:])
+    return records.stage_measurements(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
 
 
 def reports_by_stage(reports: Sequence[Report], replicas: Replicas) -> list[dict[str, Any]]:

@@ -2,28 +2,48 @@
 
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.messages.transport import DeviceIdentity, set_environment, transport_between
+from pipetrain.engine.executors.messages.transport import set_environment
+from pipetrain.engine.executors.pipeline_rules import common_placement
 from pipetrain.engine.failure import described, in_own_words, place_of
 from pipetrain.engine.libraries import lazy_compiler
 from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.builders.callbacks import check_callbacks
-from pipetrain.runner.training.builders.machine import device_at
-from pipetrain.runner.training.checkpoint import store
-from pipetrain.runner.training.checkpoint.initial_weights import initial_weights
-from pipetrain.runner.training.checks.data import check_data
-from pipetrain.runner.training.checks.model import check_model
-from pipetrain.runner.training.checks.optimizer import check_options_of_stages, check_parameter_groups, check_step
-from pipetrain.runner.training.checks.pipeline import check_pipeline
-from pipetrain.runner.training.components import Components, build
+from pipetrain.runner.training.components.arithmetic import arithmetic_of_checks, check_arithmetic
+from pipetrain.runner.training.components.callbacks import check_callbacks
+from pipetrain.runner.training.components.data import (
+    check_data,
+    check_labels,
+    check_repeatable,
+    check_vocabulary,
+    label_range,
+)
+from pipetrain.runner.training.components.dry_run import evaluation_dry_run, training_dry_run
+from pipetrain.runner.training.components.layers import check_layers
+from pipetrain.runner.training.components.loss import (
+    build_loss,
+    build_metrics,
+    check_halves,
+    check_loss,
+    falling_metrics,
+)
+from pipetrain.runner.training.components.machine import check_threads, device_of, transport_notes
+from pipetrain.runner.training.components.model_checks import check_model, check_shared_weights
+from pipetrain.runner.training.components.optimizer import build_rate
+from pipetrain.runner.training.components.optimizer_checks import check_optimizer
+from pipetrain.runner.training.components.pipeline import build_planned_phases, build_segments
+from pipetrain.runner.training.components.pipeline_checks import check_pipeline
+from pipetrain.runner.training.components.replicas import check_replicas
+from pipetrain.runner.training.components.rereads import changing_method, check_rereads
 from pipetrain.runner.training.job import Job
+from pipetrain.runner.training.planned_run import plan_run
 from pipetrain.runner.training.provenance import provenance
-from pipetrain.runner.training.resume import check_start, find_checkpoint
+from pipetrain.runner.training.resume import find_checkpoint, new_start, resumed
+from pipetrain.runner.training.whole_model import decoded_metrics, decoding_notes
 
 
 def prepare(settings: Settings, run: RunDirectory) -> Job:
-    """Builds everything once and checks that it goes together.
+    """Builds everything once and checks that it works together.
 
     Raises:
         ConfigError: the first setting that cannot work, or an exception of the user's own code.
@@ -40,63 +60,69 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     if outer_launcher.is_present() and settings.device != "cpu":  # this process trains, too, and now looks for devices
         set_environment("cuda")
     lazy_compiler.install()
+
     check_callbacks(settings)
+    check_threads(settings)
     resume, resume_notes = find_checkpoint(settings, run)
-    components = build(settings, resume)
-    placement, labels, tokens = components.placement, components.labels, components.trial.tokens
-    checks = (check_parameter_groups, check_options_of_stages, check_step, check_model, check_data, check_pipeline)
-    notes = [note for check in checks for note in check(settings, components)]
-    finished, initial, origin = False, None, None
-    if resume is not None:
-        finished, missing = check_start(resume, run, components)
-        resume_notes += missing
-        origin = store.load_progress(resume).get("initial_weights")
-    elif outer_launcher.leads():  # other processes of an outer launcher learn from this one what is loaded
-        initial = initial_weights(settings.model, components.chain)
-        if initial is not None and initial.path.is_relative_to(run.checkpoints.resolve()):
-            raise ConfigError(
-                f"model.weights={settings.model.weights}: these weights are in hydra.run.dir={run}, whose files a "
-                "new run would move to another folder; take another hydra.run.dir, or continue that run with resume"
-            )
-        origin = initial and {"path": str(initial.path), "sha256": initial.sha256}
-        notes += initial.notes if initial else []
-    processes = 1 if components.plan.finegrained else placement.num_processes
+
+    # what every process builds
+    device = device_of(settings.device)
+    planned = plan_run(settings, resume)
+    data, chain, timetable, plan = planned.data, planned.chain, planned.timetable, planned.plan
+    segments = build_segments(settings.train, plan, chain)
+    phases = build_planned_phases(settings, timetable, plan, segments)
+    placement = common_placement([phase.rules.schedule for phase in phases], len(plan.bounds))
+    loss, metrics = build_loss(settings, data.dataset), build_metrics(settings)
+
+    # what the first samples show
+    arithmetic = arithmetic_of_checks(settings.train, device)
+    trial = training_dry_run(data, chain, arithmetic)
+    labels = label_range(settings.model.target, data.dataset, loss, trial.outputs, trial.targets)
+    check_labels(settings.model.target, data.dataset, labels, trial.all_targets, trial.indices)
+    check_vocabulary(settings.model.target, trial.tokens)
+
+    # what works together
+    changing = changing_method(settings.phases, phases)
+    decoded = decoded_metrics(settings, data.dataset, chain)
+    notes = [
+        *check_optimizer(settings.optimizer, chain, plan, phases, device),
+        *check_model(settings, chain, data),
+        *check_layers(chain, plan, phases, trial.inputs, arithmetic),
+        *check_shared_weights(chain, plan, phases, untie=settings.model.untie),
+        *check_arithmetic(settings.train, device, phases, changing, finegrained=plan.finegrained),
+        *check_rereads(chain, data.example, arithmetic, changing, segments),
+        *check_loss(settings, trial, loss, metrics, decoded),
+        *check_halves(settings, data, chain, loss, trial, arithmetic),
+        *check_data(settings, data, labels, trial.tokens, device),
+        *check_replicas(settings, chain, plan, phases, timetable.steps_per_epoch),
+        *check_pipeline(settings, chain, data.train, plan, phases, device),
+        *decoding_notes(settings, data.dataset, chain),
+    ]
+    build_rate(settings, timetable)(0)
+    if settings.eval.every_epochs and (evaluated := evaluation_dry_run(data, chain, trial, arithmetic)) is not None:
+        check_loss(settings, evaluated, loss, metrics, decoded)
+    fingerprints = data.fingerprints()
+    check_repeatable(fingerprints["train"], plan)
+
+    # where it starts
+    start = new_start(settings, run, chain) if resume is None else resumed(resume, run, settings, planned, device)
+    processes = 1 if plan.finegrained else placement.num_processes
+    notes += [*transport_notes(settings.executor, device, processes), *resume_notes, *start.notes]
     return Job(
         settings=settings,
         run=run,
-        plan=components.plan,
-        timetable=components.timetable,
+        plan=plan,
+        timetable=timetable,
         placement=placement,
         threads=settings.threads or max(1, usable_cores() // processes),
-        device=components.device,
+        device=device,
         resume=resume,
-        initial_weights=initial,
-        finished=finished,
+        initial_weights=start.weights,
+        finished=start.finished,
         labels=labels,
-        tokens=tokens,
-        lower_is_better=components.lower_is_better,
-        data=components.data_read,
-        provenance=provenance(components.device) | ({"initial_weights": origin} if origin else {}),
-        notes=list(dict.fromkeys([*notes, *_transport_notes(components), *resume_notes])),
+        tokens=trial.tokens,
+        lower_is_better=falling_metrics(metrics, data.dataset),
+        data=fingerprints,
+        provenance=provenance(device) | ({"initial_weights": start.origin} if start.origin else {}),
+        notes=list(dict.fromkeys(notes)),
     )
-
-
-def _transport_notes(components: Components) -> list[str]:
-    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet."""
-    processes = components.placement.num_processes
-    if components.device == "cpu" or components.settings.executor.simulated or processes == 1:
-        return []
-    if outer_launcher.is_present():
-        return ["messages: over NCCL if each process has its own GPU, else over Gloo; summary.json has the transport"]
-    devices = [device_at(components.device, process) for process in range(processes)]
-    transport = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
-    way = "from GPU to GPU over NCCL" if transport.direct else "through host memory over Gloo"
-    return [f"messages: {way}, as {transport.reason}"]
-
-
-def stage_devices(job: Job) -> list[str]:
-    """The device of each stage."""
-    if job.device == "cpu":
-        return ["cpu"] * job.num_stages
-    simulated = job.settings.executor.simulated
-    return [str(device_at(job.device, 0 if simulated else job.placement.process_of(r))) for r in range(job.num_stages)]

@@ -2,14 +2,16 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
+from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError, as_configured
+from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.config.instantiate import OBJECT
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.settings import Settings
@@ -17,11 +19,14 @@ from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.run_lock import owner_of
 from pipetrain.runner.training.checkpoint import contents, store
+from pipetrain.runner.training.checkpoint.initial_weights import InitialWeights, initial_weights
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint.writer import remove_leftovers
-from pipetrain.runner.training.components import Components
+from pipetrain.runner.training.components.data import Data
 from pipetrain.runner.training.early_stopping import EarlyStopping
+from pipetrain.runner.training.planned_run import PlannedRun
 from pipetrain.runner.training.settings_diff import Difference, changes_since, identity_settings
+from pipetrain.runner.training.timetable import Timetable
 
 _STATELESS = ("optimizer.lr", "optimizer.clip_norm")
 """Settings of the optimizer that need no other state."""
@@ -151,53 +156,115 @@ def _check_settings(settings: Settings, folder: Path) -> list[str]:
     return notes
 
 
-def check_start(folder: Path, run: RunDirectory, components: Components) -> tuple[bool, list[str]]:
-    """Checks a checkpoint against the data set, the model and the length of the run that continues it.
+class Start(NamedTuple):
+    """Where a run starts.
 
-    Returns:
-        True if nothing is left to run or to write; and a note on what is left of a run that has ended.
+    Attributes:
+        finished: True if nothing is left to run or to write.
+        weights: that the stages start from; None if they are drawn, or are those of the checkpoint that it resumes.
+        origin: path and hash of the weights that the first run started from; None if they were drawn.
+        notes: for the user, one line each.
+    """
+
+    finished: bool = False
+    weights: InitialWeights | None = None
+    origin: Mapping[str, Any] | None = None
+    notes: Sequence[str] = ()
+
+
+def new_start(settings: Settings, run: RunDirectory, chain: LayerChain) -> Start:
+    """The start of a run that resumes no checkpoint.
 
     Raises:
-        ConfigError: the run cannot continue from the checkpoint, or has no steps left.
+        ConfigError: `model.weights` names no weights of this model, or a file of the run's own directory.
     """
-    settings, timetable = components.settings, components.timetable
+    # other processes of an outer launcher learn from the first one what is loaded
+    weights = initial_weights(settings.model, chain) if outer_launcher.leads() else None
+    if weights is None:
+        return Start()
+    if weights.path.is_relative_to(run.checkpoints.resolve()):
+        raise ConfigError(
+            f"model.weights={settings.model.weights}: these weights are in hydra.run.dir={run}, whose files a "
+            "new run would move to another folder; take another hydra.run.dir, or continue that run with resume"
+        )
+    return Start(weights=weights, origin={"path": str(weights.path), "sha256": weights.sha256}, notes=weights.notes)
+
+
+def resumed(folder: Path, run: RunDirectory, settings: Settings, planned: PlannedRun, device: str) -> Start:
+    """The start of a run that continues from the checkpoint in `folder`.
+
+    Raises:
+        ConfigError: it cannot continue from there, or has no steps left.
+    """
     progress, changes = store.load_progress(folder), changes_since(folder, settings)
-    store.check_vocabulary(folder, components.data.dataset)
-    before = progress.get("steps_per_epoch", timetable.steps_per_epoch)
-    if before != timetable.steps_per_epoch:
+    _check_data(folder, planned.data, progress, changes)
+    contents.whole_state(folder, planned.chain)
+    if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
+        contents.check_optimizer(folder, settings.optimizer, device)
+    state = TrainingState.of(progress, settings.train.target, planned.timetable, EarlyStopping.of(settings))
+    finished = _is_finished(folder, run, settings, state, planned.timetable, changes)
+    left = [] if finished else _what_is_left(state, planned.timetable)
+    return Start(finished, origin=progress.get("initial_weights"), notes=left)
+
+
+def _check_data(folder: Path, data: Data, progress: Mapping[str, Any], changes: Sequence[Difference]) -> None:
+    """Checks that a run reads the data set that a checkpoint was trained with, unless its settings say otherwise."""
+    store.check_vocabulary(folder, data.dataset)
+    steps = len(data.train)
+    before = progress.get("steps_per_epoch", steps)
+    if before != steps:
         divided = next((str(each) for each in changes if each.setting == "train.microbatches"), None)
         cause = "the data set has changed" if divided is None else f"{divided} leaves out the last, short minibatch"
         raise ConfigError(
-            f"dataset: an epoch has {timetable.steps_per_epoch} steps now, and had {before} when {folder} was saved: "
-            f"{cause}; start a new run without resume"
+            f"dataset: an epoch has {steps} steps now, and had {before} when {folder} was saved: {cause}; start a new "
+            "run without resume"
         )
     if not any(each.changes_data for each in changes):
-        loaders = {"train": components.data.train, "eval": components.data.evaluation}
-        store.check_data(folder, loaders, "or start a new run without resume")
-    contents.whole_state(folder, components.chain)
-    if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
-        contents.check_optimizer(folder, settings.optimizer, components.device)
-    state = TrainingState.of(progress, settings.train.target, timetable, EarlyStopping.of(settings))
-    way_on = "raise train.epochs or train.max_steps"
-    if state.stopped_early(timetable) is not None:
-        way_on = "raise train.patience"
-    elif state.reached is not None:
-        way_on = f"it has reached train.target={as_configured(settings.train.target)}: set another, or null"
-    nothing_to_do = (
+        store.check_data(folder, data.loaders, "or start a new run without resume")
+
+
+def _is_finished(
+    folder: Path,
+    run: RunDirectory,
+    settings: Settings,
+    state: TrainingState,
+    timetable: Timetable,
+    changes: Sequence[Difference],
+) -> bool:
+    """True if nothing is left to run or to write, in a run that continues itself.
+
+    Raises:
+        ConfigError: any other run would have nothing to do.
+    """
+    over = (
         f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
-        f"{min(state.step, timetable.total_steps)}; {way_on}"
+        f"{min(state.step, timetable.total_steps)}; {_way_on(state, settings, timetable)}"
     )
     if state.step > timetable.total_steps:
-        raise ConfigError(nothing_to_do)
-    if not state.ended(timetable):
-        due = [f"the evaluation after step {state.step}, which was interrupted, comes first"]
-        return False, due if state.evaluation_due else []
+        raise ConfigError(over)
     source = store.home_of(folder)
-    if source is not None and completed(source):
-        others = [str(each) for each in changes if each.changes_weights]
-        if settings.resume == "auto" and source.path == run.path.resolve() and not others:
-            return True, []
-        had = f"; it was completed with other settings ({', '.join(others)})" if others else ""
-        raise ConfigError(nothing_to_do + had)
-    missing = "the evaluation and the summary" if state.evaluation_due else "the summary"
-    return False, [f"all {state.step} steps are done; still missing: {missing}"]
+    if not state.ended(timetable) or source is None or not completed(source):
+        return False
+    if others := [str(each) for each in changes if each.changes_weights]:
+        raise ConfigError(f"{over}; it was completed with other settings ({', '.join(others)})")
+    if settings.resume == "auto" and source.path == run.path.resolve():
+        return True
+    raise ConfigError(over)
+
+
+def _what_is_left(state: TrainingState, timetable: Timetable) -> list[str]:
+    """A note on what a run still has to write, or to evaluate first."""
+    if state.ended(timetable):
+        missing = "the evaluation and the summary" if state.evaluation_due else "the summary"
+        return [f"all {state.step} steps are done; still missing: {missing}"]
+    due = f"the evaluation after step {state.step}, which was interrupted, comes first"
+    return [due] if state.evaluation_due else []
+
+
+def _way_on(state: TrainingState, settings: Settings, timetable: Timetable) -> str:
+    """What lets a run that is over go on."""
+    if state.stopped_early(timetable) is not None:
+        return "raise train.patience"
+    if state.reached is not None:
+        return f"it has reached train.target={as_configured(settings.train.target)}: set another, or null"
+    return "raise train.epochs or train.max_steps"

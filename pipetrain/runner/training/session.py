@@ -1,6 +1,6 @@
 """A training session: one process's part of a run, in chronological order: restore, train, save, summarize."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,19 +21,19 @@ from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_recorder import RecordedRun, Recorder, Show
 from pipetrain.runner.tracking.trace_writer import TraceFile, assemble
-from pipetrain.runner.training.builders.callbacks import build_callbacks
-from pipetrain.runner.training.builders.machine import device_at
-from pipetrain.runner.training.builders.model import build_arithmetic
-from pipetrain.runner.training.builders.optimizer import build_optimizers, rates_by_stage
 from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
-from pipetrain.runner.training.components import Components, build_data_in_worker, build_in_worker
+from pipetrain.runner.training.components.arithmetic import build_arithmetic
+from pipetrain.runner.training.components.callbacks import build_callbacks
+from pipetrain.runner.training.components.machine import device_at
+from pipetrain.runner.training.components.optimizer import build_optimizers, rates_by_stage
 from pipetrain.runner.training.early_stopping import EarlyStopping
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.outcome import summary_of
 from pipetrain.runner.training.trainer import Trainer
 from pipetrain.runner.training.whole_model import whole_model_metrics
+from pipetrain.runner.training.worker import Components, build_data_in_worker, build_in_worker
 
 _LAST_SECONDS = 30.0
 """Time that a failing run gives a checkpoint to become complete."""
@@ -68,23 +68,9 @@ class TrainingSession:
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:
-            history = contents.load_history(job.resume) if job.resume else {}
-            loader = self.components.data.train
-            recorded = RecordedRun(
-                job.run,
-                settings,
-                len(loader),
-                loader.size_of,
-                rates_by_stage(training.optimizer.rate, self.components.phases),
-                counts_tokens=counts_tokens(self.components.loss),
-                lower_is_better=self.components.lower_is_better,
-                sweep=job.sweep,
-                callbacks=build_callbacks(settings),
-                device=device,
-            )
             # decided by the settings of this run, not by those under which the checkpoint was saved
             progress = {**progress, "evaluation_due": state.evaluation_due}
-            self.recorder = Recorder(recorded, progress, history, show)
+            self.recorder = self._build_recorder(training, progress, show)
             hooks = replace(hooks, on_step=self.recorder.step)
         self._trace = (
             TraceFile(job.run, rank or 0, state.step, 1 if rank is None else job.placement.num_processes)
@@ -99,11 +85,29 @@ class TrainingSession:
         if state.evaluation_due and job.resumes_itself:
             self.trainer.saved_at = state.step
 
+    def _build_recorder(self, training: Training, progress: Mapping[str, Any], show: Show) -> Recorder:
+        job, components = self._job, self.components
+        loader = components.data.train
+        recorded = RecordedRun(
+            job.run,
+            job.settings,
+            len(loader),
+            loader.size_of,
+            rates_by_stage(training.optimizer.rate, components.phases),
+            counts_tokens=counts_tokens(components.loss),
+            lower_is_better=components.lower_is_better,
+            sweep=job.sweep,
+            callbacks=build_callbacks(job.settings),
+            device=training.device,
+        )
+        history = contents.load_history(job.resume) if job.resume else {}
+        return Recorder(recorded, progress, history, show)
+
     def _build_executor(
         self, training: Training, hooks: RunHooks, rank: int | None, transport: Transport | None
     ) -> Executor:
         """The executor of all stages, or of those of one process, connected to the other processes."""
-        chain, plan, phases = self.components.chain, self.components.plan, self.components.phases
+        chain, plan, phases = self.components.chain, self._job.plan, self.components.phases
         if rank is not None:
             placement = self._job.placement
             stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
@@ -256,7 +260,7 @@ def training_session(
     with keeping_readers([data.train, data.evaluation], inputs=0 in stages, targets=last in stages):
         components = build_in_worker(job, data)
         if rank is not None and job.placement.num_processes > 1 and {0, last}.intersection(stages):
-            components.check_data_as_prepared(job.data)
+            data.check_as_prepared(job.data)
         yield TrainingSession(job, components, hooks, show, rank, transport)
 
 

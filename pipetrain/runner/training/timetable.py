@@ -84,6 +84,20 @@ def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
     lengths = [phase.length(steps_per_epoch) for phase in settings.phases]
     limits = [settings.train.max_steps, None if lengths[-1] is None else sum(length or 0 for length in lengths)]
     total = min([settings.train.epochs * steps_per_epoch, *(limit for limit in limits if limit is not None)])
+    return Timetable(
+        total_steps=total,
+        steps_per_epoch=steps_per_epoch,
+        evaluate_every=settings.eval.every_epochs,
+        save_every=settings.checkpoint.every_epochs,
+        save_every_steps=settings.checkpoint.every_steps,
+        phase_ends=_ends(lengths, total),
+        save_evaluated=settings.checkpoint.keep_best is not None,
+        decode_every=settings.eval.decode_every_epochs,
+    )
+
+
+def _ends(lengths: Sequence[int | None], total: int) -> list[int]:
+    """The step at which each phase ends; one of no length lasts until the end of the run."""
     ends: list[int] = []
     for number, length in enumerate(lengths):
         start = ends[-1] if ends else 0
@@ -93,13 +107,4 @@ def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
                 "train.epochs or train.max_steps, or shorten the phases before it"
             )
         ends.append(total if length is None else min(total, start + length))
-    return Timetable(
-        total_steps=total,
-        steps_per_epoch=steps_per_epoch,
-        evaluate_every=settings.eval.every_epochs,
-        save_every=settings.checkpoint.every_epochs,
-        save_every_steps=settings.checkpoint.every_steps,
-        phase_ends=ends,
-        save_evaluated=settings.checkpoint.keep_best is not None,
-        decode_every=settings.eval.decode_every_epochs,
-    )
+    return ends

@@ -16,10 +16,10 @@ from pipetrain.runner.tracking.evaluations import lower_is_better, reaches
 from pipetrain.runner.tracking.run_recorder import Recorder
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
-from pipetrain.runner.training.components import Components
 from pipetrain.runner.training.outcome import reports_by_stage
 from pipetrain.runner.training.timetable import Timetable
 from pipetrain.runner.training.whole_model import WholeModelMetrics
+from pipetrain.runner.training.worker import Components
 
 
 @dataclass

@@ -19,11 +19,12 @@ from pipetrain.engine.models.chain import LayerChain, assemble, sharing_buffers
 from pipetrain.engine.seeding import key
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.stored_settings import Override
-from pipetrain.runner.training.builders.data import evaluation_batch_size
-from pipetrain.runner.training.builders.machine import device_of
-from pipetrain.runner.training.builders.model import build_arithmetic, build_model
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.contents import whole_state
+from pipetrain.runner.training.components.arithmetic import build_arithmetic
+from pipetrain.runner.training.components.data import evaluation_batch_size
+from pipetrain.runner.training.components.machine import device_of
+from pipetrain.runner.training.components.model import build_model
 
 _NO_HOOKS = RunHooks()
 _CPU = torch.device("cpu")
@@ -142,6 +143,25 @@ def whole_model_metrics(
         options = replace(options, on_texts=lambda *pairs: texts.extend(zip(*pairs, strict=True)))
     # aliases are read now: from its first step on, a stage puts other tensors into the modules of tied weights
     return WholeModelMetrics(chain, decoding, options, settings.seed, hooks, chain.aliases())
+
+
+def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> tuple[str, ...]:
+    """Names of the metrics of generated texts; empty if evaluations generate none.
+
+    Raises:
+        ConfigError: as `whole_model_metrics`.
+    """
+    metrics = whole_model_metrics(settings, dataset, chain)
+    return () if metrics is None else tuple(metrics.decoding.metrics)
+
+
+def decoding_notes(settings: Settings, dataset: Any, chain: LayerChain) -> list[str]:
+    """A warning if evaluations generate no texts although the data set could decode."""
+    decoding = DataSet(dataset).decoding
+    if decoding is None or not settings.eval.decode or not settings.eval.every_epochs:
+        return []
+    problem = problem_of(decoding, chain)
+    return [] if problem is None else [f"warning: evaluations generate no texts: {problem}"]
 
 
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:

@@ -32,7 +32,7 @@ from pipetrain.planning.costs.memory import MemoryModel, StagePlace, StageSizes,
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.partition.shared_weight import SharedWeight
-from pipetrain.runner.training.builders.optimizer import build_torch_optimizer, parameter_groups
+from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
 
 SIZES = StageSizes(weights=100.0, trainable=100.0, state=0.0, activations=12.0, entering=1.0, inputs=4.0)
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}

@@ -13,9 +13,9 @@ from pipetrain.planning.profiling.predict import ProfiledRun
 from pipetrain.runner.partition.estimate import no_passes
 from pipetrain.runner.partition.run_plan import Unplanned
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.builders.data import build_data
-from pipetrain.runner.training.builders.model import build_model
 from pipetrain.runner.training.checkpoint import store
+from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.model import build_model
 from pipetrain.runner.training.preflight import prepare
 from pipetrain.runner.training.settings_diff import Difference
 

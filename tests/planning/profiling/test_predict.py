@@ -7,8 +7,8 @@ from support.cli import summary
 
 from pipetrain import cli
 from pipetrain.runner.config.composition import composed
-from pipetrain.runner.training import components
 from pipetrain.runner.training.checkpoint.contents import Kind, load_tensors
+from pipetrain.runner.training.planned_run import plan_run
 
 
 @pytest.mark.slow
@@ -17,7 +17,7 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path):
     words += ["planner.repeats=2", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
     assert cli.carry_out(["predict", *words, "method=pipedream", "-o", str(tmp_path)]) == 0
     (case,) = json.loads((tmp_path / "prediction.json").read_text())
-    built = components.build(composed([*words, "method=pipedream"]))
+    built = plan_run(composed([*words, "method=pipedream"]))
     assert [stage["num_layers"] for stage in case["stages"]] == [last - first for first, last in built.plan.bounds]
     assert case["batch_size"] == 16
     for stage in case["stages"]:

@@ -18,7 +18,7 @@ from pipetrain.planning.profiling.layer_times import MeasuredModel
 from pipetrain.planning.profiling.link_speed import LinkSpeed
 from pipetrain.planning.profiling.profile import measure_reading, profile_of
 from pipetrain.runner.config.given_objects import with_objects
-from pipetrain.runner.training.builders.data import build_data
+from pipetrain.runner.training.components.data import build_data
 
 FROM_FILE = "pipetrain.planning.partition.from_file.PartitionFromPlan"
 FINEGRAINED = {"_target_": "pipetrain.runner.partition.finegrained.FineGrained", "stages": 5}

@@ -14,10 +14,10 @@ from pipetrain.engine.program.playback import play
 from pipetrain.engine.program.validation import checked_lists
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.reporting.timeline import drawing
+from pipetrain.reporting.timeline.composed_phases import composed_phases
 from pipetrain.reporting.timeline.from_settings import GivenTimes
 from pipetrain.runner.config.composition import composed
-from pipetrain.runner.training import components
-from pipetrain.runner.training.builders.pipeline import composed_phases
+from pipetrain.runner.training.planned_run import plan_run
 
 
 def drawn(tmp_path, *words):
@@ -281,7 +281,7 @@ def test_timeline_of_a_real_run_agrees_with_its_lists(tmp_path):
 
 @pytest.mark.slow
 def test_timeline_of_a_run_has_the_replicas_of_its_plan(tmp_path):
-    labels = components.build(composed(TINY)).chain.labels
+    labels = plan_run(composed(TINY)).chain.labels
     layers = [tuple(range(3)), tuple(range(3, len(labels)))]
     stages = (PlannedStage(layers[0], 2, 0.1, 1000), PlannedStage(layers[1], 1, 0.1, 1000))
     (tmp_path / "plan.json").write_text(json.dumps(PipelinePlan(stages, 0.1, 0.2, 0.1, tuple(labels)).to_json()))

@@ -12,7 +12,7 @@ from pipetrain.planning.profiling.profile import profile_of
 from pipetrain.reporting.comparison import contenders
 from pipetrain.reporting.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished
 from pipetrain.runner.config.composition import composed
-from pipetrain.runner.training import components
+from pipetrain.runner.training.planned_run import plan_run
 
 SMALL = (
     "model=lenet5", "dataset.limit=64", "train.batch_size=32", "train.epochs=2", "partition.stages=2",
@@ -106,7 +106,7 @@ def test_planned_cuts_are_those_of_every_seed(small):
     assert only.run_words[-3:-1] == only.cut[:2]
     settings = composed(only.run_words)
     assert settings.choices["partition"] == "explicit"
-    assert len(components.build(settings).plan.stages) == 2
+    assert len(plan_run(settings).plan.stages) == 2
     cut = ("partition=explicit", "partition.boundaries=[4]")
     (again,), _ = contenders_of(
         [*words, "method=pipedream", "partition=auto", "partition.stages=2"],
@@ -158,7 +158,7 @@ def test_settings_without_effect_on_results_share_their_runs(small):
 
 
 def test_another_plan_in_the_same_file_makes_other_runs(small, tmp_path):
-    file, labels = tmp_path / "plan.json", components.build(composed(small)).chain.labels
+    file, labels = tmp_path / "plan.json", plan_run(composed(small)).chain.labels
     words = [word for word in small if word != "partition.stages=2"]
     keys = set()
     for cut in (2, 4):

@@ -6,8 +6,8 @@ from support import small_model
 from support.worker_pool import distributed, job, simulated
 from torch import nn
 
-from pipetrain.runner.training.builders.data import build_data
 from pipetrain.runner.training.checkpoint import contents, store
+from pipetrain.runner.training.components.data import build_data
 
 
 @pytest.mark.parametrize(

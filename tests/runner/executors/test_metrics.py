@@ -12,9 +12,9 @@ from support.worker_pool import distributed, job, run_jobs, simulated
 
 from pipetrain.engine.executors.distributed import DistributedExecutor
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.builders.data import build_data
 from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.checkpoint.store import Selection
+from pipetrain.runner.training.components.data import build_data
 from pipetrain.runner.training.finished.evaluate import evaluate
 
 METRICS = {

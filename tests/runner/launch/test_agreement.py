@@ -14,7 +14,7 @@ from pipetrain.runner.launch import agreement
 from pipetrain.runner.launch.agreement import agree
 from pipetrain.runner.launch.watchdog import Watchdog
 from pipetrain.runner.launch.worker import main
-from pipetrain.runner.training.builders.data import build_data
+from pipetrain.runner.training.components.data import build_data
 
 
 def made(tmp_path, method="gpipe", stages=2, **changes):

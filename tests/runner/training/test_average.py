@@ -145,14 +145,6 @@ def test_averages_are_off_in_a_run_resumed_without_them(run, tmp_path):
     assert not contents.load_tensors(store.newest_undamaged(tmp_path), Kind.AVERAGE)
 
 
-@pytest.mark.parametrize(("decay", "warns"), [(0.9, True), (0.6, False)])
-def test_averages_of_a_short_run_warn_of_initial_weights(tmp_path, capsys, decay, warns):
-    carried_out(tmp_path, f"train.ema={decay}")
-    assert (
-        "warning: train.ema=0.9: averages after 12 updates are still 28% initial" in capsys.readouterr().out
-    ) is warns
-
-
 def test_run_that_adds_averages_says_where_they_start(tmp_path, capsys):
     carried_out(tmp_path / "plain")
     carried_out(tmp_path / "again", f"resume={tmp_path / 'plain'}", "train.epochs=3", "train.ema=0.3")

@@ -12,8 +12,8 @@ from pipetrain.engine.executors.base import IntervalTimes
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.losses import NO_METRICS
 from pipetrain.engine.schedules import Replicas
-from pipetrain.runner.training.builders.data import build_data
 from pipetrain.runner.training.checkpoint.progress import TrainingState
+from pipetrain.runner.training.components.data import build_data
 from pipetrain.runner.training.early_stopping import EarlyStopping
 from pipetrain.runner.training.timetable import Timetable
 from pipetrain.runner.training.trainer import Trainer

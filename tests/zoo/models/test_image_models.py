@@ -10,8 +10,8 @@ from support.worker_pool import distributed, job, phase, plan_of, simulated
 
 from pipetrain.runner.config.choices import names_of, section
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.training.builders.data import build_dataset
-from pipetrain.runner.training.builders.model import build_model
+from pipetrain.runner.training.components.data import build_dataset
+from pipetrain.runner.training.components.model import build_model
 
 PHASES = [phase("pipedream", steps=2), phase("pipeoptim", steps=2)]
 DATA = {

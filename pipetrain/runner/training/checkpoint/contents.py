@@ -13,8 +13,8 @@ from pipetrain.engine.stage.base import BaseStage
 from pipetrain.engine.stage.saved_state import Kind, Saved, TensorName, restore_stage, selected
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.schema import leaves
-from pipetrain.runner.training.builders.optimizer import try_step
 from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
+from pipetrain.runner.training.components.optimizer_checks import try_step
 
 
 def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> Saved:

@@ -1,8 +1,8 @@
 """Weights that a run starts from: those in a file of named tensors, or in the checkpoint of another run."""
 
-import re
+import contextlib
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.files.regular_file import opened
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.stage.base import BaseStage
 from pipetrain.runner.config.settings import ModelSettings
@@ -19,8 +18,6 @@ from pipetrain.runner.training.checkpoint import contents, manifest, store, tens
 
 _LISTED = 3
 """Names of tensors that a message lists."""
-_LFS_POINTER = b"version https://git-lfs"
-_NOT_A_TENSOR = re.compile(r"GLOBAL (\S+) was not an allowed global")
 
 
 @dataclass(frozen=True)
@@ -65,71 +62,103 @@ def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeight
     if settings.weights is None or settings.constructor_takes_weights:
         return None
     setting = f"model.weights={settings.weights}"
-    try:
+    with _naming(setting):
         path = Path(settings.weights).expanduser()
         path = store.newest_undamaged(path) if path.is_dir() else path.resolve()
         tensors = _read(path)
         sha256 = manifest.sha256_of(path / manifest.NAME if path.is_dir() else path)
+    match = _Match(setting, tensors, chain)
+    match.check(strict=settings.strict)
+    averaged = contents.averages_of(path) if path.is_dir() else None
+    how = [] if averaged is None else [f"averaged with train.ema={averaged}"]
+    notes = [", ".join([f"{setting}: {match.loaded} are loaded", *how, *match.conversions()])]
+    if match.listed:
+        notes.append(f"model.strict=false: {match.kept} keep the values drawn from the seed; {match.listed}")
+    return InitialWeights(path, sha256, match.sources, notes)
+
+
+@contextlib.contextmanager
+def _naming(setting: str) -> Iterator[None]:
+    """Puts the setting before the message of an error, which becomes a ConfigError."""
+    try:
+        yield
     except ConfigError as error:
         raise ConfigError(f"{setting}: {error}") from error
     except OSError as error:
         raise ConfigError(f"{setting}: {error.strerror or one_line(error)}") from error
-    expected = chain.module.state_dict()
-    sources, faults = _matched(setting, tensors, expected, chain)
-    kept = len(faults["missing"]) + len(faults["different"])
-    loaded = f"{len(sources)} of the model's {len(sources) + kept} tensors"
-    listed = "; ".join(f"{fault}: {_some(names)}" for fault, names in faults.items() if names)
-    if not sources and (prefix := _prefix(faults["missing"], tensors)) is not None:
-        raise ConfigError(
-            f"{setting}: the model's names follow `{prefix}` in it, as in a module around the model; save the model "
-            f"alone: torch.save(model.{prefix}state_dict(), FILE)"
-        )
-    if not sources:
-        raise ConfigError(f"{setting}: no tensor of it fits this model: {listed}")
-    if listed and settings.strict:
-        raise ConfigError(f"{setting}: {listed}; model.strict=false loads {loaded}")
-    dtypes = {(tensors[source].dtype, expected[name].dtype) for name, source in sources.items()}
-    converted = sorted(f"{_plain(one)} converted to {_plain(other)}" for one, other in dtypes if one != other)
-    averaged = contents.averages_of(path) if path.is_dir() else None
-    how = [] if averaged is None else [f"averaged with train.ema={averaged}"]
-    notes = [", ".join([f"{setting}: {loaded} are loaded", *how, *converted])]
-    if listed:
-        notes.append(f"model.strict=false: {kept} keep the values drawn from the seed; {listed}")
-    return InitialWeights(path, sha256, sources, notes)
 
 
-def _matched(
-    setting: str, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], chain: LayerChain
-) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The `sources` of a model's `expected` tensors among those of a file, and the names of those that do not fit.
+class _Match:
+    """The tensors of a file that fit a model.
+
+    Args:
+        setting: names the file.
+        tensors: of the file.
+        chain: the model.
+
+    Attributes:
+        sources: name of a weight or buffer in the model -> its name in the file.
+        kept: number of the model's tensors that the file does not have.
 
     Raises:
         ConfigError: two names of a tied weight have different values in the file.
     """
-    aliases = chain.aliases()
-    sources: dict[str, str] = {}
-    faults: dict[str, list[str]] = {
-        "missing": [],
-        "unexpected": [name for name in tensors if name not in expected],
-        "different": [],
-    }
-    for name, target in expected.items():
-        if name in aliases:
-            continue  # its first name stands for it
-        source = next((each for each in _names_of_value(name, aliases, chain.untied) if each in tensors), None)
+
+    def __init__(self, setting: str, tensors: Mapping[str, Tensor], chain: LayerChain) -> None:
+        self._setting, self._tensors = setting, tensors
+        self._expected, aliases = chain.module.state_dict(), chain.aliases()
+        self.sources: dict[str, str] = {}
+        self._missing: list[str] = []
+        self._different: list[str] = []
+        for name in self._expected:
+            if name not in aliases:  # its first name stands for it
+                self._find(name, _names_of_value(name, aliases, chain.untied))
+        self._unexpected = [name for name in tensors if name not in self._expected]
+        for name, first in aliases.items():
+            if name in tensors and first in tensors and not torch.equal(tensors[name], tensors[first]):
+                raise ConfigError(
+                    f"{setting}: {first} and {name} are two weights in it, and one weight here; model.untie=true "
+                    "separates them"
+                )
+        self.kept = len(self._missing) + len(self._different)
+
+    def _find(self, name: str, names: Sequence[str]) -> None:
+        """Looks for a tensor of the model under some names."""
+        source, target = next((each for each in names if each in self._tensors), None), self._expected[name]
         if source is None:
-            faults["missing"].append(name)
-        elif not _fits(tensors[source], target):
-            faults["different"].append(f"{name} {_form(tensors[source])} instead of {_form(target)}")
+            self._missing.append(name)
+        elif not _fits(self._tensors[source], target):
+            self._different.append(f"{name} {_form(self._tensors[source])} instead of {_form(target)}")
         else:
-            sources[name] = source
-    for name, first in aliases.items():
-        if name in tensors and first in tensors and not torch.equal(tensors[name], tensors[first]):
+            self.sources[name] = source
+
+    @property
+    def loaded(self) -> str:
+        """How many tensors of the model the file has."""
+        return f"{len(self.sources)} of the model's {len(self.sources) + self.kept} tensors"
+
+    @property
+    def listed(self) -> str:
+        """Names of tensors that do not fit; empty if all do."""
+        faults = {"missing": self._missing, "unexpected": self._unexpected, "different": self._different}
+        return "; ".join(f"{fault}: {_some(names)}" for fault, names in faults.items() if names)
+
+    def check(self, *, strict: bool) -> None:
+        """Raises a ConfigError if no tensor fits, or if `strict` and one does not."""
+        if not self.sources and (prefix := _prefix(self._missing, self._tensors)) is not None:
             raise ConfigError(
-                f"{setting}: {first} and {name} are two weights in it, and one weight here; model.untie=true "
-                "separates them"
+                f"{self._setting}: the model's names follow `{prefix}` in it, as in a module around the model; save "
+                f"the model alone: torch.save(model.{prefix}state_dict(), FILE)"
             )
-    return sources, faults
+        if not self.sources:
+            raise ConfigError(f"{self._setting}: no tensor of it fits this model: {self.listed}")
+        if self.listed and strict:
+            raise ConfigError(f"{self._setting}: {self.listed}; model.strict=false loads {self.loaded}")
+
+    def conversions(self) -> list[str]:
+        """The types that loading converts."""
+        dtypes = {(self._tensors[source].dtype, self._expected[name].dtype) for name, source in self.sources.items()}
+        return sorted(f"{_plain(one)} converted to {_plain(other)}" for one, other in dtypes if one != other)
 
 
 def _prefix(missing: Sequence[str], tensors: Collection[str]) -> str | None:
@@ -147,9 +176,6 @@ def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]
     """
     if path.is_dir():
         return contents.model_state(path, averaged=True, names=names)
-    with opened(path) as file:
-        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise ConfigError("a pointer of Git LFS and not the file itself, which `git lfs pull` fetches")
     if path.suffix != tensor_file.SUFFIX:
         return {name: tensor for name, tensor in _torch_load(path).items() if names is None or name in names}
     try:
@@ -165,21 +191,13 @@ def _torch_load(path: Path) -> dict[str, Tensor]:
     except OSError:
         raise
     except Exception as error:  # what it raises for a file of another format may be anything
-        if other := _NOT_A_TENSOR.search(str(error)):
-            raise ConfigError(
-                f"holds {other[1]}, and only tensors are loaded: save them alone, torch.save(model.state_dict(), FILE)"
-            ) from error
         raise ConfigError(
-            f"torch.load cannot read it; a file of safetensors has a name that ends with {tensor_file.SUFFIX}"
+            "torch.load cannot read it; save the tensors alone, by torch.save(model.state_dict(), FILE), or as "
+            f"safetensors in a file whose name ends with {tensor_file.SUFFIX}"
         ) from error
-    if _is_state_dict(loaded):
-        return dict(loaded)
-    if not isinstance(loaded, Mapping):
+    if not _is_state_dict(loaded):
         raise ConfigError(f"holds a {type(loaded).__name__}, not a state dict: torch.save(model.state_dict(), FILE)")
-    inner = next(
-        (f"; its entry {name} is one: save it alone" for name, each in loaded.items() if _is_state_dict(each)), ""
-    )
-    raise ConfigError(f"holds {_some([*map(str, loaded)]) or 'nothing'}, which is not a state dict{inner}")
+    return dict(loaded)
 
 
 def _is_state_dict(value: object) -> bool:

@@ -17,13 +17,13 @@ from pipetrain.engine.models.stateful_layer import carrying_state
 from pipetrain.engine.tensors import Tensors
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.stored_settings import Override, check_read, stored_settings
-from pipetrain.runner.training.builders.data import build_dataset, evaluation_loader
-from pipetrain.runner.training.builders.loss import build_loss, build_metrics
-from pipetrain.runner.training.builders.machine import device_of
-from pipetrain.runner.training.builders.model import build_arithmetic
 from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.checkpoint.store import Selection
-from pipetrain.runner.training.checks.minibatches import check_stateful_data
+from pipetrain.runner.training.components.arithmetic import build_arithmetic
+from pipetrain.runner.training.components.data import build_dataset, evaluation_loader
+from pipetrain.runner.training.components.loss import build_loss, build_metrics
+from pipetrain.runner.training.components.machine import device_of
+from pipetrain.runner.training.components.model_checks import check_stateful_data
 from pipetrain.runner.training.whole_model import check_data_of_run, load_whole_model, whole_model_metrics
 
 _CALLED = ("dataset", "model", "loss", "metrics")

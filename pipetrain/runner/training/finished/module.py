@@ -12,9 +12,9 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.seeding import python_draws, python_generators_kept
 from pipetrain.runner.config.given_objects import with_objects
 from pipetrain.runner.tracking.stored_settings import stored_settings
-from pipetrain.runner.training.builders.data import build_dataset
-from pipetrain.runner.training.builders.model import model_options
 from pipetrain.runner.training.checkpoint import contents, store
+from pipetrain.runner.training.components.data import build_dataset
+from pipetrain.runner.training.components.model import model_options
 
 
 def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) -> nn.Module:

@@ -11,9 +11,9 @@ from torch import nn
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.optimizer import OptimizerSettings, ParameterGroup
-from pipetrain.runner.training.builders.data import build_data
-from pipetrain.runner.training.builders.model import build_model
 from pipetrain.runner.training.checkpoint import contents, store
+from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.model import build_model
 
 
 @pytest.fixture(scope="module")

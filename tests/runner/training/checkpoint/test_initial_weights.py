@@ -181,14 +181,13 @@ def garbage(path):
 
 
 WRONG = [
-    ("w.pt", lambda path: torch.save({"epoch": 1, "model": {"a": torch.ones(1)}}, path), "its entry model is one"),
-    ("w.pt", lambda path: torch.save({}, path), "holds nothing, which is not a state dict"),
+    ("w.pt", lambda path: torch.save({"epoch": 1, "model": {"a": torch.ones(1)}}, path), "holds a dict, not a"),
+    ("w.pt", lambda path: torch.save({}, path), "holds a dict, not a state dict"),
     ("w.pt", lambda path: torch.save(torch.ones(1), path), "holds a Tensor, not a state dict"),
-    ("w.pth", lambda path: torch.save({"a": argparse.Namespace()}, path), "holds argparse.Namespace, and only tensors"),
-    ("w.pt", lambda path: torch.save(nn.Linear(1, 1), path), "holds torch.nn.modules.linear.Linear, and only tensors"),
+    ("w.pth", lambda path: torch.save({"a": argparse.Namespace()}, path), "save the tensors alone"),
+    ("w.pt", lambda path: torch.save(nn.Linear(1, 1), path), "save the tensors alone"),
     ("w.bin", garbage, "torch.load cannot read it"),
     ("w.safetensors", garbage, "not a safetensors file"),
-    ("w.safetensors", lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
     ("w.safetensors", lambda path: save_file({"a": torch.ones(1)}, path), "no tensor of it fits this model"),
     ("w.safetensors", lambda _path: None, "No such file or directory"),
     ("folder", lambda path: path.mkdir(), "no checkpoint here"),

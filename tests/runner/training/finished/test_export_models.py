@@ -8,9 +8,9 @@ from support import library_models
 from support.worker_pool import job, plan_of, simulated
 
 from pipetrain.engine.libraries import torchvision_import
-from pipetrain.runner.training.builders.data import build_data
-from pipetrain.runner.training.builders.model import build_model
 from pipetrain.runner.training.checkpoint.store import Selection
+from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.model import build_model
 from pipetrain.runner.training.finished.export import export
 from pipetrain.runner.training.whole_model import load_whole_model
 from pipetrain.zoo.torchvision_shim import models as torchvision_models

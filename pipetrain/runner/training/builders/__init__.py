@@ -1,1 +1,0 @@
-"""Turns settings into the objects of a run."""

@@ -1,0 +1,296 @@
+"""The model as a chain of layers, with what it must know of the data: sizes of images, classes, vocabulary."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipetrain.engine.arithmetic import ComputeOptions
+from pipetrain.engine.data.fetch import Fetch
+from pipetrain.engine.data.interface import Split
+from pipetrain.engine.data.order import own_minibatches
+from pipetrain.engine.data.ranges import class_count, known_labels, label_of
+from pipetrain.engine.data.samples import class_of, sample_of
+from pipetrain.engine.errors import ConfigError, is_whole
+from pipetrain.engine.models.chain import LayerChain, sharing_buffers
+from pipetrain.engine.models.ties import untie
+from pipetrain.engine.seeding import python_draws
+from pipetrain.graph.conversion import Inputs, chain_of, is_cut_along_graph
+from pipetrain.graph.example import Example
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.settings import ModelSettings, Settings
+
+_PLAIN = ComputeOptions()
+_FIRST = 5
+"""Samples that a model is tried with before it is cut along its graph."""
+
+
+def build_model(settings: Settings, dataset: Any) -> LayerChain:
+    """The layer chain of a run's model, whose open options the data set fills in; the seed draws its initial weights.
+
+    Raises:
+        ConfigError: the target does not return a model, or refuses an option.
+    """
+    model = settings.model.target
+    options = model_options(settings.model, dataset)
+    torch.manual_seed(settings.seed)
+    with python_draws(settings.seed):
+        module = model.build(**options)
+    if not isinstance(module, nn.Module | LayerChain):
+        raise model.wrong_type_error(module, "an nn.Module or a pipetrain.LayerChain")
+    if torch.get_default_device().type != "meta":  # under which a caller asks for shapes alone
+        parts = (module.module, *module.layers) if isinstance(module, LayerChain) else (module,)
+        with sharing_buffers(*parts):
+            parts[0].cpu()  # where the checks compute, and from where each stage goes to its device
+    module.train()  # before its graph is recorded: a library may return it in evaluation mode
+    inputs = first_inputs(dataset) if is_cut_along_graph(module) else ()
+    example, whole = Example.of(inputs), module.module if isinstance(module, LayerChain) else module
+    with naming_types(whole, lambda *tensors: replace(example, tensors=tensors).given_to(whole), example.tensors):
+        chain = chain_of(module, inputs, settings.model.output)
+    if settings.model.untie:
+        untie(chain)
+    chain.train()
+    return chain
+
+
+def model_options(model: ModelSettings, dataset: Any) -> dict[str, Any]:
+    """What a model's target is called with beside its own options: what the data set fills in, and weights by name."""
+    options = from_data(model.target, dataset)
+    if model.constructor_takes_weights:
+        options["weights"] = model.weights
+    return options
+
+
+def first_inputs(dataset: Any) -> Inputs:
+    """The inputs of the first samples; by name where the data set gives dicts.
+
+    Raises:
+        ConfigError: there are dicts inside of dicts, or tuples, whose tensors have no known names.
+    """
+    split = dataset.train
+    fetch = Fetch(split, seed=0, inputs=True, targets=False)
+    first: Sequence[int] = range(min(len(split), _FIRST))
+    if Split(split).batches is not None and Split(split).collate is None:
+        first = max(own_minibatches(split, _FIRST, len(split)), key=len)[:_FIRST]  # others may differ in shape
+    tensors, _ = fetch(0, first)
+    names = fetch.names()
+    if names and len(names) != len(tensors):
+        raise ConfigError(
+            f"dataset: the inputs {', '.join(names)} are {len(tensors)} tensors; a model that is cut along its graph "
+            "takes one tensor for each name"
+        )
+    return dict(zip(names, tensors, strict=True)) if names else tensors
+
+
+@contextmanager
+def naming_types(module: nn.Module, compute: Callable[..., object], inputs: Sequence[Tensor]) -> Iterator[None]:
+    """Says so if what fails inside does because the inputs are of another type than the weights.
+
+    Args:
+        module: has the weights.
+        compute: the model, as a function of tensors.
+        inputs: of some samples.
+
+    Raises:
+        ConfigError: the model computes the inputs if these have the type of its weights.
+    """
+    try:
+        yield
+    except (ConfigError, RuntimeError) as error:
+        floating = list({weight.dtype for weight in module.parameters() if weight.is_floating_point()})
+        if len(floating) != 1 or not (wrong := _wrong_types(compute, inputs, floating[0])):
+            raise
+        given, wanted = " and ".join(sorted(map(_name, wrong))), _name(floating[0])
+        raise ConfigError(
+            f"dataset: inputs are {given}, and the weights of the model {wanted}: return them as {wanted}, "
+            f'with .to(torch.{wanted}) or .astype("{wanted}")'
+        ) from error
+
+
+def _wrong_types(compute: Callable[..., object], inputs: Sequence[Tensor], wanted: torch.dtype) -> set[torch.dtype]:
+    """The types of inputs that the model takes as `wanted` alone: of real numbers, or also of whole ones."""
+    others = {tensor.dtype for tensor in inputs} - {wanted}
+    if _computes(compute, inputs):
+        return set()
+    for wrong in ({kind for kind in others if kind.is_floating_point}, others):  # whole numbers may be ids
+        if wrong and _computes(compute, [each.to(wanted) if each.dtype in wrong else each for each in inputs]):
+            return wrong
+    return set()
+
+
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
+
+
+@torch.no_grad()
+def _computes(compute: Callable[..., object], inputs: Sequence[Tensor]) -> bool:
+    try:
+        compute(*(tensor.clone() for tensor in inputs))
+    except Exception:
+        return False
+    return True
+
+
+_COLORS = (1, 3, 4)
+"""Numbers of channels by which an image is recognized whose channels come last."""
+_AT_LEAST = ("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "max_length")
+"""Options that may exceed what the data set has, but not fall short of it."""
+_EXAMPLES = {
+    "channels": 3,
+    "classes": 10,
+    "size": "[32,32]",
+    "vocabulary_size": 10_000,
+    "source_vocabulary_size": 10_000,
+    "target_vocabulary_size": 10_000,
+    "joint_vocabulary": "true",
+    "padding": 0,
+    "max_length": 256,
+    "features": 4096,
+}
+"""Options that the data set fills in, with a value that works for some data."""
+
+
+def from_data(model: Target, dataset: Any) -> dict[str, Any]:
+    """The options of a model's target that its data set has to fill in, after a check of the options that are given.
+
+    An attribute of the data set goes to the parameter of its name, unless the configuration has it. A parameter
+    without a default is derived from the first sample, or from the labels, if the data set has no such attribute.
+
+    Raises:
+        ConfigError: a parameter without a default can neither be found nor derived, or the model is too small for the
+            data set's tokens.
+    """
+    for name in _AT_LEAST:
+        given, needed = model.options.get(name), getattr(dataset, name, None)
+        if is_whole(given) and is_whole(needed) and given < needed:
+            raise ConfigError(
+                f"model.{name}={given}: less than the {needed} of the data set; model.{name}={needed} or null works"
+            )
+    known = {name: getattr(dataset, name) for name in _open(model, model.parameters()) if hasattr(dataset, name)}
+    if "classes" in known and (count := class_count(dataset)) is not None:
+        known["classes"] = count
+    if is_whole(known.get("size")):
+        known["size"] = (known["size"], known["size"])
+    return known | derived_from_data(model, dataset)
+
+
+def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
+    """The options among them that follow from samples and labels.
+
+    Raises:
+        ConfigError: an option does not follow from them.
+    """
+    needed = _open(model, model.parameters(required=True))
+    return {name: _derived(model, dataset, name) for name in needed if not hasattr(dataset, name)}
+
+
+def derived_notes(model: Target, dataset: Any) -> list[str]:
+    """A note on the options that follow from samples and labels."""
+    derived = derived_from_data(model, dataset)
+    values = ", ".join(f"model.{name}={value}" for name, value in derived.items())
+    return [f"{values}: as the data show, which have no such attributes"] if derived else []
+
+
+def _open(model: Target, parameters: Collection[str]) -> list[str]:
+    return [name for name in _EXAMPLES if name in parameters and model.options.get(name) is None]
+
+
+def _derived(model: Target, dataset: Any, name: str) -> Any:
+    value = None
+    if name == "classes":
+        value = _classes(dataset)
+    elif name in ("channels", "size"):
+        value = _of_images(dataset).get(name)
+    if value is None:
+        raise ConfigError(
+            f"model.{name} is not set, {model.path} needs it, and the data object ({class_of(dataset)}) has no "
+            f"attribute `{name}`; set model.{name}={_EXAMPLES[name]}, or give it the attribute"
+        )
+    return value
+
+
+def _of_images(dataset: Any) -> dict[str, Any]:
+    """Channels and size of the first image; empty if the first input is none (channels, height, width)."""
+    first = sample_of(dataset.train, 0)[0]
+    if not isinstance(first, Tensor | np.ndarray) or first.ndim != 3:
+        return {}
+    channels, height, width = first.shape
+    if width in _COLORS and channels not in _COLORS:
+        return {}
+    return {"channels": channels, "size": (height, width)}
+
+
+def _classes(dataset: Any) -> int | None:
+    """From what the training split says of its classes, or the largest label."""
+    if (count := class_count(dataset.train)) is not None:
+        return count
+    largest = [_largest_label(split) for split in (dataset.train, dataset.eval)]
+    known = [label for label in largest if label is not None]
+    return max(known) + 1 if len(known) == len(largest) else None
+
+
+def _largest_label(split: Any) -> int | None:
+    """The largest of the labels that a split lists; None without such a list, or if its sample has another label."""
+    if (labels := known_labels(split)) is None:
+        return None
+    index = int(labels.flatten(1).amax(1).argmax()) if labels.ndim > 1 else int(labels.argmax())
+    read = label_of(split, index)
+    return int(labels.max()) if read is not None and int(read.max()) == int(labels.max()) else None
+
+
+_OTHER_IN_EVALUATION = (
+    "warning: in evaluation the layers return something else than the forward of {} itself, as where torch's fast path "
+    "of nn.TransformerEncoder clears padded positions (enable_nested_tensor=False turns it off); the metrics are those "
+    "of the layers"
+)
+_TOLERANCE = 0.05
+"""Relative, in lower precision: where a cast is left out, the numbers are only more precise."""
+
+
+def check_cut(
+    chain: LayerChain, inputs: Inputs, output: str | None, seed: int, arithmetic: ComputeOptions = _PLAIN
+) -> list[str]:
+    """Compares layers that were cut along a graph with the whole module, on the first samples.
+
+    In training their outputs, gradients and buffers have equal bits; in the precision of the run, the same outputs. In
+    evaluation, where torch has other kernels for whole modules, there is a note if they differ.
+
+    Args:
+        chain: the model, `recorded`; left as it is.
+        inputs: of a few samples.
+        output: entry of the module's result that goes to the loss; None: see `chain_of`.
+        seed: of the run.
+        arithmetic: of the run.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    # as with the recording itself, modules of torch that nothing else needs
+    from pipetrain.graph.equivalence import TOLERANCE, matches_eager, trains_like_eager
+    from pipetrain.graph.example import Example
+
+    example, name = Example.of(inputs), type(chain.module).__name__
+    if not trains_like_eager(chain, example, output, seed):
+        raise ConfigError(
+            f"model: {name} cannot be cut into stages: in training, its layers give different outputs or gradients "
+            "than its own forward, for example because its first call differs; return an nn.Sequential whose children "
+            "are the layers, or a pipetrain.LayerChain(module, layers)"
+        )
+    tolerance = _TOLERANCE if arithmetic.mixed else TOLERANCE
+    with arithmetic.computing(torch.device("cpu")):
+        try:
+            same = matches_eager(chain, example, output, seed, tolerance)
+        except Exception:  # the forward itself cannot evaluate these inputs, which a cut does not change
+            return []
+    if same:
+        return []
+    if arithmetic.mixed:
+        raise ConfigError(
+            f"train.precision={arithmetic.precision}: in stages, {name} gives different outputs than as a whole, "
+            "because its forward depends on the dtypes of tensors; train.precision=fp32 works"
+        )
+    return [_OTHER_IN_EVALUATION.format(name)]

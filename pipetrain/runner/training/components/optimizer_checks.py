@@ -1,0 +1,236 @@
+"""Checks of the optimizer: its groups, its options by stage, and a step that is tried."""
+
+import fnmatch
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipetrain.engine.errors import ConfigError, as_configured
+from pipetrain.engine.executors.pipeline_rules import Phase
+from pipetrain.engine.failure import described
+from pipetrain.engine.models.chain import LayerChain, trainable_weights
+from pipetrain.engine.models.ties import ties_between
+from pipetrain.engine.optim.stage_optimizer import StageOptimizer
+from pipetrain.runner.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
+from pipetrain.runner.config.suggestions import did_you_mean
+from pipetrain.runner.partition.run_plan import Plan
+from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
+
+_OF_ALL = ("lr", "fused", "foreach", "capturable", "differentiable")
+"""Options of torch's parameter groups that are the same for all."""
+
+
+def check_optimizer(
+    optimizer: OptimizerSettings, chain: LayerChain, plan: Plan, phases: Sequence[Phase], device: str
+) -> Iterator[str]:
+    """Notes on parameter groups, on options that differ between stages, and on what a step depends on.
+
+    Raises:
+        ConfigError: the optimizer cannot have these options, or cannot update the weights of the stages.
+    """
+    yield from check_parameter_groups(optimizer, chain)
+    yield from check_options_of_stages(optimizer, chain, plan, phases)
+    yield from check_step(optimizer, chain, plan, phases, device)
+
+
+def check_parameter_groups(optimizer: OptimizerSettings, chain: LayerChain) -> Iterator[str]:
+    """A note on each group: how many parameters it has.
+
+    Raises:
+        ConfigError: a pattern or a group has no parameters, or an option that the optimizer does not take.
+    """
+    parameters = trainable_weights(chain.module)
+    if not optimizer.groups or not parameters:
+        return
+    _check_options(optimizer, list(parameters.values()))
+    members: list[list[nn.Parameter]] = [[] for _ in range(len(optimizer.groups) + 1)]
+    for name, parameter in parameters.items():
+        members[optimizer.group_of(name, parameter.dim())].append(parameter)
+    for group, held in zip(optimizer.groups, members[1:], strict=True):
+        _check_patterns(group, parameters, chain.aliases())
+        if not held:
+            raise ConfigError(f"{_conditions(group)}: no trainable parameter is left that meets these conditions")
+        options = ", ".join(f"{name}={as_configured(value)}" for name, value in group.options.items())
+        yield f"{_conditions(group)}: {_count(held)}; {options or 'no other options'}"
+    yield f"optimizer.groups: {_count(members[0])} in none of them"
+
+
+def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapping[str, str]) -> None:
+    # a pattern of a tied weight's further name has no effect unless the group takes its first name as well
+    named = [*names, *(name for name, first in aliases.items() if group.takes(first, 0))]
+    if unused := [pattern for pattern in group.patterns if not fnmatch.filter(named, pattern)]:
+        raise ConfigError(f"{group.setting}.match={unused[0]}: no trainable parameter of the model has such a name")
+
+
+def check_options_of_stages(
+    optimizer: OptimizerSettings, chain: LayerChain, plan: Plan, phases: Sequence[Phase]
+) -> Iterator[str]:
+    """Notes on the delays that divide the learning rates of stages, and on the momentum of stages.
+
+    Raises:
+        ConfigError: stages that share a weight would update it with different momentum.
+    """
+    num_stages = len(plan.bounds)
+    if optimizer.lr_by_delay is not None:
+        delays = [context.rate_delay for phase in phases for context in phase.rules.contexts]
+        divided = f"learning rates of stages are first divided by delays of {min(delays)} to {max(delays)}"
+        yield f"optimizer.lr_by_delay={optimizer.lr_by_delay}: {divided if max(delays) > 1 else 'no delay above 1'}"
+    if optimizer.momentum_by_stage is not None:
+        first, last = (optimizer.options_of_stage(r, num_stages) for r in (0, num_stages - 1))
+        shown = [f"{name} from {_momentum(first[name])} on stage 0 to {_momentum(last[name])}" for name in first]
+        given = list(optimizer.momentum_by_stage)
+        ties = [] if plan.finegrained else ties_between(chain, plan.bounds)
+        if ties:
+            raise ConfigError(
+                f"optimizer.momentum_by_stage={given}: {ties[0]}, whose copies of it would then differ; "
+                "model.untie=true separates them"
+            )
+        yield f"optimizer.momentum_by_stage={given}: {', '.join(shown)} on stage {num_stages - 1}"
+
+
+def _momentum(option: Any) -> str:
+    return f"{option if isinstance(option, float) else option[0]:.4g}"
+
+
+def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:
+    optimizer, target = build_torch_optimizer(settings, parameters), settings.target
+    known = [*CONDITIONS, "lr_scale", *(name for name in optimizer.defaults if name not in _OF_ALL)]
+    taken = target.parameters()
+    for group in settings.groups:
+        if unknown := [name for name in group.options if name not in known]:
+            name, kind = unknown[0], type(optimizer).__name__
+            meant = did_you_mean(name, known) or f"; it takes {', '.join(known)}"
+            given = f"{group.setting}.{name}={as_configured(group.options[name])}"
+            raise ConfigError(f"{given}: a group of {kind} takes no {name}{meant}")
+        options, of_group = dict(target.options), dict[str, Any](params=parameters)
+        for name, value in group.options.items():
+            (options if name in taken else of_group)[name] = value
+        try:  # torch checks options only in the constructor
+            replace(target, options=options).build([of_group])
+        except ConfigError as error:
+            raise ConfigError(f"{_conditions(group)}: {error}") from error
+
+
+def _conditions(group: ParameterGroup) -> str:
+    conditions = {"match": " or ".join(group.patterns) or None, "max_dims": group.max_dims}
+    given = ", ".join(f"{name}={value}" for name, value in conditions.items() if value is not None)
+    return f"{group.setting} ({given})"
+
+
+def _count(parameters: list[nn.Parameter]) -> str:
+    elements = sum(parameter.numel() for parameter in parameters)
+    return f"{len(parameters)} tensor{'s' * (len(parameters) != 1)} with {elements:,} parameters"
+
+
+def try_step(
+    settings: OptimizerSettings,
+    weights: Mapping[str, Tensor],
+    states: Mapping[str, Mapping[str, Tensor]] = {},
+    *,
+    device: str,
+) -> dict[str, Tensor]:
+    """The smallest weight of each kind after a step, which copies of them take.
+
+    Weights are of one kind if they have the same type, parameter group, number of dimensions and state. The step is
+    made on the CPU, and on the run's device only where the optimizer refuses the CPU: it would keep memory that stages
+    need.
+
+    Args:
+        settings: of the optimizer.
+        weights: by name in the whole model.
+        states: of weights, as checkpoints have them.
+        device: of the run.
+
+    Raises:
+        ConfigError: the optimizer has state that checkpoints cannot hold.
+        Exception: the optimizer cannot be built, or cannot take the step.
+    """
+    smallest = {
+        (weight.dtype, settings.group_of(name, weight.dim()), weight.dim(), *sorted(states.get(name, ()))): name
+        for name, weight in sorted(weights.items(), key=lambda each: -each[1].numel())
+    }
+    chosen = {name: weights[name] for name in smallest.values()}
+    try:
+        return _step_on("cpu", settings, chosen, states)
+    except Exception:
+        if device == "cpu":
+            raise
+    return _step_on(device, settings, chosen, states)
+
+
+def _step_on(
+    device: str,
+    settings: OptimizerSettings,
+    weights: Mapping[str, Tensor],
+    states: Mapping[str, Mapping[str, Tensor]],
+) -> dict[str, Tensor]:
+    chosen = {name: nn.Parameter(weight.detach().to(device, copy=True)) for name, weight in weights.items()}
+    build = partial(build_torch_optimizer, settings)
+    optimizer = StageOptimizer(build, chosen, lambda _update: 0.01, parameter_groups(settings, chosen))
+    optimizer.load_state({name: states[name] for name in chosen if name in states})
+    optimizer.step({name: torch.ones_like(parameter) for name, parameter in chosen.items()})
+    optimizer.state()
+    return {name: parameter.detach() for name, parameter in chosen.items()}
+
+
+def check_step(
+    optimizer: OptimizerSettings, chain: LayerChain, plan: Plan, phases: Sequence[Phase], device: str
+) -> Iterator[str]:
+    """Warnings if a step of one weight depends on the others of its stage, or is random; a few weights are tried.
+
+    Args:
+        optimizer: the settings.
+        chain: the model.
+        plan: its stages.
+        phases: of the run.
+        device: of the run, cpu or cuda.
+
+    Raises:
+        ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a weight in
+            several stages or replicas would differ.
+    """
+    weights = trainable_weights(chain.module)
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        try:
+            together = try_step(optimizer, weights, device=device)
+            drawn = not torch.equal(torch.get_rng_state(), before)
+            torch.set_rng_state(before)
+            alone = _step_alone(optimizer, {name: weights[name] for name in list(together)[:1]}, device)
+        except ConfigError:
+            raise
+        except Exception as error:  # of the optimizer's own
+            raise ConfigError(f"{optimizer.target.setting}: cannot take a step: {described(error)}") from error
+    kind = optimizer.target.path
+    if drawn:
+        differs = f"{kind} draws random numbers, other ones for each copy"
+        _refuse_copies(differs, chain, plan)
+        if phases[0].rules.replicas.several:
+            raise ConfigError(f"optimizer: {differs}, and replicas must be equal; partition.replicas=null works")
+        yield f"warning: {kind} draws random numbers, of which each process has its own: executors differ in their bits"
+    elif any(not torch.equal(together[name].nan_to_num(), value.nan_to_num()) for name, value in alone.items()):
+        depends = f"a step of {kind} for one weight depends on the others of its stage"
+        _refuse_copies(depends, chain, plan)
+        if len(plan.bounds) > 1:
+            yield f"warning: {depends}, so results depend on the partition"
+
+
+def _step_alone(optimizer: OptimizerSettings, weights: Mapping[str, Tensor], device: str) -> dict[str, Tensor]:
+    """These weights after a step without the others; none if it fails, as in optimizers that need several kinds."""
+    try:
+        return try_step(optimizer, weights, device=device)
+    except Exception:  # of the optimizer's own
+        return {}
+
+
+def _refuse_copies(why: str, chain: LayerChain, plan: Plan) -> None:
+    """Raises a ConfigError if stages hold copies of a weight, which must stay equal."""
+    if not plan.finegrained and (ties := ties_between(chain, plan.bounds)):
+        raise ConfigError(
+            f"optimizer: {why}, and {ties[0]}, of which copies must be equal; model.untie=true, or an optimizer of "
+            "torch.optim, works"
+        )

@@ -1,0 +1,203 @@
+"""Checks of the pipeline: executor, schedules and methods work together, and with the optimizer."""
+
+from collections.abc import Iterator, Sequence
+
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.messages.links import given_bytes_per_s
+from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.models.chain import LayerChain, trainable_weights
+from pipetrain.engine.models.stateful_layer import stateful_layers
+from pipetrain.engine.models.ties import ties_between
+from pipetrain.engine.program.steady_state import minibatches_held
+from pipetrain.engine.schedules import ListSchedule, Schedule
+from pipetrain.runner.config.phases import PhaseSettings, naming_phase
+from pipetrain.runner.config.schema import TrainConfig
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.partition.run_plan import Plan
+from pipetrain.runner.training.components.machine import check_devices
+from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
+
+
+def check_pipeline(
+    settings: Settings, chain: LayerChain, train: Loader, plan: Plan, phases: Sequence[Phase], device: str
+) -> Iterator[str]:
+    """Notes on partition, methods, clipping and idle stages.
+
+    Args:
+        settings: of the run.
+        chain: the model.
+        train: the training samples.
+        plan: of the stages.
+        phases: of the run.
+        device: of the run, cpu or cuda.
+
+    Raises:
+        ConfigError: executor, schedules, methods and measurements do not work together.
+    """
+    yield from plan.notes
+    check_executor(settings, plan, phases)
+    check_staleness(settings, chain, plan, phases)
+    yield from check_methods(settings, chain, phases)
+    yield from check_schedules(settings, train, plan, phases, device)
+
+
+def check_executor(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> None:
+    """Checks that the executor can run the partition, the methods and the recomputation.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if plan.finegrained:
+        _check_finegrained(settings)
+    if not settings.executor.simulated:
+        _check_distributed(settings, phases)
+
+
+def check_schedules(settings: Settings, train: Loader, plan: Plan, phases: Sequence[Phase], device: str) -> list[str]:
+    """Notes of the schedules, and on stages that they leave idle.
+
+    Args:
+        settings: of the run.
+        train: the training samples.
+        plan: of the stages.
+        phases: of the run.
+        device: of the run, cpu or cuda.
+
+    Raises:
+        ConfigError: a schedule cannot run here, or holds more minibatches than an epoch has.
+    """
+    notes: list[str] = []
+    for phase, chosen in zip(phases, settings.phases, strict=True):
+        with naming_phase(chosen.number):
+            rules = phase.rules
+            if not isinstance(rules.schedule, ListSchedule):
+                rules.schedule.check_run(settings, train)
+                check_devices(device, rules.schedule.placement(rules.num_stages))
+                notes += rules.schedule.notes(rules.num_stages)
+            elif not plan.finegrained:  # its stages exchange nothing, and their lists are long
+                rules.lists(2 * rules.steady + max(rules.replicas.counts))
+            _check_depth(chosen, rules, len(train))
+    if not plan.finegrained:
+        notes += unfilled([phase.rules.schedule for phase in phases], len(plan.bounds), settings.train)
+    return notes
+
+
+def _check_depth(chosen: PhaseSettings, rules: PipelineRules, steps: int) -> None:
+    if (depth := chosen.schedule.options.get("depth")) is None:
+        return
+    held = minibatches_held(rules.list_schedule, rules.num_stages, rules.num_microbatches)
+    if held > steps:
+        raise ConfigError(
+            f"schedule.depth={depth} holds {held} minibatches, and an epoch, after which the pipeline drains, "
+            f"has {steps} steps; a smaller one works"
+        )
+
+
+def check_methods(settings: Settings, chain: LayerChain, phases: Sequence[Phase]) -> list[str]:
+    """Notes of the methods, and on how gradients are clipped.
+
+    Raises:
+        ConfigError: there is nothing to train, or a method does not take the optimizer.
+    """
+    parameters = trainable_weights(chain.module)
+    if not parameters:
+        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
+    optimizer = build_torch_optimizer(settings.optimizer, parameter_groups(settings.optimizer, parameters))
+    notes: list[str] = []
+    for phase, chosen in zip(phases, settings.phases, strict=True):
+        with naming_phase(chosen.number):
+            phase.rules.method.check_optimizer(optimizer)
+            notes += phase.rules.method.notes(phase.rules.contexts)
+            notes += _clipping(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
+    return notes
+
+
+def _clipping(limit: float | None, rules: PipelineRules, method: str) -> list[str]:
+    if limit is None:
+        return []
+    where = "per stage, since asynchronous stages have no common norm"
+    if not rules.replicas.even:
+        where = "per stage, since stages with unlike numbers of replicas update at other times"
+    elif rules.schedule.synchronous:
+        where = "over all stages together"
+    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
+
+
+def check_staleness(settings: Settings, chain: LayerChain, plan: Plan, phases: Sequence[Phase]) -> None:
+    """Checks that the staleness that a run asks for can be measured.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    log, schedules = settings.log, [phase.rules.schedule for phase in phases]
+    unlisted = next((schedule for schedule in schedules if not isinstance(schedule, ListSchedule)), None)
+    if log.staleness_every_steps is not None and unlisted is not None:
+        raise ConfigError(
+            f"log.staleness_every_steps={log.staleness_every_steps}: schedule={unlisted.name} is run by "
+            "torch.distributed.pipelining, and has no staleness to measure; leave it out"
+        )
+    if log.staleness_gradient:
+        _check_staleness_gradient(settings, chain, plan, phases)
+
+
+def _check_staleness_gradient(settings: Settings, chain: LayerChain, plan: Plan, phases: Sequence[Phase]) -> None:
+    given = "log.staleness_gradient=true"
+    if settings.log.staleness_every_steps is None:
+        raise ConfigError(f"{given}: log.staleness_every_steps=null measures nothing; set it to a number of steps")
+    if not settings.executor.simulated or plan.finegrained:
+        raise ConfigError(
+            f"{given} needs all stages of whole layers in one process; executor=simulated with another partition "
+            "than finegrained works"
+        )
+    if phases[0].rules.replicas.several:
+        raise ConfigError(f"{given}: the gradient of stages with replicas is of several minibatches; leave it out")
+    ties = ties_between(chain, plan.bounds)
+    carrying = any(map(stateful_layers, chain.layers))
+    if ties or carrying:
+        why = ties[0] if ties else "a layer carries its state from minibatch to minibatch"
+        raise ConfigError(f"{given}: {why}; leave it out for this model")
+
+
+def _check_finegrained(settings: Settings) -> None:
+    train = settings.train
+    if not settings.executor.simulated:
+        raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
+    if settings.trace:
+        raise ConfigError("trace=true: with partition=finegrained no stage runs by itself; leave trace out")
+    if train.recompute and train.recompute_boundaries is None:
+        raise ConfigError(
+            "train.recompute=true: with partition=finegrained stages begin inside layers; name the layers that "
+            "segments begin with, such as train.recompute_boundaries=[0]"
+        )
+
+
+def _check_distributed(settings: Settings, phases: Sequence[Phase]) -> None:
+    """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
+    given_bytes_per_s()
+    for phase, chosen in zip(phases, settings.phases, strict=True):
+        if phase.rules.method.simulated_only:
+            with naming_phase(chosen.number):
+                raise ConfigError(
+                    f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
+                    "executor=simulated"
+                )
+    if settings.train.recompute_boundaries is not None:
+        raise ConfigError(
+            f"train.recompute_boundaries={settings.train.recompute_boundaries}: recomputation across stages is "
+            "simulated only; use executor=simulated, or train.recompute=true, where each stage recomputes by itself"
+        )
+
+
+def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> list[str]:
+    """A warning for each schedule that only microbatches fill, where there is one."""
+    if train.microbatches > 1 or stages == 1:
+        return []
+    enough = (n for n in range(stages, train.batch_size + 1) if train.batch_size % n == 0)
+    advice = f"set train.microbatches={n}" if (n := next(enough, None)) else "set train.microbatches"
+    return [
+        f"warning: train.microbatches=1: under schedule={schedule.name} only one of the {stages} stages works at a "
+        f"time, as in plain training; {advice} to run them side by side"
+        for schedule in schedules
+        if isinstance(schedule, ListSchedule) and schedule.synchronous and schedule.in_flight(0, stages, stages) > 1
+    ]

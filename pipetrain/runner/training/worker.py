@@ -1,0 +1,76 @@
+"""The objects of a run in one of its processes, which builds them from the job."""
+
+from dataclasses import dataclass
+
+import torch
+
+from pipetrain.engine.errors import RunError
+from pipetrain.engine.executors.pipeline_rules import Phase
+from pipetrain.engine.libraries import lazy_compiler
+from pipetrain.engine.losses import Loss, Metrics
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.runner.training.components.data import Data, build_data
+from pipetrain.runner.training.components.loss import build_loss, build_metrics, falling_metrics
+from pipetrain.runner.training.components.model import build_model
+from pipetrain.runner.training.components.pipeline import build_planned_phases, build_segments
+from pipetrain.runner.training.job import Job
+from pipetrain.runner.training.timetable import Timetable
+
+
+@dataclass(frozen=True)
+class Components:
+    """The objects that a process of a run trains with.
+
+    Attributes:
+        data: its loaders.
+        chain: the model.
+        timetable: of the job.
+        phases: schedule and method of each.
+        loss: of the last stage.
+        metrics: of evaluations, in addition to those of the loss.
+        lower_is_better: names of further metrics that fall as the model improves.
+    """
+
+    data: Data
+    chain: LayerChain
+    timetable: Timetable
+    phases: list[Phase]
+    loss: Loss
+    metrics: Metrics
+    lower_is_better: tuple[str, ...] = ()
+
+
+def build_data_in_worker(job: Job, device: torch.device) -> Data:
+    """The data of a run in one of its processes, whose threads and device it sets first."""
+    lazy_compiler.install()
+    torch.set_num_threads(job.threads)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    data = build_data(job.settings)
+    data.expect(job.labels, job.tokens)
+    return data
+
+
+def build_in_worker(job: Job, data: Data) -> Components:
+    """The objects of a run in one of its processes, with the plan and the timetable of the job.
+
+    Raises:
+        RunError: the model has other layers than in preflight.
+    """
+    settings, plan = job.settings, job.plan
+    chain = build_model(settings, data.dataset)
+    if not plan.finegrained and len(chain) != plan.bounds[-1][1]:
+        raise RunError(
+            f"model: {len(chain)} layers here, but {plan.bounds[-1][1]} when the run was prepared; its code must "
+            "build the same layers in every process"
+        )
+    metrics = build_metrics(settings)
+    return Components(
+        data,
+        chain,
+        job.timetable,
+        phases=build_planned_phases(settings, job.timetable, plan, build_segments(settings.train, plan, chain)),
+        loss=build_loss(settings, data.dataset),
+        metrics=metrics,
+        lower_is_better=falling_metrics(metrics, data.dataset),
+    )

@@ -1,0 +1,58 @@
+"""Trackers and callbacks that a run cannot have are refused before it starts."""
+
+import importlib.util
+
+import pytest
+from support.one_run import carried_out
+from support.worker_pool import settings
+
+from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.runner.training.components.callbacks import build_callbacks, check_callbacks
+
+OWN = "support.own_callbacks"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("Nope", {}, rf"callbacks\[0\]\._target_={OWN}.Nope: .*has no Nope"),
+        ("Needy", {}, "needs path; write {_target_"),
+        ("Needy", {"path": "a", "optoin": 3}, r"callbacks\[0\].optoin=3: .*did you mean callbacks\[0\].option"),
+        ("Needy", {"path": "a", "option": "x"}, r"callbacks\[0\].option=x: a whole number"),
+        ("Misspelled", {}, "overrides no method .*did you mean on_step"),
+        ("no_class", {}, "must be a subclass of pipetrain.Callback"),
+        ("Path", {}, "must be a subclass of pipetrain.Callback"),
+    ],
+)
+def test_target_that_is_no_callback_is_refused(name, options, message):
+    with pytest.raises(ConfigError, match=message):
+        check_callbacks(settings("gpipe", callbacks=[{"_target_": f"{OWN}.{name}", **options}]))
+
+
+@pytest.mark.parametrize("value", ["mylib.Mine", ["mylib.Mine"], [{"option": 3}]])
+def test_callbacks_are_a_list_of_targets(value):
+    with pytest.raises(ConfigError, match="callbacks"):
+        settings("gpipe", callbacks=value)
+
+
+@pytest.mark.parametrize("names", [["tensorbord"], ["csv", "csv"], ["csv", "aim"], ["csv", 3], "csv", None])
+def test_unknown_tracker_is_refused(names):
+    with pytest.raises(ConfigError, match=r"log.to="):
+        settings("gpipe", log={"to": names})
+
+
+def test_callbacks_follow_trackers_in_the_order_given():
+    own = [{"_target_": f"{OWN}.Calls", "file": "a"}, {"_target_": f"{OWN}.Meddling"}]
+    built = build_callbacks(settings("gpipe", callbacks=own, log={"to": ["csv", "tensorboard"]}))
+    assert [type(each).__name__ for each in built.values()] == ["CsvFile", "TensorBoard", "Calls", "Meddling"]
+    assert next(iter(built)) == "log.to=[csv]"
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_tracker_without_its_package_is_refused(tmp_path, monkeypatch, capsys, name):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda each, *rest: None if each == name else found(each, *rest))
+    assert carried_out(tmp_path / "run", f"log.to=[{name}]") is ExitCode.WRONG_USAGE
+    error = capsys.readouterr().err
+    assert f'log.to=[{name}] needs {name}, which is not installed: pip install "pipetrain[{name}]"' in error
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
