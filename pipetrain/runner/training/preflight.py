@@ -27,12 +27,12 @@ from pipetrain.runner.training.components.loss import (
     check_loss,
     falling_metrics,
 )
-from pipetrain.runner.training.components.machine import check_threads, device_of, transport_notes
+from pipetrain.runner.training.components.machine import device_of
 from pipetrain.runner.training.components.model_checks import check_model, check_shared_weights
 from pipetrain.runner.training.components.optimizer import build_rate
 from pipetrain.runner.training.components.optimizer_checks import check_optimizer
 from pipetrain.runner.training.components.pipeline import build_planned_phases, build_segments
-from pipetrain.runner.training.components.pipeline_checks import check_pipeline
+from pipetrain.runner.training.components.pipeline_checks import check_pipeline, check_threads, transport_notes
 from pipetrain.runner.training.components.replicas import check_replicas
 from pipetrain.runner.training.components.rereads import changing_method, check_rereads
 from pipetrain.runner.training.job import Job

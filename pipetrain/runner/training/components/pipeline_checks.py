@@ -1,22 +1,30 @@
-"""Checks of the pipeline: executor, schedules and methods work together, and with the optimizer."""
+"""Checks of the pipeline: executor, schedules, methods and optimizer work together, and on this machine."""
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
+from pipetrain.engine import outer_launcher
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.links import given_bytes_per_s
+from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.engine.models.chain import LayerChain, trainable_weights
 from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.models.ties import ties_between
 from pipetrain.engine.program.steady_state import minibatches_held
-from pipetrain.engine.schedules import ListSchedule, Schedule
+from pipetrain.engine.schedules import ListSchedule, Placement, Schedule
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
-from pipetrain.runner.config.schema import TrainConfig
+from pipetrain.runner.config.schema import ExecutorConfig, TrainConfig
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.run_plan import Plan
-from pipetrain.runner.training.components.machine import check_devices
+from pipetrain.runner.training.components.machine import device_at
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
+
+_THREADS_PER_CORE = 16
+"""Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
 
 
 def check_pipeline(
@@ -73,7 +81,7 @@ def check_schedules(settings: Settings, train: Loader, plan: Plan, phases: Seque
             rules = phase.rules
             if not isinstance(rules.schedule, ListSchedule):
                 rules.schedule.check_run(settings, train)
-                check_devices(device, rules.schedule.placement(rules.num_stages))
+                _check_devices(device, rules.schedule.placement(rules.num_stages))
                 notes += rules.schedule.notes(rules.num_stages)
             elif not plan.finegrained:  # its stages exchange nothing, and their lists are long
                 rules.lists(2 * rules.steady + max(rules.replicas.counts))
@@ -201,3 +209,49 @@ def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> 
         for schedule in schedules
         if isinstance(schedule, ListSchedule) and schedule.synchronous and schedule.in_flight(0, stages, stages) > 1
     ]
+
+
+def _check_devices(device: str, placement: Placement) -> None:
+    """Checks that a library that moves the device's own memory has a device for each process.
+
+    Which devices the processes of an outer launcher have is known when they meet: each may see its own alone.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    here = placement.num_processes
+    if device == "cuda" and not outer_launcher.is_present() and torch.cuda.device_count() < here:
+        raise ConfigError(
+            f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
+            f"are {torch.cuda.device_count()}; device=cpu works"
+        )
+
+
+def check_threads(settings: Settings) -> None:
+    """Checks that this machine can start as many threads and reading processes as the settings ask for.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    most = _THREADS_PER_CORE * usable_cores()
+    for name, number in (("threads", settings.threads), ("dataset.workers", settings.dataset.workers)):
+        if number is not None and number > most:
+            raise ConfigError(f"{name}={number}: must be at most {most} here, {_THREADS_PER_CORE} for each core")
+
+
+def transport_notes(executor: ExecutorConfig, device: str, processes: int) -> list[str]:
+    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet.
+
+    Args:
+        executor: of the run.
+        device: of the run, cpu or cuda.
+        processes: their number.
+    """
+    if device == "cpu" or executor.simulated or processes == 1:
+        return []
+    if outer_launcher.is_present():
+        return ["messages: over NCCL if each process has its own GPU, else over Gloo; summary.json has the transport"]
+    devices = [device_at(device, process) for process in range(processes)]
+    transport = transport_between(devices[0], [DeviceIdentity.of(each) for each in devices])
+    way = "from GPU to GPU over NCCL" if transport.direct else "through host memory over Gloo"
+    return [f"messages: {way}, as {transport.reason}"]
