@@ -59,7 +59,7 @@ WRONG_LISTS = {
     "its lists for D=3, N=1, M=1 cannot run: stage 0: B0.0 is missing from its list": (
         lambda _self, r, D, N, M: USUAL.operations(r, D, N, M - 1)
     ),
-    "operations(0, 3, 1, 1) returned generator; a list of": endless,
+    "operations(0, 3, 1, 1) returned generator; must be a list of": endless,
     "operations(0, 3, 1, 1) has 'F0.0' at 0; must be a list of pipetrain.Operation": (
         lambda _self, *place: [str(op) for op in USUAL.operations(*place)]
     ),

@@ -157,7 +157,7 @@ def test_text_of_one_line_is_split_within_it(end):
     assert split_text(f"A title\nand a text{end}", 0.5) == ("A title\na", f"nd a text{end}")
 
 
-@pytest.mark.parametrize(("name", "words"), [("a.txt", "has"), ("a.txt.gz", "unpacks to")])
+@pytest.mark.parametrize(("name", "words"), [("a.txt", "has"), ("a.txt.gz", "has")])
 def test_oversized_text_is_refused_before_it_fills_memory(tmp_path, monkeypatch, name, words):
     monkeypatch.setattr(text_files, "MOST_BYTES", 4_000_000)
     text = b"word " * 800_000
