@@ -143,6 +143,16 @@ def test_text_with_announced_shapes_equals_simulation(tmp_path):
     check(tmp_path, {m: (m, 2, {**sections, **microbatches(1)}) for m in ("pipedream", "gpipe", "pipemare")})
 
 
+def same_as_simulated(folder, *words, fields=("weights_sha256",)):
+    """Runs a command over NCCL, and simulated: the summaries agree in these fields."""
+    run(folder / "distributed", *words)
+    run(folder / "simulated", *words, "executor=simulated")
+    ours, theirs = summary(folder / "distributed"), summary(folder / "simulated")
+    assert (ours["transport"], theirs["transport"]) == ("nccl", "none")
+    for field in fields:
+        assert ours[field] == theirs[field], field
+
+
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
 def test_padded_text_has_the_bits_of_the_simulation(tmp_path, method):
     words = (
@@ -150,12 +160,7 @@ def test_padded_text_has_the_bits_of_the_simulation(tmp_path, method):
         "dataset.vocabulary_size=300", "train.batch_size=8", "train.microbatches=2", "train.epochs=1",
         "eval.decode=false", "device=cuda", "partition.stages=2", f"method={method}", *EXACT,
     )  # fmt: skip
-    run(tmp_path / "distributed", *words)
-    run(tmp_path / "simulated", *words, "executor=simulated")
-    ours, theirs = summary(tmp_path / "distributed"), summary(tmp_path / "simulated")
-    assert (ours["transport"], theirs["transport"]) == ("nccl", "none")
-    for field in ("weights_sha256", "loss_sha256", "final"):
-        assert ours[field] == theirs[field], field
+    same_as_simulated(tmp_path, *words, fields=("weights_sha256", "loss_sha256", "final"))
 
 
 def test_compiled_layers_have_the_bits_of_the_simulation(tmp_path):
@@ -182,12 +187,7 @@ def test_device_sync_in_each_forward_keeps_bits_without_deadlock(tmp_path, stage
 )  # fmt: skip
 def test_few_queues_or_thread_blocks_keep_bits_without_deadlock(tmp_path, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    words = (*TINY, "device=cuda", "partition.stages=2", "method=pipedream", *EXACT)
-    run(tmp_path / "distributed", *words)
-    run(tmp_path / "simulated", *words, "executor=simulated")
-    ours, theirs = summary(tmp_path / "distributed"), summary(tmp_path / "simulated")
-    assert ours["transport"] == "nccl"
-    assert ours["weights_sha256"] == theirs["weights_sha256"]
+    same_as_simulated(tmp_path, *TINY, "device=cuda", "partition.stages=2", "method=pipedream", *EXACT)
 
 
 # -- pause and resume --------------------------------------------------------------------------------------------------

@@ -513,11 +513,21 @@ def test_inputs_go_by_name_and_sequence_logits_to_the_loss():
     assert chain_of(model, {"ids": ids, "mask": mask}, "hidden")(*short).shape == (2, 3, 4)
 
 
-def test_input_that_is_no_parameter_of_the_forward_is_refused():
-    with pytest.raises(
-        ConfigError, match=r"the input tokens is no parameter of Answers\.forward, which takes mask, ids"
-    ):
-        chain_of(Answers(), {"tokens": torch.randint(9, (4, 6))})
+X = torch.zeros(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("build", "arguments", "message"),
+    [
+        (Answers, ({"tokens": X.long()},), r"tokens is no parameter of Answers\.forward, which takes mask, ids"),
+        (lambda: nn.Sequential(nn.Linear(2, 2)), ((), "logits"), r"model\.output=logits: a Sequential is a chain"),
+        (Skip, ((X,), "logits"), r"model\.output=logits: Skip returns a single tensor; leave it out"),
+        (Skip, (), "Skip cannot be cut"),
+    ],
+)
+def test_inputs_and_outputs_that_a_model_does_not_have_are_refused(build, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        chain_of(build(), *arguments)
 
 
 class Attention(nn.Module):
@@ -562,21 +572,6 @@ def test_no_cut_is_where_much_more_crosses_than_beside_it():
 def test_weight_that_two_layers_share_makes_a_pair():
     model = Calling(lambda x, first, second: second(torch.relu(first(x))), *[nn.Linear(4, 4)] * 2)
     assert cut(model).tied() == [(1, 2)]
-
-
-def test_output_of_a_model_that_is_a_chain_already_is_refused():
-    with pytest.raises(ConfigError, match=r"model\.output=logits: a Sequential is a chain"):
-        chain_of(nn.Sequential(nn.Linear(2, 2)), output="logits")
-
-
-def test_output_of_a_model_that_returns_one_tensor_is_refused():
-    with pytest.raises(ConfigError, match=r"model\.output=logits: Skip returns a single tensor; leave it out"):
-        cut(Skip(), output="logits")
-
-
-def test_model_without_inputs_is_refused():
-    with pytest.raises(ConfigError, match="Skip cannot be cut"):
-        chain_of(Skip())
 
 
 def test_recording_leaves_another_thread_alone():

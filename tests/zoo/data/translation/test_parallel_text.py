@@ -79,16 +79,24 @@ def refused(folder, names="train", origin=None):
     return str(caught.value)
 
 
-def test_paired_lines_are_stripped(tmp_path):
-    write(tmp_path, "train.de", "ein Hund \r\n\nzwei\u2028Hunde\n")
-    write(tmp_path, "train.en", "a dog\nnothing\ntwo dogs")
-    assert read(tmp_path) == [("ein Hund", "a dog"), ("", "nothing"), ("zwei\u2028Hunde", "two dogs")]
-
-
-def test_one_file_may_be_compressed_and_the_other_not(tmp_path):
-    write(tmp_path, "train.de.gz", "eins\nzwei\n")
-    write(tmp_path, "train.en", "one\ntwo\n")
-    assert read(tmp_path) == [("eins", "one"), ("zwei", "two")]
+@pytest.mark.parametrize(
+    ("german", "english", "name", "pairs"),
+    [
+        (
+            "ein Hund \r\n\nzwei\u2028Hunde\n",
+            "a dog\nnothing\ntwo dogs",
+            "train.de",
+            [("ein Hund", "a dog"), ("", "nothing"), ("zwei\u2028Hunde", "two dogs")],
+        ),
+        ("eins\nzwei\n", "one\ntwo\n", "train.de.gz", [("eins", "one"), ("zwei", "two")]),
+        ("\ufeffeins\n", "one\n", "train.de", [("eins", "one")]),
+    ],
+    ids=["stripped", "one file compressed", "byte order mark"],
+)
+def test_lines_are_read_in_pairs(tmp_path, german, english, name, pairs):
+    write(tmp_path, name, german)
+    write(tmp_path, "train.en", english)
+    assert read(tmp_path) == pairs
 
 
 def test_several_names_are_read_in_turn_with_lang_replaced(tmp_path):
@@ -131,9 +139,3 @@ def test_text_in_another_encoding_is_refused_with_the_line(tmp_path):
 @pytest.mark.parametrize("names", [[], 3, [3], None])
 def test_names_that_are_none_are_refused(tmp_path, names):
     assert f"dataset.train={names}: a name such as `train`" in refused(tmp_path, names)
-
-
-def test_byte_order_mark_is_no_part_of_a_line(tmp_path):
-    write(tmp_path, "train.de", "\ufeffeins\n")
-    write(tmp_path, "train.en", "one\n")
-    assert read(tmp_path) == [("eins", "one")]
