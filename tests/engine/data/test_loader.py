@@ -96,14 +96,6 @@ def test_example_has_the_shapes_of_an_average_minibatch_under_every_seed():
         assert images.shape[2:] == (7, 7)
 
 
-def test_evaluation_covers_every_sample():
-    loader = Loader(Noisy(10), batch_size=4, microbatches=4, shuffle=False, drop_short=False)
-    assert loader.sizes(0) == [4, 4, 2]
-    assert len(loader) == 3
-    assert loader.dropped == 0
-    assert torch.cat([targets for (targets,) in loader.targets(0)]).tolist() == list(range(10))
-
-
 def test_random_numbers_belong_to_the_sample():
     """The same draw whether samples are shuffled, cut into other minibatches, or read from the middle."""
     shuffled = Loader(Noisy(20), batch_size=6)

@@ -9,7 +9,7 @@ from support.pipelines import trained
 from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, InvariantError
-from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods import Method
 from pipetrain.engine.methods.naive_async import NaiveAsync
 from pipetrain.engine.methods.synchronous import Synchronous
@@ -39,12 +39,6 @@ def test_room_for_early_recomputation_follows_in_flight_count(schedule, method, 
         refused = pytest.raises(ConfigError, match=rf"stage {late[0]} would") if late else nullcontext()
         with refused:
             PipelineRules(schedule, method, 3, 2, segments)
-
-
-def test_phase_without_bounds_is_the_whole_run():
-    phase = Phase(PipelineRules(GPipe(), Synchronous(), 2, 1))
-    assert phase.start == 0
-    assert phase.end > 10**9
 
 
 def test_1f1b_2bw_with_too_few_microbatches_is_refused():

@@ -260,13 +260,6 @@ def test_1f1b_2bw_reads_one_version_for_a_whole_minibatch(D, more, M):
         assert all(version in (t, max(0, t - 1)) for (t, _), version in forwards.items())
 
 
-@pytest.mark.parametrize(("D", "N"), [(2, 1), (4, 3), (16, 15)])
-def test_1f1b_2bw_with_too_few_microbatches_is_refused(D, N):
-    OneFOneB2BW().check(D, D)
-    with pytest.raises(ConfigError, match=rf"train\.microbatches={N}: .*partition\.stages={D}.*={D} works"):
-        OneFOneB2BW().check(D, N)
-
-
 @pytest.mark.parametrize("depth", [0, -1, 2.5, "4"])
 def test_depth_not_a_positive_integer_is_refused(depth):
     with pytest.raises(ConfigError, match=r"schedule\.depth"):

@@ -5,11 +5,22 @@ from collections import deque
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pipetrain.engine.weights import buffer_pool
 from pipetrain.engine.weights.buffer_pool import WeightBufferPool
 
 WEIGHTS = {"w": torch.randn(4, 6), "b": torch.randn(3)}
+
+
+def storages(*sets):
+    """References to the storages of these sets, which tell whether they are still in memory."""
+    return [StorageWeakRef(tensor.untyped_storage()) for tensors in sets for tensor in tensors.values()]
+
+
+def sets_alive(references):
+    newest = {reference.cdata: reference for reference in references}  # of storages that took the same place
+    return sum(not reference.expired() for reference in newest.values())
 
 
 def pointers(tensors):
@@ -59,11 +70,11 @@ def test_lent_memory_has_the_form_of_the_weight(pool):
 
 def test_freed_memory_is_gone_and_what_is_read_stays(pool):
     kept, dropped = pool.copy(WEIGHTS), pool.copy(WEIGHTS)
-    dropped_place = pointers(dropped)
+    dropped_place, references = pointers(dropped), storages(dropped)
     del dropped
     pool.free()
     assert all(kept[name].equal(WEIGHTS[name]) for name in WEIGHTS)
-    assert len(pool._by_name["w"]) == 1
+    assert sets_alive(references) == 0
     place = pointers(kept)
     del kept
     assert pointers(pool.empty_like(WEIGHTS)) == place != dropped_place
@@ -76,10 +87,11 @@ def test_adopted_gradient_is_lent_where_memory_was_asked_for(pool):
     pool.donate(gradients, WEIGHTS)
     other = pool.empty_like({"w": WEIGHTS["w"]})
     assert other["w"].data_ptr() != place["w"]  # somebody still reads it
+    not_asked_for = storages({"b": gradients["b"]})
     del gradients
     assert pool.empty_like({"w": WEIGHTS["w"]})["w"].data_ptr() == place["w"]
     assert held.keys() == {"w"}
-    assert "b" not in pool._by_name
+    assert sets_alive(not_asked_for) == 0
 
 
 def test_memory_that_was_lent_before_goes_before_adopted_memory(pool):
@@ -93,38 +105,47 @@ def test_memory_that_was_lent_before_goes_before_adopted_memory(pool):
 
 
 @pytest.mark.parametrize(
-    "gradient",
-    [torch.ones(4, 6).double(), torch.ones(6, 4).T, torch.ones(8, 6)[:4], torch.ones(1).expand(4, 6)],
+    "build",
+    [
+        lambda: torch.ones(4, 6).double(),
+        lambda: torch.ones(6, 4).T,
+        lambda: torch.ones(8, 6)[:4],
+        lambda: torch.ones(1).expand(4, 6),
+    ],
     ids=["dtype", "order", "part", "repeated"],
 )
-def test_gradient_of_another_form_than_its_weight_is_not_adopted(pool, gradient):
-    held = pool.empty_like(WEIGHTS)
-    pool.donate({"w": gradient}, WEIGHTS)
-    assert len(pool._by_name["w"]) == 1
-    assert held.keys() == WEIGHTS.keys()
+def test_gradient_of_another_form_than_its_weight_is_not_adopted(pool, build):
+    held, gradients = pool.empty_like(WEIGHTS), {"w": build()}
+    references = storages(gradients)
+    pool.donate(gradients, WEIGHTS)
+    del gradients
+    assert (sets_alive(references), held.keys()) == (0, WEIGHTS.keys())
 
 
 def test_long_history_is_returned_in_turn_visiting_few_sets(pool, monkeypatch):
     looked = []
     owners = buffer_pool._use_count
     monkeypatch.setattr(buffer_pool, "_use_count", lambda storage: looked.append(storage) or owners(storage))
-    history = deque(maxlen=100)
+    history, references = deque(maxlen=100), []
     for count in range(400):
         if count == 200:
             looked.clear()
         history.append(pool.copy(WEIGHTS))
+        references += storages({"w": history[-1]["w"]})
         pool.trim()
     assert 0 < len(looked) < 200 * len(WEIGHTS) * 20
-    assert len(pool._by_name["w"]) <= 101
+    assert sets_alive(references) <= 101
 
 
 def test_idle_memory_between_used_sets_is_returned_in_time(pool):
     held = [pool.copy(WEIGHTS) for _ in range(50)]
+    references = storages(*({"w": each["w"]} for each in held))
     del held[20:30]
     for _ in range(60):
         pool.trim()
         held.append(pool.copy(WEIGHTS))
-    assert len(pool._by_name["w"]) == len(held)
+        references += storages({"w": held[-1]["w"]})
+    assert sets_alive(references) == len(held)
     held.clear()
     pool.free()
-    assert len(pool._by_name["w"]) == 0
+    assert sets_alive(references) == 0
