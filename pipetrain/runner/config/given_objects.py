@@ -121,7 +121,7 @@ def pickled(section: str, value: Any) -> bytes:
 
 
 def _name_of(value: object) -> str:
-    """Name of an object's class, or of the class or function that it is."""
+    """Name of an object's class, or of a class or function itself."""
     kind: Any = value if isinstance(value, type | types.FunctionType) else type(value)
     return f"{kind.__module__}.{kind.__qualname__}"
 

@@ -1,4 +1,4 @@
-"""What the processes of a run must have in common, compared when they meet."""
+"""Checks that all processes of a run agree on settings, stages and data."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ def _stages(plan: Plan) -> list[str]:
 
 
 def _faults(first: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """What differs and may not, with the values of the first process and of this one."""
+    """Differences that are not allowed, with the values of the first process and of this one."""
     for each in differences(first["settings"], own["settings"], (first["choices"], own["choices"])):
         if each.setting not in _OF_EACH_PROCESS and not each.is_place:
             yield f"{each.setting}: {as_configured(each.old)} and {as_configured(each.new)}"

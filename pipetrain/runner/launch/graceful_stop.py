@@ -17,9 +17,9 @@ def drain_on_signal(stop: Callable[[], bool], seconds: float, interruption: Inte
     """Around training in this process, or in processes that it has started.
 
     Args:
-        stop: called for the first signal; returns True if the run will end on its own, with its checkpoint.
+        stop: called for the first signal; returns True if the run will save a checkpoint and end.
         seconds: for that; then the signal is sent again, which ends the run. 0: signals end it immediately.
-        interruption: takes note of every signal, so that one which a run survives still ends its sweep.
+        interruption: records every signal, so that one that a run survives still ends its sweep.
     """
     if threading.current_thread() is not threading.main_thread() or not seconds:
         yield  # only the main thread has handlers

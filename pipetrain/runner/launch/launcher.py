@@ -146,7 +146,7 @@ def _run(
 ) -> None:
     """Runs the workers until all have finished their parts; leaves no process.
 
-    Adds each worker to `workers` before it starts. They meet in the folder `private`.
+    Adds each worker to `workers` before it starts. They communicate through the folder `private`.
 
     Raises:
         WorkerError: a worker failed.
@@ -159,7 +159,9 @@ def _run(
             connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
             monitor.check()
             if not private.is_dir():  # else a start would wait, and workers that live would be taken for silent
-                raise WorkerError(f"the folder {private}, in which the workers meet, was removed", f"logs in {logs}")
+                raise WorkerError(
+                    f"the folder {private}, through which the workers communicate, was removed", f"logs in {logs}"
+                )
             exits = {rank: code for rank, worker in running.items() if (code := worker.exitcode) is not None}
             if failures := {rank: code for rank, code in exits.items() if code}:
                 raise _explained(job, failures, logs)
@@ -197,7 +199,7 @@ def _kill(workers: Iterable[ForkServerProcess]) -> list[ForkServerProcess]:
 def run_worker(job: Job, environment: dict[str, str], logs: Path, private: Path) -> None:
     """Runs the stages of this process, which was forked, with its output in the folder `logs`.
 
-    It meets the others in the folder `private`.
+    It finds the other workers through the folder `private`.
     """
     for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
         with (logs / name).open("wb") as file:

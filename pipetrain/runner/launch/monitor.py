@@ -175,7 +175,7 @@ class LauncherMonitor(Monitor):
         self._thread.join()
 
     def break_off(self) -> bool:
-        """Makes the workers finish the minibatches in flight and save a checkpoint.
+        """Orders the workers to finish the minibatches in flight and save a checkpoint.
 
         Returns:
             False, and nothing happens, if a worker does not train yet.

@@ -140,7 +140,7 @@ def monitoring_board(start: str) -> SignedStore:
 
 
 def note_begun(job: Job) -> None:
-    """Tells later starts by the same torchrun, whose store outlives this process, where this one writes."""
+    """Records the run directory for later starts by the same torchrun, whose store outlives this process."""
     if master.is_torchruns():
         noted = json.dumps([str(job.run.path.absolute()), job.resume and str(job.resume)])
         SignedStore(_connect(), shared_key()).set(_BEGUN, noted)

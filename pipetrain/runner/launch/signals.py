@@ -37,8 +37,8 @@ class Interruption:
 
     Attributes:
         name: of the signal; None while none has come.
-        patient: True if a second signal changes nothing: it may be the first one again, from the process that has
-            started this one and decides how long to wait.
+        patient: True to ignore a second signal: it may repeat the first one, from the process that started this one
+            and decides how long to wait.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Interruption:
         self._settled = False
 
     def note(self, number: int) -> None:
-        """Notes a signal that ends the command later, if at all."""
+        """Records a signal without ending the command."""
         self.name = self.name or signal.Signals(number).name
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
@@ -57,7 +57,7 @@ class Interruption:
 
     @property
     def repeats(self) -> bool:
-        """True if the next signal is to change nothing."""
+        """True if the next signal must be ignored."""
         return self.patient and self.name is not None
 
     def end(self, number: int) -> None:

@@ -58,7 +58,7 @@ class Watchdog:
         activity: kept up to date by the main thread.
         gate: where the main thread stops for a drain.
         peers: monitors the other workers under an outer launcher.
-        interruption: takes note of a signal from an outer launcher that stops the run.
+        interruption: records a signal from an outer launcher that stops the run.
         reports: measurements of the workers, for the last stage to write when the run stops early.
     """
 
@@ -122,12 +122,12 @@ class Watchdog:
             self.peers.close()
 
     def begin(self) -> None:
-        """All is built and connected; published immediately, as a run that trains can be interrupted."""
+        """Marks that all is built and connected; published immediately, as a run that trains can be interrupted."""
         self.activity.begin()
         self._pipe.wake()
 
     def finish(self) -> None:
-        """Publishes that the process has nothing left to do but to end."""
+        """Publishes that this worker has finished."""
         self.activity.finish()
         self._pipe.wake()
         self._last_beat.wait(_LAST_BEAT_SECONDS)

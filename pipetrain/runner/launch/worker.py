@@ -43,7 +43,7 @@ def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str,
     Args:
         job: what to run.
         show: is given every record.
-        interruption: of the run; notes every signal, even one that comes too late.
+        interruption: of the run; records every signal, even one that comes too late.
     """
     gate = AdmissionGate(alone=True)
 
@@ -103,7 +103,7 @@ def run_under_torchrun(
         job: what to run.
         show: is given every record.
         on_end: called when a signal ends the run, with the job as all processes agreed on it, and the failure, if any.
-        interruption: of the run; notes the signal that ends it.
+        interruption: of the run; records the signal that ends it.
         on_met: called with the job as all processes agreed on it, before anything of the run is written.
 
     Raises:

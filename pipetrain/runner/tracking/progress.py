@@ -50,7 +50,7 @@ def _bar(**options: Any) -> "tqdm[Never]":
 
 
 def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
-    """Shows a text on the terminal, if there is one, for as long as something takes."""
+    """Shows a text on the terminal, if there is one, while something runs."""
     return _bar(bar_format=text, disable=hidden or None)
 
 
@@ -62,7 +62,7 @@ def announce(text: str, *, hidden: bool = False) -> AbstractContextManager[objec
 
 
 def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
-    """A bar on the terminal, if there is one, for a number of turns of about the same length."""
+    """A bar on the terminal, if there is one, over `total` steps of similar length."""
     return _bar(desc=text, total=total, disable=hidden or None, dynamic_ncols=True)
 
 

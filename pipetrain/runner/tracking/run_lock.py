@@ -53,7 +53,7 @@ _UNKNOWN = Owner(0, "", "")
 
 
 def is_removed(run: Path) -> bool:
-    """True if the directory in which a run began is gone, even if another has its name."""
+    """True if the directory of a run was removed, even if another one has its name now."""
     return not (run / NAME).exists()  # it was made before anything else
 
 

@@ -103,9 +103,9 @@ class Recorder:
         self._last = time.perf_counter()
         self._drains_after = 0
         self._closed = False
-        # minibatch, what its loss counts, and the mean loss on its way to the host
+        # minibatch, number that its loss averages over, and the mean loss on its way to the host
         self._unread: list[tuple[int, float, HostCopies]] = []
-        # page-locked memory for the steps that are unread at a time, taken before the processes are connected
+        # page-locked memory for the steps that can be unread at once, allocated before the processes are connected
         self._memory = [[page_locked(_LOSS_BYTES)] for _ in range(2)] if queues(recorded.device) else []
         self.clock = WallClock(progress)
         self.evaluations = Evaluations(progress, recorded.lower_is_better)

@@ -220,53 +220,47 @@ def test_default_directory_and_output_are_the_commands(tmp_path, run, capsys):
 
 
 @pytest.mark.slow
-def test_objects_give_the_bits_of_the_same_targets(run):
-    targets = run(
-        [
-            *TARGETS,
-            *SIMULATED,
-            *("method=pipedream", "optimizer=adam", "optimizer.lr=0.01", "lr_schedule=polynomial"),
-            *("lr_schedule.unit=step", "partition.stages=3", "metrics.own._target_=support.own_metrics.Ordered"),
-        ]
-    )
-    made = run(
-        SIMULATED,
-        **objects(
-            method=PipeDream(),
-            schedule=OneFOneB(),
-            partition=Even(3),
-            loss=CrossEntropy(),
-            optimizer=functools.partial(torch.optim.Adam, lr=0.01),
-            lr_schedule=Polynomial(unit="step"),
-            metrics={"own": Ordered()},
+@pytest.mark.parametrize(
+    ("targets", "words", "given"),
+    [
+        (
+            [
+                "method=pipedream", "optimizer=adam", "optimizer.lr=0.01", "lr_schedule=polynomial",
+                "lr_schedule.unit=step", "partition.stages=3", "metrics.own._target_=support.own_metrics.Ordered",
+            ],
+            [],
+            lambda: {
+                "method": PipeDream(), "schedule": OneFOneB(), "partition": Even(3), "loss": CrossEntropy(),
+                "optimizer": functools.partial(torch.optim.Adam, lr=0.01), "lr_schedule": Polynomial(unit="step"),
+                "metrics": {"own": Ordered()},
+            },
         ),
-    )
-    assert hashes(made) == hashes(targets)
-    assert made.summary["final"] == targets.summary["final"]
-    assert made.summary["method"] == "PipeDream"
-
-
-@pytest.mark.slow
-def test_torch_scheduler_and_plain_function_are_objects_too(run):
-    words = [*TARGETS, *SIMULATED, "optimizer=sgd", "optimizer.lr=0.1"]
-    scheduled = run([*words, "lr_schedule=custom", "lr_schedule._target_=torch.optim.lr_scheduler.StepLR",
-                     "+lr_schedule.step_size=1", "+lr_schedule.gamma=0.5"])  # fmt: skip
-    made = run(
-        SIMULATED,
-        **objects(
-            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True),
-            lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
+        (
+            [
+                "optimizer=sgd", "optimizer.lr=0.1", "lr_schedule=custom",
+                "lr_schedule._target_=torch.optim.lr_scheduler.StepLR", "+lr_schedule.step_size=1",
+                "+lr_schedule.gamma=0.5",
+            ],
+            [],
+            lambda: {
+                "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True),
+                "lr_schedule": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
+            },
         ),
-    )
-    assert hashes(made) == hashes(scheduled)
-
-
-@pytest.mark.slow
-def test_function_of_an_optimizer_goes_with_parameter_groups(run):
-    words = [*SIMULATED, "optimizer.groups=[{max_dims: 1, weight_decay: 0, lr_scale: 2}]"]
-    given = functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.1)
-    target = ["optimizer=sgdm", "optimizer.lr=0.05", "optimizer.momentum=0.9", "optimizer.weight_decay=0.1"]
-    assert hashes(run(words, **objects(optimizer=given))) == hashes(run([*words, *target], **objects()))
+        (
+            ["optimizer=sgdm", "optimizer.lr=0.05", "optimizer.momentum=0.9", "optimizer.weight_decay=0.1"],
+            ["optimizer.groups=[{max_dims: 1, weight_decay: 0, lr_scale: 2}]"],
+            lambda: {"optimizer": functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.1)},
+        ),
+    ],
+    ids=["every section", "torch's scheduler", "parameter groups"],
+)  # fmt: skip
+def test_objects_give_the_bits_of_the_same_targets(run, targets, words, given):
+    of_targets = run([*TARGETS, *SIMULATED, *targets, *words])
+    of_objects = run([*SIMULATED, *words], **objects(**given()))
+    assert hashes(of_objects) == hashes(of_targets)
+    assert of_objects.summary["final"] == of_targets.summary["final"]
+    assert of_objects.summary["method"] == ("PipeDream" if "method=pipedream" in targets else "pipeoptim")
 
 
 def test_given_model_keeps_its_weights_and_is_not_trained(given):
@@ -396,19 +390,28 @@ def test_diverged_run_is_a_result(run):
     assert done.summary["diverged_at_step"] > 0
 
 
+class Interrupting(CrossEntropy):
+    """A loss whose nth call gets a Ctrl-C."""
+
+    def __init__(self, nth):
+        super().__init__()
+        self.left = [nth]  # shared by copies
+
+    def forward(self, *args):
+        self.left[0] -= 1
+        if self.left[0] == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().forward(*args)
+
+    def __deepcopy__(self, _memo):
+        return self
+
+
 @pytest.mark.slow
 def test_interrupted_run_resumes_to_the_bits_of_a_whole_one(tmp_path, run, given):
-    class Interrupting(CrossEntropy):
-        def forward(self, *args):
-            nonlocal calls
-            calls += 1
-            if calls == 14:  # in step 5, after which the pipeline drains anyway
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().forward(*args)
-
-    calls = 0
+    in_step_5 = Interrupting(14)  # after which the pipeline drains anyway
     with pytest.raises(KeyboardInterrupt, match=r"step \d+ is saved; resume="):
-        run(SIMULATED, path=tmp_path / "run", **objects(loss=Interrupting()))
+        run(SIMULATED, path=tmp_path / "run", **objects(loss=in_step_5))
     assert pipetrain.load(tmp_path / "run").status == "interrupted"
     resumed = run([*SIMULATED, f"resume={tmp_path / 'run'}"], path=tmp_path / "run", **objects())
     assert hashes(resumed) == hashes(given)
@@ -677,12 +680,6 @@ def test_what_is_neither_words_nor_a_run_is_refused(tmp_path, run):
 
 
 def test_interrupted_run_is_the_last_of_its_sweep(tmp_path):
-    class Interrupting(CrossEntropy):
-        def forward(self, *args):
-            signals.append(os.kill(os.getpid(), signal.SIGINT))
-            return super().forward(*args)
-
-    signals = []
     with pytest.raises(KeyboardInterrupt):
-        pipetrain.sweep(["seed=0,1", *SIMULATED], path=tmp_path / "sweep", **objects(loss=Interrupting()))
+        pipetrain.sweep(["seed=0,1", *SIMULATED], path=tmp_path / "sweep", **objects(loss=Interrupting(1)))
     assert len(list((tmp_path / "sweep").iterdir())) <= 1

@@ -29,6 +29,12 @@ def data(how):
     return ("model=lenet5", "dataset=custom", "dataset._target_=support.faults.data", f"+dataset.how={how}")
 
 
+def layer(how):
+    """A model whose fifth layer fails in the middle of the run."""
+    words = ("model=custom", "model._target_=support.faults.failing_layer", f"+model.how={how}", "train.epochs=1")
+    return (*words, "partition=explicit", "partition.boundaries=[4,5]", "dataset.limit=null")
+
+
 UPDATE = "pipetrain.engine.stage.stage.Stage.update"
 WRITE = "pipetrain.runner.training.checkpoint.tensor_file.write"
 SCORE = "pipetrain.engine.executors.evaluation.PartScore.of"
@@ -38,6 +44,8 @@ LEAVE_GROUP = "torch.distributed.destroy_process_group"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (layer("raise"), r"stage 1 failed: ValueError: this layer gave up .*\(.*faults.py:\d+\); traceback in "),
+        (layer("sleep"), r"stage 1 hung: \d+ s in F20.0"),
         (model(UPDATE, "exit0", nth=3), "stage 1 failed: it ended with exit code 0 before the run did; logs in"),
         (model(WRITE, "sleep"), r"stage 1 hung: \d+ s in writing the checkpoint of step 8; logs in"),
         (model(WRITE, "SIGKILL"), "stage 1 failed: killed by SIGKILL; logs in"),
@@ -47,6 +55,8 @@ LEAVE_GROUP = "torch.distributed.destroy_process_group"
         ((*data("sleep"), "launch.start_timeout=8"), "stage 1 hung: not started after launch.start_timeout=8 s"),
     ],
     ids=[
+        "exception",
+        "layer",
         "exit code 0",
         "checkpoint",
         "killed in checkpoint",

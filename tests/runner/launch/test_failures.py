@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from process_tree import is_alive, workers
-from support.cli import TINY, arguments, environment, fails, pipetrain, pipetrain_here, records, run_here, summary
+from support.cli import TINY, arguments, environment, pipetrain, pipetrain_here, records, run_here, summary
 from support.processes import needs_proc
 from support.waiting import eventually
 
@@ -163,24 +163,6 @@ def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
     os.kill(pids[1], signal.SIGCONT)
     ended(process, pids, within=10)
     assert process.returncode == 75
-
-
-MISBEHAVING = (
-    "model=custom", "model._target_=support.faults.failing_layer", "partition=explicit", "partition.boundaries=[4,5]",
-    "train.epochs=1", "launch.hang_timeout=4",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("raise", r"stage 1 failed: ValueError: this layer gave up .*\(.*faults.py:\d+\); traceback in "),
-        ("sleep", r"stage 1 hung: \d+ s in F20.0"),
-    ],
-)
-def test_failed_stage_is_named_and_not_its_neighbor(tmp_path, how, message):
-    fails(tmp_path / "run", *MISBEHAVING, f"+model.how={how}", message=message)
-    assert summary(tmp_path / "run")["status"] == "failed"
 
 
 def test_torchrun_starts_and_resumes_a_run_whose_initial_weights_are_gone(tmp_path):

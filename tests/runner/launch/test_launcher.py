@@ -4,8 +4,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -127,7 +125,7 @@ def test_removed_folder_of_the_meeting_is_named(monkeypatch, made):
     monkeypatch.setattr(fork_server, "start", lambda: None)
     monkeypatch.setattr(launcher.multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Worker))
     with pytest.raises(
-        WorkerError, match=r"^the folder .*/pipetrain-\w+, in which the workers meet, was removed; logs in "
+        WorkerError, match=r"^the folder .*/pipetrain-\w+ of the workers' messages was removed; logs in "
     ):
         launch(made, Interruption())
 
@@ -182,16 +180,18 @@ def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
         launch(made, Interruption())
 
 
-def test_worker_has_launcher_environment_and_writes_logs(tmp_path):
-    script = """
-import os, sys
-from pathlib import Path
-from pipetrain.runner.launch import launcher, worker
+def test_worker_has_launcher_environment_and_writes_logs(monkeypatch, tmp_path):
+    def run_spawned(job, _folder):
+        os.write(1, f"{job} {dict(os.environ)}\n".encode())
 
-worker.run_spawned = lambda job, folder: print(job, dict(os.environ), flush=True)
-launcher.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]), Path(sys.argv[1]))
-os.system("echo of a child >&2")
-"""
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60, check=True)
+    monkeypatch.setattr("pipetrain.runner.launch.worker.run_spawned", run_spawned)
+    child = os.fork()
+    if not child:
+        try:
+            launcher.run_worker("the job", {"ADDED": "later", "RANK": "1"}, tmp_path, tmp_path)
+            os.system("echo of a child >&2")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
     assert (tmp_path / "stdout.log").read_text() == "the job {'ADDED': 'later', 'RANK': '1'}\n"
     assert (tmp_path / "stderr.log").read_text() == "of a child\n"

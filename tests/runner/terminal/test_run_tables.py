@@ -35,7 +35,7 @@ def test_plan_table_has_a_line_for_each_stage():
 
 def test_plan_table_fits_the_terminal(monkeypatch):
     with torch.device("meta"):
-        chain = torchvision_models.resnet(152, 3, 1000)
+        chain = torchvision_models.resnet(50, 3, 1000)
     table = plan_table(make_plan(chain, Even(4), [torch.zeros(2, 3, 64, 64)]), ["cuda:0"] * 4)
     assert max(map(len, table)) <= 100
     monkeypatch.setenv("COLUMNS", "80")

@@ -102,10 +102,15 @@ def test_untrusted_target_is_named_with_allowing_flag(change, setting, path):
     check_targets({**OWN, **change}, SECTIONS, asked=(path,), where="config.yaml")
 
 
+@pytest.fixture(scope="module")
+def stored():
+    return composed(["model=lenet5"]).stored
+
+
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, stored):
     made = RunDirectory(tmp_path)
-    made.config.write_text(json.dumps(composed(["model=lenet5"]).stored))
+    made.config.write_text(json.dumps(stored))
     return made
 
 
@@ -116,8 +121,8 @@ def rewrite(run, setting, value):
     run.config.write_text(json.dumps(config))
 
 
-def test_settings_are_those_of_the_run_with_changes_on_top(run):
-    assert stored_settings(run, ("model",)).stored == composed(["model=lenet5"]).stored
+def test_settings_are_those_of_the_run_with_changes_on_top(run, stored):
+    assert stored_settings(run, ("model",)).stored == stored
     words = ["dataset.limit=4", "dataset=mnist"]
     changed, reversed_ = (stored_settings(run, ("dataset",), parse_overrides(given)) for given in (words[::-1], words))
     assert changed.stored == reversed_.stored
