@@ -20,8 +20,9 @@ from papers.results import (
 )
 from papers.targets import ReproductionTarget, SweepRound
 from pipetrain.engine.files import strict_json
-from pipetrain.reporting.sweep.compared_run import ComparedRun, read
+from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.groups import SweepGroup
+from pipetrain.reporting.sweep.run_reader import read
 from pipetrain.runner.terminal.text_table import csv_table
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory

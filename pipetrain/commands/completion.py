@@ -113,7 +113,7 @@ class _Command(NamedTuple):
 
     @property
     def subcommands(self) -> _Parsers:
-        """Name -> parser, such as those of `report`."""
+        """Name -> parser, such as `runs` of `report`."""
         found = [each.choices for each in self.parser._actions if isinstance(each, argparse._SubParsersAction)]
         return found[0] if found else {}
 

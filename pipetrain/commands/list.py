@@ -60,7 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _kind(name: str) -> str:
-    """The kind of this name, which may be that of its group, as in model=resnet20.
+    """The kind with this name, or with this group, as in model=resnet20.
 
     Raises:
         ConfigError: there is no such group.
@@ -108,7 +108,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _folded(line: str) -> str:
-    """The line in as many as it takes on a narrow terminal; elsewhere it stays whole."""
+    """Folds the line on a narrow terminal; elsewhere it stays whole."""
     if not sys.stdout.isatty():
         return line
     columns = shutil.get_terminal_size().columns

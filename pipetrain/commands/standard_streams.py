@@ -18,7 +18,7 @@ class LenientStream(TextIOWrapper):
     """A stream whose reader may go away, as `head -1` does: further output is dropped, and nothing fails.
 
     Attributes:
-        lost: the error that dropped output although it has a reader, as on a full disk; None if there is none.
+        lost: the error that dropped output although it has a reader, as on a full disk, or None.
     """
 
     lost: OSError | None = None
@@ -93,7 +93,7 @@ def show_warnings_once() -> None:
 
 
 def lost_output() -> str | None:
-    """Message about output that could not be written; None if there is none."""
+    """Message about output that could not be written, or None."""
     sys.stdout.flush()
     error = getattr(sys.stdout, "lost", None)
     return None if error is None else f"standard output: {error.strerror.lower()}; the rest of it is lost"

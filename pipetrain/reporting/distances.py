@@ -1,7 +1,7 @@
 """Distances between weights that runs have measured: a table by stage, and curves by step."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -77,16 +77,22 @@ def measured(groups: Sequence[SweepGroup]) -> list[MeasuredDistances]:
 
 def _of_group(group: SweepGroup, label: str) -> MeasuredDistances:
     values: dict[str, dict[int, defaultdict[int, list[float]]]] = {}
-    for record in (record for run in group.counted for record in read_records(RunDirectory(run.path))):
-        for key, value in record.items() if record["kind"] == STALENESS else ():
-            if (of_stage := OF_STAGE.match(key)) and _is_measured(value):
-                stages = values.setdefault(key[of_stage.end() :], {})
-                stages.setdefault(int(of_stage[1]), defaultdict(list))[record["step"]].append(value)
+    for quantity, r, step, value in _measurements(group):
+        values.setdefault(quantity, {}).setdefault(r, defaultdict(list))[step].append(value)
     means = {
         quantity: {r: {step: fmean(steps[step]) for step in sorted(steps)} for r, steps in sorted(stages.items())}
         for quantity, stages in values.items()
     }
     return MeasuredDistances(group.name, label, len(group.counted), means)
+
+
+def _measurements(group: SweepGroup) -> Iterator[tuple[str, int, int, float]]:
+    """Yields (quantity, stage, step, value) of all runs."""
+    records = (record for run in group.counted for record in read_records(RunDirectory(run.path)))
+    for record in records:
+        for key, value in record.items() if record["kind"] == STALENESS else ():
+            if (of_stage := OF_STAGE.match(key)) and _is_measured(value):
+                yield key[of_stage.end() :], int(of_stage[1]), record["step"], value
 
 
 def _is_measured(value: object) -> bool:
@@ -98,26 +104,24 @@ def tables(groups: Sequence[MeasuredDistances]) -> list[str]:
     """Lines with a table of the stages of each group."""
     lines = []
     for group in groups:
-        stages = sorted({r for curves in group.curves.values() for r in curves})
         steps = sorted({step for curves in group.curves.values() for curve in curves.values() for step in curve})
         late = steps[len(steps) // 2 :]
         runs = f"{counted(group.runs, 'run', 'runs')}, " if group.runs > 1 else ""
-        lines += [
-            "",
-            f"{group.name}: {runs}means of {counted(len(late), 'step', 'steps')} from {late[0]} to {late[-1]}",
-        ]
-        heads = {quantity: head for quantity, head in _HEADS.items() if quantity in group.curves}
-        rows = [
-            (
-                str(r),
-                *(_cell(group.mean(quantity, r)) for quantity in heads),
-                *(_cell(group.ratio(quantity, r)) for quantity in _RATIOS),
-            )
-            for r in stages
-        ]
-        table = ("stage", *heads.values(), *_RATIOS.values())
-        lines += text_table(table, both_ends(rows, "stages, in metrics.jsonl"), ">" * len(table))
+        taken = f"means of {counted(len(late), 'step', 'steps')} from {late[0]} to {late[-1]}"
+        lines += ["", f"{group.name}: {runs}{taken}", *_table(group)]
     return lines[1:]
+
+
+def _table(group: MeasuredDistances) -> list[str]:
+    """Lines with a row for each stage."""
+    quantities = [quantity for quantity in _HEADS if quantity in group.curves]
+    rows = []
+    for r in sorted({r for curves in group.curves.values() for r in curves}):
+        means = (group.mean(quantity, r) for quantity in quantities)
+        ratios = (group.ratio(quantity, r) for quantity in _RATIOS)
+        rows.append((str(r), *map(_cell, means), *map(_cell, ratios)))
+    heads = ("stage", *(_HEADS[quantity] for quantity in quantities), *_RATIOS.values())
+    return text_table(heads, both_ends(rows, "stages, in metrics.jsonl"), ">" * len(heads))
 
 
 def _cell(value: float | None) -> str:

@@ -8,10 +8,10 @@ from pipetrain.runner.terminal.arguments import Subparsers, add_settings_parser
 from pipetrain.runner.terminal.output_folder import check_writable
 
 _DESCRIPTION = """\
-With settings of `pipetrain run`, some with several values: tunes the learning rate of each combination by successive
-halving, simulates it with fresh seeds, predicts its seconds per step and memory on the topology, and ranks the
-combinations by the time to a target. Run again with the same -o it continues, and takes over the runs that it finds
-there; so methods, stages and seeds can be added."""
+Takes settings of `pipetrain run`, some with several values. Tunes the learning rate of each combination by successive
+halving, simulates it with fresh seeds, predicts its seconds per step and memory on the topology, and reports which
+combination reaches a target first. A second call with the same -o reuses the runs there, so that methods, stages and
+seeds can be added."""
 _EPILOG = """\
 For example: pipetrain compare model=lenet5 method=gpipe,pipedream,pipeoptim partition.stages=2,4 -o compared
              pipetrain compare model=gpt method=gpipe,pipemare partition.stages=4 --target loss=2.5 --minutes 30
@@ -57,7 +57,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         if (value := getattr(options, name)) is not None:
             check_whole(f"--{name.replace('_', '-')}", value, 1)
     if options.minutes is not None and not options.minutes > 0:
-        raise ConfigError(f"--minutes {options.minutes:g}: a number above 0 is needed")
+        raise ConfigError(f"--minutes {options.minutes:g}: must be above 0")
     check_writable(f"-o {options.output or 'comparison'}", options.output or Path("comparison"))
     # from here on torch is needed, which takes seconds to import
     from pipetrain.reporting.comparison.compare import Request, compare

@@ -2,11 +2,16 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetrain.engine.errors import ConfigError, ExitCode, one_line
 from pipetrain.runner.terminal.arguments import Subparsers
 from pipetrain.runner.terminal.output_folder import check_new_file, check_writable
+
+if TYPE_CHECKING:
+    from pipetrain.reporting.sweep.compared_run import ComparedRun
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -119,11 +124,8 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     target = comparison.target_of(options.target, slowdown=options.baseline is not None)
     evaluated = {name: value for name, value in target.items() if name != TRAIN_LOSS}
     found = comparison.collect(options.folders, evaluated, by=options.by)
-    skipped = found.skipped
     if not found.groups:
-        others = f"; so {'is' if len(skipped) == 2 else 'are'} {len(skipped) - 1} more" if len(skipped) > 1 else ""
-        why = f"{skipped[0].path}: a damaged run: {skipped[0].reason}"
-        raise ConfigError(f"{why}{others}, and nothing is left to compare")
+        raise _nothing_left(found.skipped)
     comparison.check_target(found.groups, evaluated)
     found = comparison.ranked(found, options.metric)
     if options.baseline is not None:
@@ -134,6 +136,12 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
         named = one_line(f"written to {', '.join(map(str, written))}")
         print(f"\n{named}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED
+
+
+def _nothing_left(damaged: "Sequence[ComparedRun]") -> ConfigError:
+    more = len(damaged) - 1
+    others = f"; so {'is' if more == 1 else 'are'} {more} more" if more else ""
+    return ConfigError(f"{damaged[0].path}: a damaged run: {damaged[0].reason}{others}, and nothing is left to compare")
 
 
 def _output_of_runs(output: Path | None) -> Path | None:

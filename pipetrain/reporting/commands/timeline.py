@@ -108,16 +108,17 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
 def _check_without_run(options: argparse.Namespace) -> None:
     if options.first is not None:
-        raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
+        raise ConfigError(f"--from {options.first} needs a run directory; without one, minibatch 0 comes first")
     if options.trust:
-        raise ConfigError("--trust goes with a run directory; the code that settings name is called without it")
+        raise ConfigError("--trust needs a run directory; the code that settings name is called without it")
 
 
 def _check_of_run(options: argparse.Namespace, given: Mapping[str, object]) -> None:
-    if given:
-        raise ConfigError(f"--{next(iter(given)).replace('_', '-')} goes with settings; a run has measured times")
-    if options.config_dir is not None:
-        raise ConfigError(f"--config-dir {options.config_dir} goes with settings; those of a run are in its directory")
+    """Checks that no flag is given that a run, which has its own times and settings, leaves without effect."""
+    flags = [f"--{name.replace('_', '-')}" for name in given]
+    flags += [f"--config-dir {options.config_dir}"] if options.config_dir is not None else []
+    if flags:
+        raise ConfigError(f"{flags[0]} cannot be combined with a run directory")
 
 
 def _run_of(words: Sequence[str]) -> Path | None:

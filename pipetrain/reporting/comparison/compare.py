@@ -36,12 +36,12 @@ class Request:
     Attributes:
         target: the metric, or `train_loss`, and its value whose steps are compared; None: the training loss that the
             baseline has after 70 % of its steps.
-        baseline: the method that the others are compared with; None: the first one.
+        baseline: the method that slowdowns are relative to; None: the first one.
         tune: settings to tune and their values, such as `optimizer.lr=0.01,0.03`; the learning rate always is.
         seeds: number of reported seeds, from 0 on.
         tuning_seeds: number of seeds of each trial, from 1000 on.
         minutes: no run is started that would end later, as far as is known; None: no limit.
-        jobs: runs at a time; None: as many as the cores allow.
+        jobs: number of runs at a time; None: the number of cores divided by the threads of a run.
     """
 
     target: tuple[str, float] | None = None
@@ -75,9 +75,7 @@ def compare(
         contenders, left_out = _contenders(words, request, config_dir, cuts)
         contenders = distinguished(contenders)
         baseline = request.baseline or contenders[0].method
-        if baseline not in (methods := {each.method: None for each in contenders}):
-            why = "".join(f"; {line}" for line in left_out)
-            raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}{why}")
+        _check_baseline(baseline, [each.method for each in contenders], left_out)
         jobs = request.jobs or max(1, usable_cores() // max(each.cores for each in contenders))
     end_s = math.inf if request.minutes is None else began + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
@@ -92,6 +90,12 @@ def compare(
             found = work.comparison(folder)
             found.write()
     return found
+
+
+def _check_baseline(baseline: str, methods: Sequence[str], left_out: Sequence[str]) -> None:
+    if baseline not in methods:
+        choices, why = ", ".join(dict.fromkeys(methods)), "".join(f"; {line}" for line in left_out)
+        raise ConfigError(f"--baseline {baseline}: is not compared; choose from {choices}{why}")
 
 
 def _contenders(
@@ -116,7 +120,7 @@ class _Work:
 
     Attributes:
         baseline: its method.
-        left_out: lines on configurations that are none of the contenders.
+        left_out: lines on configurations that were asked for and cannot run.
     """
 
     contenders: Sequence[Contender]
@@ -127,8 +131,8 @@ class _Work:
 
     def carry_out(self, output: Path) -> None:
         """Tunes, then runs one seed of every contender after the other, and writes the results after each."""
-        while trials := [run for each in self.contenders for run in self._of_trials(each, self.search(each).trials)]:
-            if not self._round("tuning", sorted(trials, key=lambda each: each.steps)):
+        while trials := self._next_trials():
+            if not self._round("tuning", trials):
                 return
         for seed in range(self.request.seeds):
             before = self.runs.started
@@ -138,6 +142,11 @@ class _Work:
             if self.runs.started > before and seed + 1 < self.request.seeds:
                 (found := self.comparison(output)).write()
                 tqdm.write(printable(" ".join(found.report.heads)))
+
+    def _next_trials(self) -> list[PlannedRun]:
+        """Runs that tuning needs next, the shortest first."""
+        runs = (run for each in self.contenders for run in self._of_trials(each, self.search(each).trials))
+        return sorted(runs, key=lambda each: each.steps)
 
     def _round(self, what: str, planned: Sequence[PlannedRun]) -> bool:
         """Carries out runs; returns False if the time was over before."""

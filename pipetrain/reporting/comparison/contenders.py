@@ -59,7 +59,7 @@ class Contender:
         metric: the one that it is tuned by.
         lower: its metrics that fall as the model improves.
         cut: explicit cuts that replace `partition=auto`, which would measure and cut the model again for each seed.
-        differing: setting -> value of those settings that distinguish it from the others, the method first.
+        differing: setting -> value of those settings in which it differs from other contenders, the method first.
     """
 
     words: tuple[str, ...]
@@ -118,9 +118,6 @@ def contenders_of(
         DataError: the data set's own code fails.
     """
     given = _names(words)
-    for name in given:
-        if why := _NOT_GIVEN.get(name.partition(".")[0]):
-            raise ConfigError(f"{name}: {why}")
     axes = [_axis(word, given) for word in tune]
     every = _configurations(with_choices_of(config_dir, words), given, {axis.name for axis in axes})
     for word in itertools.chain(*(axis.words for axis in axes)):
@@ -131,10 +128,12 @@ def contenders_of(
             try:
                 contenders.append(_contender(chosen, axes, tuning_seeds, tuple(cuts.get(cut_key(chosen), ()))))
             except NoRoomError as error:
-                left_out[" ".join(word for word in chosen if not all(word in other for other in every))] = error
+                left_out[chosen] = error
     if not contenders:
         raise next(iter(left_out.values()))
-    return contenders, [f"{name}: not compared: {error}" for name, error in left_out.items()]
+    common = set.intersection(*map(set, every))
+    lines = [(" ".join(word for word in chosen if word not in common), error) for chosen, error in left_out.items()]
+    return contenders, [f"{name}: not compared: {error}" for name, error in lines]
 
 
 def _configurations(words: Sequence[str], given: Collection[str], tuned: Collection[str]) -> list[tuple[str, ...]]:
@@ -240,23 +239,27 @@ def _check_costs(words: Sequence[str], axes: Sequence[Axis], fixed: tuple[object
 def _rungs(words: Sequence[str], axes: Sequence[Axis], job: Job) -> tuple[int, ...]:
     """Lengths of trials: only the whole one with phases, which have lengths of their own, and none within a warm-up."""
     whole = job.timetable.total_steps
-    tuned = [axis.words for axis in axes if axis.section == "lr_schedule"]
-    rates = [axis.words[0] for axis in axes if axis.name == RATE]
-    every = [composed([*words, *rates, *chosen]) for chosen in itertools.product(*tuned)]
-    for settings in every:
-        build_rate(settings, job.timetable)  # a value may suit no run of this length
+    of_rate = [axis for axis in axes if axis.name == RATE or axis.section == "lr_schedule"]
+    tried = [axis.words[:1] if axis.name == RATE else axis.words for axis in of_rate]
+    every = [composed([*words, *chosen]) for chosen in itertools.product(*tried)]
+    _check_rates(every, job, whole)  # a value may suit no run of this length
     if len(job.settings.phases) > 1:
         return (whole,)
 
     def suits(steps: int) -> bool:
         try:
-            for settings in every:
-                build_rate(settings, replace(job.timetable, total_steps=steps))
+            _check_rates(every, job, steps)
         except ConfigError:
             return False
         return True
 
     return tuple(steps for steps in rungs_of(axes, whole) if steps == whole or suits(steps))
+
+
+def _check_rates(every: Sequence[Settings], job: Job, steps: int) -> None:
+    """Checks that learning rates can be built for a run of this length."""
+    for settings in every:
+        build_rate(settings, replace(job.timetable, total_steps=steps))
 
 
 def _cut_of(words: Sequence[str], job: Job) -> tuple[str, ...]:
@@ -276,7 +279,7 @@ def _key(settings: Settings, job: Job) -> str:
     """Hash of the settings that change results, and of what is in the files that they name."""
     content = {name: value for name, value in settings.stored.items() if name not in _NO_RESULTS}
     content["drains"] = settings.checkpoint.every_steps
-    if settings.log.every_steps != LogConfig().every_steps:  # else the key is that of comparisons without this entry
+    if settings.log.every_steps != LogConfig().every_steps:  # keys without this entry stay valid
         content["losses"] = settings.log.every_steps
     if settings.choices.get("partition") == "file":
         content["cut"] = [job.plan.bounds, job.plan.replicas]
@@ -286,8 +289,16 @@ def _key(settings: Settings, job: Job) -> str:
 
 
 def _names(words: Sequence[str]) -> list[str]:
-    """The settings that the words give."""
-    return [str(each.key_or_group) for each in overrides_of(words) if each.key_or_group]
+    """The settings that the words give.
+
+    Raises:
+        ConfigError: the comparison sets one itself.
+    """
+    names = [str(each.key_or_group) for each in overrides_of(words) if each.key_or_group]
+    for name in names:
+        if why := _NOT_GIVEN.get(name.partition(".")[0]):
+            raise ConfigError(f"{name}: {why}")
+    return names
 
 
 def _axis(word: str, given: Collection[str]) -> Axis:

@@ -165,7 +165,7 @@ def _further(
     losses: Mapping[Trial, float],
     steps: int,
 ) -> Candidate | None:
-    """Another candidate for a round that all of its own have run.
+    """Another candidate for a round whose candidates have all run.
 
     If all of these diverged, it is the best of `others`, which the last round had left out, or else one with a lower
     value; if not, the one beyond the best candidate, if that one has the last value that was tried of an axis.

@@ -15,7 +15,7 @@ from pipetrain.reporting.comparison.runs import FAILED, PlannedRun
 from pipetrain.reporting.steps_to_loss import SHARE
 from pipetrain.reporting.sweep import sweep_files
 from pipetrain.reporting.sweep.columns import PREDICTED_STAGE, PREDICTED_STEP
-from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, is_seed
+from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, Curve, is_seed
 from pipetrain.reporting.sweep.comparison import ComparedGroups
 from pipetrain.reporting.sweep.fastest import efforts_of, fastest_first, sentence_on
 from pipetrain.reporting.sweep.groups import SweepGroup, name_of, short_settings
@@ -36,7 +36,7 @@ class Outcome:
     Attributes:
         tuning: the state of its search.
         trials: the runs that tuned it and have ended.
-        reported: those of the reported seeds.
+        reported: the runs with the reported seeds.
     """
 
     contender: Contender
@@ -60,28 +60,34 @@ class Outcome:
 
 def _costed(planned: PlannedRun, run: ComparedRun) -> ComparedRun:
     """The run with its seed in the comparison alone, as a method's own may be fixed, and with the predicted costs."""
-    settings = {name: value for name, value in run.settings.items() if not is_seed(name)} | {"seed": planned.seed}
+    settings = {name: value for name, value in run.settings.items() if not is_seed(name)}
+    costs, steps = planned.contender.costs, planned.contender.steps
     numbers = {name: value for name, value in run.numbers.items() if name not in ALL_THROUGHPUTS}
     per_step = {name: value for name, value in run.per_step.items() if name != SECONDS}
-    costs, steps = planned.contender.costs, planned.contender.steps
     if costs.largest_stage is not None:
         numbers[PREDICTED_STAGE] = costs.largest_stage
     if costs.step_s:
-        step_s = costs.seconds(steps) / steps
-        numbers |= {PREDICTED_STEP: 1000 * step_s}
-        numbers |= {PREDICTED: per_step["samples"] / step_s} if "samples" in per_step else {}
-        per_step[SECONDS] = step_s
-    curves = {
-        name: [point._replace(seconds=_seconds(costs, point.step)) for point in curve]
-        for name, curve in run.curves.items()
-        if name not in ALL_THROUGHPUTS
-    }
-    seconds_of = costs.seconds if costs.step_s else None
-    return replace(run, settings=settings, numbers=numbers, per_step=per_step, curves=curves, seconds_of=seconds_of)
+        per_step[SECONDS] = costs.seconds(steps) / steps
+        numbers[PREDICTED_STEP] = 1000 * per_step[SECONDS]
+        if "samples" in per_step:
+            numbers[PREDICTED] = per_step["samples"] / per_step[SECONDS]
+    return replace(
+        run,
+        settings={**settings, "seed": planned.seed},
+        numbers=numbers,
+        per_step=per_step,
+        curves={name: _timed(curve, costs) for name, curve in run.curves.items() if name not in ALL_THROUGHPUTS},
+        seconds_of=costs.seconds if costs.step_s else None,
+    )
 
 
-def _seconds(costs: Costs, steps: int | None) -> float | None:
-    return None if steps is None or not costs.step_s else costs.seconds(steps)
+def _timed(curve: Curve, costs: Costs) -> Curve:
+    """The curve with predicted times."""
+    known = bool(costs.step_s)
+    return [
+        point._replace(seconds=costs.seconds(point.step) if known and point.step is not None else None)
+        for point in curve
+    ]
 
 
 @dataclass(frozen=True)
@@ -133,14 +139,15 @@ class Comparison:
         """Steps and time to the target, over the baseline's; None until a run can say what the target is."""
         completed = [number for number, group in enumerate(groups) if group.completed]
         own = [number for number in completed if shown[number] is self._baseline]
-        if not (own or (self.target and completed)):
+        usable = completed if self.target else own  # a given target needs no baseline
+        if not usable:
             return None
-        name, _ = self.target or (TRAIN_LOSS, None)
+        target = dict([self.target]) if self.target else {}
         try:
-            found = slowdowns(groups, (own or completed)[0], dict([self.target]) if self.target else {})
+            found = slowdowns(groups, (own or usable)[0], target)
         except ConfigError:  # no loss was recorded, or none has fallen
             return None
-        return next((each for each in found if each.name == name), None)
+        return next((each for each in found if each.name in (target or {TRAIN_LOSS})), None)
 
     @property
     def _without_target(self) -> str:

@@ -22,7 +22,8 @@ from tqdm import tqdm
 from pipetrain.engine.errors import ConfigError, DataError, RunError, one_line
 from pipetrain.reporting.comparison.contenders import Contender
 from pipetrain.reporting.comparison.halving import Candidate
-from pipetrain.reporting.sweep.compared_run import ComparedRun, read
+from pipetrain.reporting.sweep.compared_run import ComparedRun
+from pipetrain.reporting.sweep.run_reader import read
 from pipetrain.runner.api.surroundings import kept
 from pipetrain.runner.config.composition import without_section
 from pipetrain.runner.launch import fork_server
@@ -75,7 +76,7 @@ class PlannedRun:
 
 
 class Runs:
-    """The runs in a folder, those of earlier calls included.
+    """The runs in a folder, including runs of earlier calls.
 
     Args:
         folder: of their directories.
@@ -182,7 +183,7 @@ class Runs:
 
 
 def _run(words: Sequence[str], path: Path, output: Path) -> None:
-    """In a process of its own: a run."""
+    """Carries out a run in this process, which ends with it."""
     exit_with_launcher()
     with output.open("w", encoding="utf-8") as file:
         for stream in (1, 2):

@@ -83,7 +83,7 @@ def column_of(name: str, groups: Sequence[SweepGroup] = ()) -> Column:
 
 
 def cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
-    """The column's cell of each group, all with as many decimals as four digits, or the spread, need."""
+    """Cell of each group, all with the same number of decimals: what four digits, or the spread, need."""
     text, decimals = column_of(name).text, decimals_of(groups, name)
     found = []
     for group in groups:
@@ -98,7 +98,7 @@ def cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
 
 
 def decimals_of(groups: Sequence[SweepGroup], name: str) -> int:
-    """As many as four digits of the largest mean need, or the largest spread."""
+    """Number of decimals that four digits of the largest mean need, or the largest spread."""
     largest = max((abs(mean) for group in groups if (mean := group.mean(name)) is not None), default=0.0)
     spread = max((each for group in groups if (each := group.deviation(name))), default=0.0)
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest else 0

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.sweep.columns import column_of, metric_of
-from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, read
+from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.reporting.sweep.fastest import sentence_on
 from pipetrain.reporting.sweep.groups import SweepGroup, compared_settings, distinct_names, distinguishing_settings
+from pipetrain.reporting.sweep.run_reader import read
 from pipetrain.reporting.sweep.slowdown import Slowdown, slowdowns
 from pipetrain.runner.tracking.run_directory import RunDirectory, runs_in
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS
@@ -59,16 +60,24 @@ def collect(
     runs = [*_read_all([*directories.values()], target), *others]
     if not runs:
         raise ConfigError(f"{' '.join(map(str, folders))}: no runs here; name the folder of a sweep or run")
+    damaged = [run for run in runs if run.status == "damaged"]
+    sound = [_with_facts(run, by) for run in runs if run.status != "damaged"]
+    return ComparedGroups(_grouped(sound), skipped=damaged)
+
+
+def _with_facts(run: ComparedRun, by: Sequence[str]) -> ComparedRun:
+    """The run whose commit or host is a fact that tells it from others."""
+    return replace(run, facts={**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}})
+
+
+def _grouped(runs: Sequence[ComparedRun]) -> list[SweepGroup]:
     kinds: dict[object, list[ComparedRun]] = {}
     for run in runs:
-        if run.status != "damaged":
-            known = {**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}}
-            kinds.setdefault(compared_settings(run), []).append(replace(run, facts=known))
+        kinds.setdefault(compared_settings(run), []).append(run)
     groups = [group for kind in kinds.values() for group in _split(kind)]
     best_known = [max(group, key=lambda run: len(run.facts)) for group in groups]
     named = zip(distinct_names(best_known), groups, distinguishing_settings(best_known), strict=True)
-    damaged = [run for run in runs if run.status == "damaged"]
-    return ComparedGroups([SweepGroup(*each) for each in named], skipped=damaged)
+    return [SweepGroup(*each) for each in named]
 
 
 def _read_all(directories: Sequence[RunDirectory], target: Mapping[str, float]) -> list[ComparedRun]:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pipetrain.reporting.seed_statistics import Interval, Values, ratio, verdict
 from pipetrain.reporting.sweep.groups import SweepGroup, labels_of
@@ -72,16 +72,23 @@ def sentence_on(found: Slowdown, groups: Sequence[SweepGroup], excluded: Collect
         return f"No row has reached {found.goal}."
     own = efforts[order[0]]
     best = [row for row in order if row == order[0] or _are_equal(own, efforts[row])]
-    first = f"{' and '.join(names[row] for row in best)} {'is' if len(best) == 1 else 'are'} the fastest: "
-    first += f"{_amount(found, groups, order[0], own)} to {found.goal}{_some(own)}"
+    verb = "is" if len(best) == 1 else "are"
+    amount = f"{_amount(found, groups, order[0], own)} to {found.goal}{_some(own)}"
+    first = f"{' and '.join(names[row] for row in best)} {verb} the fastest: {amount}"
     rest = {row: _shared(efforts[row], own) for row in order if row not in best}
-    apart = [names[row] for row, (theirs, _) in rest.items() if not theirs]
-    apart_text = f" Not compared, because they share no seed with it: {', '.join(apart)}." if apart else ""
-    margins = {row: ratio(*each) for row, each in rest.items() if each[0]}
-    if not margins:
-        return f"{first}.{apart_text}"
-    early = [names[row] for row in margins if own.keys() & set(_at_first(found, row))]
-    return f"{first}; {_over_rival(margins, names, early)}.{apart_text}"
+    margins = {row: ratio(*both) for row, both in rest.items() if both[0]}
+    apart = ", ".join(names[row] for row in rest if row not in margins)
+    left_out = f" Not compared, because they share no seed with it: {apart}." if apart else ""
+    return f"{first}{_over_rival(margins, names, _early(found, margins, own))}.{left_out}"
+
+
+def _early(found: Slowdown, rows: Iterable[int], own: Values) -> list[int]:
+    """The rows that had reached the target at their first value with a seed that the fastest has, too.
+
+    They may be faster than they seem.
+    """
+    known = ((row, found.rows[row]) for row in rows)
+    return [row for row, each in known if each and own.keys() & set(each.at_first)]
 
 
 def _are_equal(ours: Values, theirs: Values) -> bool:
@@ -103,27 +110,23 @@ def _some(efforts: Values) -> str:
     return "" if reached == len(efforts) else f" with {reached} of {len(efforts)} seeds"
 
 
-def _at_first(found: Slowdown, row: int) -> Collection[object]:
-    own = found.rows[row]
-    return own.at_first if own else ()
-
-
-def _over_rival(margins: Mapping[int, Interval], names: Sequence[str], early: Sequence[str]) -> str:
-    """How much longer the rival takes, and whether the seeds support it.
-
-    `early` are rows that had reached the target at their first value, so that they may be faster than they seem.
-    """
+def _over_rival(margins: Mapping[int, Interval], names: Sequence[str], early: Sequence[int]) -> str:
+    """How much longer the rival takes, and whether the seeds support it; empty without rivals."""
+    if not margins:
+        return ""
     rival = next((row for row, margin in margins.items() if not _holds(margin)), next(iter(margins)))
     margin = margins[rival]
-    support = f"the ranking holds over {counted(margin.seeds, 'seed', 'seeds')}"
+    seeds = counted(margin.seeds, "seed", "seeds")
     if early:
-        whose = ", ".join(early)
+        whose = ", ".join(names[row] for row in early)
         support = f"undecided, as {whose} had reached it at the first value, so the steps are an upper bound"
-    elif not _holds(margin):
+    elif _holds(margin):
+        support = f"the ranking holds over {seeds}"
+    else:
         more = verdict(margin, low=_MORE_THAN_1).seeds
-        support = f"undecided after {counted(margin.seeds, 'seed', 'seeds')}"
-        support += f", about {more - margin.seeds:,} more would decide at even odds" if more else ""
-    return f"{names[rival]} {_longer(margin)}: {support}"
+        needed = f", about {more - margin.seeds:,} more would decide at even odds" if more else ""
+        support = f"undecided after {seeds}{needed}"
+    return f"; {names[rival]} {_longer(margin)}: {support}"
 
 
 def _longer(margin: Interval) -> str:

@@ -1,4 +1,4 @@
-"""The runs of a sweep, those that differ only in the seed together."""
+"""Groups of runs that differ only in the seed, and their names."""
 
 import statistics
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipetrain.reporting.sweep.compared_run import EPOCH, ComparedRun, is_seed
+from pipetrain.reporting.sweep.compared_run import EPOCH, ComparedRun, Point, is_seed
 from pipetrain.runner.terminal.text_table import printable, shortened
 
 LONGEST_NAME = 36
@@ -27,7 +27,7 @@ class SweepGroup:
     """The runs of one configuration under several seeds.
 
     Attributes:
-        name: the settings that distinguish it from the other groups.
+        name: the settings in which it differs from other groups.
         settings: the same, as setting -> value.
     """
 
@@ -75,6 +75,11 @@ class SweepGroup:
         counted = self.counted if self.completed else []
         return [max(seen) for seen in zip(*(run.staleness for run in counted), strict=True)]
 
+    @property
+    def columns(self) -> set[str]:
+        """Columns with a value in the runs that count."""
+        return {name for run in self.counted for name in run.values}
+
     def by_stage(self, name: str) -> list[float]:
         """A measurement of each stage, averaged over seeds."""
         found = [run.by_stage[name] for run in self.counted if name in run.by_stage]
@@ -100,14 +105,22 @@ class SweepGroup:
         """A curve along an axis, as far as all runs that count have come; empty if its positions are unknown."""
         runs = [run for run in self.counted if name in run.curves]
         points = [{point.place: point for point in run.curves[name]} for run in runs]
-        found = []
-        for place in sorted(set.intersection(*map(set, points))) if points else ():
-            at = [each[place].at(axis, predicted=run.predicted) for run, each in zip(runs, points, strict=True)]
-            known = [x for x in at if x is not None]
-            values = [each[place].value for each in points]
-            if len(known) == len(at):
-                found.append(CoursePoint(statistics.fmean(known), statistics.fmean(values), min(values), max(values)))
-        return found
+        if not runs:
+            return []
+        predicted = [run.predicted for run in runs]
+        places = sorted(set.intersection(*map(set, points)))
+        courses = (_mean_of([each[place] for each in points], predicted, axis) for place in places)
+        return [*filter(None, courses)]
+
+
+def _mean_of(points: Sequence[Point], predicted: Sequence[bool], axis: str) -> CoursePoint | None:
+    """The point of a group's curve where these of its runs are; None if a position on the axis is unknown."""
+    at = [point.at(axis, predicted=each) for point, each in zip(points, predicted, strict=True)]
+    values = [point.value for point in points]
+    known = [x for x in at if x is not None]
+    if len(known) < len(at):
+        return None
+    return CoursePoint(statistics.fmean(known), statistics.fmean(values), min(values), max(values))
 
 
 def _newest(runs: Iterable[ComparedRun]) -> dict[Hashable, ComparedRun]:
@@ -156,7 +169,7 @@ def _is_compared(setting: str, run: ComparedRun) -> bool:
 
 
 def distinct_names(runs: Sequence[ComparedRun]) -> list[str]:
-    """A name for each of some runs that all differ, of its `distinguishing_settings`; its method if there are none."""
+    """A name for each of some runs that all differ, from its `distinguishing_settings`, or else its method."""
     named = zip(runs, distinguishing_settings(runs), strict=True)
     return [name_of(settings) or _text(run.settings.get(_METHOD, run.path)) for run, settings in named]
 
@@ -182,7 +195,7 @@ def distinguishing_settings(runs: Sequence[ComparedRun]) -> list[dict[str, str]]
     values = [{**run.settings, **run.facts} for run in runs]
     given = _given(runs)
     found = [short_settings(given, each) for each in values]
-    for repeated in [each for number, each in enumerate(found) if each in found[:number]]:
+    for repeated in [each for each in found if found.count(each) > 1]:
         same = [index for index, each in enumerate(found) if each == repeated]
         more = [name for name in _telling_apart([runs[index] for index in same]) if name not in given]
         for index in same:

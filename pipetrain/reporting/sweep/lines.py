@@ -1,4 +1,4 @@
-"""The lines of groups: colors, dashes, and names at their ends."""
+"""Styles of lines, and names at their ends."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,4 +1,4 @@
-"""Slowdowns of the rows of a sweep: steps, samples, tokens and time to a baseline's loss, over the baseline's own."""
+"""Slowdowns: steps, samples, tokens and time of each row to a target, over those of a baseline."""
 
 import math
 import statistics
@@ -29,7 +29,7 @@ AMOUNTS = (STEPS, SAMPLES, TOKENS, SECONDS)
 """What it takes to reach a loss; seconds are those predicted for the pipeline where it is simulated."""
 _HEADS = {STEPS: "steps", SAMPLES: "samples", TOKENS: "tokens", SECONDS: "time, s"}
 _NOUNS = {**_HEADS, SECONDS: "time"}
-AT_FIRST = "some runs had reached it at their first value, so their steps are upper bounds"
+_AT_FIRST = "some runs had reached it at their first value, so their steps are upper bounds"
 _EQUAL = 1e-3
 """Relative difference up to which two slowdowns are one."""
 _STEADY = 1.5
@@ -45,13 +45,16 @@ class RowSlowdown:
             ended before the target.
         over_baseline: the same -> ratio to the baseline's.
         at_first: seeds that had reached it at the first value of their curves, so that their amounts are upper bounds.
-        unsteady: True if times are left out because those of a step differ too much between seeds.
+        unsteady: True if times are left out because step times differ too much between seeds.
     """
 
     amounts: Mapping[str, Values]
     over_baseline: Mapping[str, Interval]
     at_first: Collection[Any] = ()
     unsteady: bool = False
+
+
+_UNKNOWN = RowSlowdown({}, {})
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,16 @@ def baseline_of(groups: Sequence[SweepGroup], name: str) -> int:
     """
     labels = labels_of(groups)
     exact = [number for number, group in enumerate(groups) if name in (group.name, labels[number])]
-    found = exact or [number for number, group in enumerate(groups) if all(_has(group, word) for word in name.split())]
+    found = exact or [number for number, group in enumerate(groups) if _has_all(group, name.split())]
     if len(found) == 1:
         return found[0]
     which = f"{len(found)} rows have it: " if found else "no row has it; rows: "
     listed = ", ".join(groups[number].name for number in found or range(len(groups)))
     raise ConfigError(f"--baseline {name}: {which}{listed}")
+
+
+def _has_all(group: SweepGroup, words: Sequence[str]) -> bool:
+    return all(_has(group, word) for word in words)
 
 
 def _has(group: SweepGroup, word: str) -> bool:
@@ -118,7 +125,7 @@ def slowdowns(
     Args:
         groups: the rows.
         baseline: number of the baseline's row.
-        target: values to reach by name; of the others that of the baseline is.
+        target: name -> value to reach; the baseline's value for any name that it lacks.
         share: of the baseline's steps, after which its value is the target.
 
     Raises:
@@ -137,59 +144,88 @@ def slowdowns(
     return [each for each in found if each]
 
 
+@dataclass(frozen=True)
+class _Quantity:
+    """What falls, or rises, towards a target.
+
+    Attributes:
+        name: `train_loss` or a metric of evaluations.
+        sign: -1 if it rises as a run improves, else 1.
+        width: number of steps that training losses are averaged over; None for evaluations.
+    """
+
+    name: str
+    sign: float
+    width: float | None
+
+    def curve(self, run: ComparedRun) -> LossCurve:
+        """The curve as one that falls as the run improves."""
+        if self.width is not None:
+            curve = trailing_mean(run.losses, self.width)
+            whole = bisect_left(curve.steps, self.width)  # before, a single loss may be low by chance
+            return LossCurve(curve.steps[whole:] or curve.steps[-1:], curve.losses[whole:] or curve.losses[-1:])
+        points = [point for point in run.curves.get(self.name, ()) if point.step]
+        return LossCurve([float(point.step or 0) for point in points], [self.sign * point.value for point in points])
+
+    def steps(self, run: ComparedRun, target: float) -> float | None:
+        """Steps to the target on that curve: infinite if the run diverged; None if it has no values."""
+        if run.status == "diverged":
+            return math.inf
+        curve = self.curve(run)
+        return steps_to_loss(curve, target) if curve.steps else None
+
+    def begins_at(self, run: ComparedRun, target: float) -> bool:
+        """True if a completed run had reached the target at the first value of its curve."""
+        losses = self.curve(run).losses if run.status == "completed" else ()
+        return bool(losses) and losses[0] <= target
+
+
 def _slowdown(
     name: str, groups: Sequence[SweepGroup], baseline: int, target: float | None, share: float
 ) -> Slowdown | None:
     """None if the baseline has no such values, or has not improved after that share of its steps."""
     own = [run for run in groups[baseline].ended.values() if run.status == "completed"]
     recorded = [run.losses for run in own if run.losses.steps] if name == TRAIN_LOSS else []
-    width = smoothing_of(recorded) if recorded else None
     sign = -1.0 if column_of(name, groups).higher else 1.0
-    known = [curve for run in own if (curve := _curve(run, name, sign, width)).steps]
+    quantity = _Quantity(name, sign, smoothing_of(recorded) if recorded else None)
+    known = [curve for run in own if (curve := quantity.curve(run)).steps]
     if not known:
         return None
-    given = target is not None
-    if target is None:
-        target = sign * target_of(known, share)
-        if width is not None and target >= statistics.fmean(curve.losses[0] for curve in known):
-            return None  # the loss has not fallen by then, as after a warm-up that is too fast: any run has it at once
-    taken = [_amounts(group, name, sign, width, sign * target) for group in groups]
-    first = [_at_first(group, name, sign, width, sign * target) for group in groups]
-    rows = [
-        _over(amounts, taken[baseline], seeds, unsteady=not _steady(group)) if amounts else None
-        for amounts, seeds, group in zip(taken, first, groups, strict=True)
-    ]
-    return Slowdown(groups[baseline].name, name, target, None if given else share, width, rows)
+    goal = target_of(known, share) if target is None else sign * target
+    if target is None and quantity.width is not None and goal >= statistics.fmean(each.losses[0] for each in known):
+        return None  # the loss has not fallen by then, as after a warm-up that is too fast: any run has it at once
+    taken = [_amounts(group, quantity, goal) for group in groups]
+    rows = [_row(group, quantity, goal, each, taken[baseline]) for group, each in zip(groups, taken, strict=True)]
+    return Slowdown(groups[baseline].name, name, sign * goal, share if target is None else None, quantity.width, rows)
 
 
-def _curve(run: ComparedRun, name: str, sign: float, width: float | None) -> LossCurve:
-    """The curve as one that falls as the run improves."""
-    if width is not None:
-        curve = trailing_mean(run.losses, width)
-        whole = bisect_left(curve.steps, width)  # before, a single loss may be low by chance
-        return LossCurve(curve.steps[whole:] or curve.steps[-1:], curve.losses[whole:] or curve.losses[-1:])
-    points = [point for point in run.curves.get(name, ()) if point.step]
-    return LossCurve([float(point.step or 0) for point in points], [sign * point.value for point in points])
-
-
-def _amounts(group: SweepGroup, name: str, sign: float, width: float | None, target: float) -> dict[str, Values]:
+def _amounts(group: SweepGroup, quantity: _Quantity, target: float) -> dict[str, Values]:
     """Amount -> its value by seed; only amounts that are known of all runs."""
-    steps, runs = {}, group.ended
-    for seed, run in runs.items():
-        curve = _curve(run, name, sign, width)
-        if run.status == "diverged":
-            steps[seed] = math.inf
-        elif curve.steps:
-            steps[seed] = steps_to_loss(curve, target)
+    runs = group.ended
+    steps = {seed: taken for seed, run in runs.items() if (taken := quantity.steps(run, target)) is not None}
     if not steps:
         return {}
-    reached = [runs[seed].per_step for seed in steps if math.isfinite(steps[seed])]
-    reached = reached or [runs[seed].per_step for seed in steps]
-    known = [amount for amount in AMOUNTS[1:] if all(amount in each for each in reached)]
-    if SECONDS in known and not _steady(group):
-        known.remove(SECONDS)
-    found = {amount: {seed: runs[seed].amount(amount, steps[seed]) for seed in steps} for amount in known}
-    return {STEPS: steps, **found}
+    reached = [seed for seed, taken in steps.items() if math.isfinite(taken)]
+    known = {STEPS}.union(set(AMOUNTS).intersection(*(runs[seed].per_step for seed in reached or steps)))
+    if not _steady(group):
+        known.discard(SECONDS)
+    shown = [amount for amount in AMOUNTS if amount in known]
+    return {amount: {seed: runs[seed].amount(amount, taken) for seed, taken in steps.items()} for amount in shown}
+
+
+def _row(
+    group: SweepGroup,
+    quantity: _Quantity,
+    target: float,
+    amounts: Mapping[str, Values],
+    baseline: Mapping[str, Values],
+) -> RowSlowdown | None:
+    if not amounts:
+        return None
+    known = {amount: values for amount, values in amounts.items() if amount in baseline}
+    ratios = {amount: slowdown(values, baseline[amount]) for amount, values in known.items()}
+    early = [seed for seed, run in group.ended.items() if quantity.begins_at(run, target)]
+    return RowSlowdown(known, ratios, early, unsteady=not _steady(group))
 
 
 def _steady(group: SweepGroup) -> bool:
@@ -198,44 +234,34 @@ def _steady(group: SweepGroup) -> bool:
     return not times or max(times) <= _STEADY * min(times)
 
 
-def _at_first(group: SweepGroup, name: str, sign: float, width: float | None, target: float) -> list[Any]:
-    """Seeds of the runs that had reached the target at the first value of their curves."""
-    curves = {seed: _curve(run, name, sign, width) for seed, run in group.ended.items() if run.status == "completed"}
-    return [seed for seed, curve in curves.items() if curve.losses and curve.losses[0] <= target]
-
-
-def _over(
-    amounts: Mapping[str, Values], baseline: Mapping[str, Values], at_first: Collection[Any], *, unsteady: bool
-) -> RowSlowdown:
-    known = {amount: values for amount, values in amounts.items() if amount in baseline}
-    ratios = {amount: slowdown(values, baseline[amount]) for amount, values in known.items()}
-    return RowSlowdown(known, ratios, at_first, unsteady)
-
-
 def table_of(found: Slowdown, groups: Sequence[SweepGroup]) -> list[tuple[str, ...]]:
-    """Columns of a table, each with its head first; ratios of samples and tokens only where those of steps differ."""
+    """Columns of a table, each with its head first; samples and tokens have ratios only where these differ."""
     columns = [("", *labels_of(groups))]
+    rows = [row or _UNKNOWN for row in found.rows]
     for amount in AMOUNTS:
-        if not any(row and amount in row.over_baseline for row in found.rows):
-            continue
-        pairs = list(zip(groups, found.rows, strict=True))
-        columns.append((_HEADS[amount], *(_amount(row, amount, group) for group, row in pairs)))
-        if amount in (STEPS, SECONDS) or any(_differs(row, amount) for row in found.rows):
-            ratios = (ratio_cell(row.over_baseline.get(amount) if row else None) for row in found.rows)
-            columns.append((f"slowdown in {_NOUNS[amount]}", *ratios))
+        ratios = [row.over_baseline.get(amount) for row in rows]
+        if any(ratios):
+            columns.append((_HEADS[amount], *map(_amount, rows, [amount] * len(rows), groups)))
+        if any(ratios) and (amount in (STEPS, SECONDS) or any(_differs(row, amount) for row in rows)):
+            columns.append((f"slowdown in {_NOUNS[amount]}", *map(ratio_cell, ratios)))
     return columns
 
 
-def _amount(row: RowSlowdown | None, amount: str, group: SweepGroup) -> str:
+def _amount(row: RowSlowdown, amount: str, group: SweepGroup) -> str:
     """Mean and standard deviation over the seeds that reached the target, and how many these are if not all did."""
-    values = row.amounts.get(amount, {}) if row else {}
+    values = row.amounts.get(amount, {})
     reached = [value for value in values.values() if math.isfinite(value)]
     if not reached:
         return "never" if values else "-"
     spread = f" ± {rate_of(statistics.stdev(reached))}" if len(reached) > 1 else ""
     some = f" ({len(reached)} of {len(values)})" if len(reached) < len(values) else ""
-    predicted = "~" if amount == SECONDS and group.ended and all(run.predicted for run in group.ended.values()) else ""
+    predicted = "~" if amount == SECONDS and _is_predicted(group) else ""
     return f"{predicted}{rate_of(statistics.fmean(reached))}{spread}{some}"
+
+
+def _is_predicted(group: SweepGroup) -> bool:
+    """True if the times of its steps are predicted."""
+    return bool(group.ended) and all(run.predicted for run in group.ended.values())
 
 
 def ratio_cell(found: Interval | None, digits: int = 2) -> str:
@@ -248,8 +274,8 @@ def ratio_cell(found: Interval | None, digits: int = 2) -> str:
     return f"{middle} ({low} to {high})" if found.seeds > 1 and found.low < found.high else middle
 
 
-def _differs(row: RowSlowdown | None, amount: str) -> bool:
-    middles = [row.over_baseline[each].middle for each in (amount, STEPS) if each in row.over_baseline] if row else []
+def _differs(row: RowSlowdown, amount: str) -> bool:
+    middles = [row.over_baseline[each].middle for each in (amount, STEPS) if each in row.over_baseline]
     return len(set(middles)) > 1 and not math.isclose(*middles, rel_tol=_EQUAL) and not any(map(math.isnan, middles))
 
 
@@ -258,9 +284,9 @@ def notes_on(found: Sequence[Slowdown]) -> list[str]:
     if not found:
         return []
     smoothed = [f"; training losses are means over {each.width:.3g} steps" for each in found if each.width]
-    bounds = [f"{each.goal}: {AT_FIRST}" for each in found if any(row and row.at_first for row in each.rows)]
-    unsteady = any(row and row.unsteady for each in found for row in each.rows)
-    busy = f"no time where that of a step differs by more than {_STEADY:g} times between seeds, as on a busy machine"
+    bounds = [f"{each.goal}: {_AT_FIRST}" for each in found if any(row.at_first for row in filter(None, each.rows))]
+    unsteady = any(row.unsteady for each in found for row in filter(None, each.rows))
+    busy = f"no time where the time of a step differs by {_STEADY:g} times between seeds, as on a busy machine"
     return [
         *bounds,
         *([busy] if unsteady else []),

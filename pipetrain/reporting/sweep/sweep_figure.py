@@ -1,4 +1,4 @@
-"""The figures of a sweep: courses of metrics and of the loss, where each group ended, and what that took."""
+"""Figure of a report: metrics and loss over epochs, steps and time, final values, and costs."""
 
 import io
 import math
@@ -6,6 +6,7 @@ import statistics
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,16 +39,7 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup], slowdowns
     """Draws courses and, in the order of the table, final values, slowdowns, throughput, times and memory."""
     rows = _Rows(groups)
     groups = rows.groups
-    bars: list[Panel] = []
-    if metric and any(group.values(metric) for group in groups):
-        bars.append((2.6, lambda panel: rows.dots(panel, metric)))
-    bars += [(0.1 * len(f"slowdown to {each.goal}"), partial(rows.slowdown, found=each)) for each in slowdowns]
-    # the peak of a simulation is that of a process which may have carried out other runs before
-    distributed = all(run.settings.get("executor.name") == "distributed" for group in groups for run in group.runs)
-    for name in (*SPEEDS, "target_s", "wall_s", "idle_share", *(["memory_bytes"] if distributed else [])):
-        if name != metric and any(group.values(name) for group in groups):
-            bars.append((max(1.7, 0.11 * len(column_of(name).head)), partial(rows.bars, name=name)))
-    bars.append((2.3, rows.memory))
+    bars = _bar_panels(rows, metric, slowdowns)
     courses: list[Panel] = [
         (_COURSE, partial(_course, name=name, axis=axis, rows=rows)) for name, axis in main_courses(metric, groups)
     ]
@@ -55,14 +47,35 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup], slowdowns
     lines = [*pairs, bars] if len(courses) > 1 else [[*courses, *bars]]
     widths = [[width for width, _ in line] for line in lines]
     foot = [line for entry in rows.legend for line in textwrap.wrap(entry, round(_LETTERS * max(map(sum, widths))))]
+    fills = [fill for line in lines for _, fill in line]
     with figure_of_rows(path, widths, max(3.2, 0.24 * len(groups) + 1.2), foot) as axes:
-        for panels, line in zip(axes, lines, strict=True):
-            for panel, (_, fill) in zip(panels, line, strict=True):
-                fill(panel)
+        for panel, fill in zip(chain(*axes), fills, strict=True):
+            fill(panel)
         for index, panel in enumerate(axes[-1][-len(bars) :]):
             panel.set_yticks(range(len(groups)), [""] * len(groups) if index else rows.labels)
             panel.set_ylim(len(groups) - 0.4, -0.6)
             panel.grid(visible=False, axis="y")
+
+
+def _bar_panels(rows: "_Rows", metric: str | None, slowdowns: Sequence[Slowdown]) -> list[Panel]:
+    """The panels with a row for each group."""
+    known = set[str]().union(*(group.columns for group in rows.groups))
+    panels: list[Panel] = [(2.6, partial(rows.dots, name=metric))] if metric and metric in known else []
+    panels += [(0.1 * len(f"slowdown to {each.goal}"), partial(rows.slowdown, found=each)) for each in slowdowns]
+    if not _is_distributed(rows.groups):
+        known.discard("memory_bytes")  # the peak of a process that may have carried out other runs before
+    names = [name for name in (*SPEEDS, "target_s", "wall_s", "idle_share", "memory_bytes") if name in known - {metric}]
+    panels += [(_bar_width(name), partial(rows.bars, name=name)) for name in names]
+    return [*panels, (2.3, rows.memory)]
+
+
+def _bar_width(name: str) -> float:
+    return max(1.7, 0.11 * len(column_of(name).head))
+
+
+def _is_distributed(groups: Sequence[SweepGroup]) -> bool:
+    """True if every stage of all runs had its own process."""
+    return all(run.settings.get("executor.name") == "distributed" for group in groups for run in group.runs)
 
 
 def metric_curve_svg(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
@@ -120,14 +133,18 @@ def _cut(groups: Sequence[SweepGroup], courses: Sequence[Sequence[CoursePoint]])
 
     The losses of a run that diverges would press the courses of all others onto the axis.
     """
-    others = [
-        point.high
-        for group, points in zip(groups, courses, strict=True)
-        if group.completed or not group.statuses["diverged"]
-        for point in points
-    ]
-    cut = 1.2 * max(others or [points[0].high for points in courses if points], default=0.0)
-    return cut if max((point.high for points in courses for point in points), default=0.0) > 2 * cut > 0 else None
+    sound = [points for group, points in zip(groups, courses, strict=True) if points and not _is_lost(group)]
+    cut = 1.2 * _highest(sound or [points[:1] for points in courses])
+    return cut if _highest(courses) > 2 * cut > 0 else None
+
+
+def _is_lost(group: SweepGroup) -> bool:
+    """True if runs diverged and none completed."""
+    return not group.completed and bool(group.statuses["diverged"])
+
+
+def _highest(courses: Sequence[Sequence[CoursePoint]]) -> float:
+    return max((point.high for points in courses for point in points), default=0.0)
 
 
 class _Rows:
@@ -166,18 +183,18 @@ class _Rows:
 
     def slowdown(self, panel: "Axes", found: Slowdown) -> None:
         """Slowdowns in steps with their intervals; an infinite one as a pale bar across the panel."""
-        ratios = [row.over_baseline.get(STEPS) if row else None for row in (found.rows[i] for i in self.numbers)]
-        widest = 1.4 * max((each.middle for each in ratios if each and math.isfinite(each.middle)), default=1.0)
-        for index, (ratio, style) in enumerate(zip(ratios, self.styles, strict=True)):
-            text = ratio_cell(ratio)
-            if ratio is None or text == "-":
+        rows = ((index, found.rows[number]) for index, number in enumerate(self.numbers))
+        ratios = {index: row.over_baseline[STEPS] for index, row in rows if row and STEPS in row.over_baseline}
+        ratios = {index: ratio for index, ratio in ratios.items() if not ratio.infinite[1]}
+        widest = 1.4 * max((each.middle for each in ratios.values() if math.isfinite(each.middle)), default=1.0)
+        for index, ratio in ratios.items():
+            color = self.styles[index].color
+            if ratio.infinite[0]:
+                panel.barh(index, widest, height=0.6, color=color, alpha=0.25)
+                panel.text(0.02 * widest, index, ratio_cell(ratio), va="center", fontsize=8)
                 continue
-            finite = not any(ratio.infinite)
-            length, alpha = (ratio.middle, 1.0) if finite else (widest, 0.25)
-            panel.barh(index, length, height=0.6, color=style.color, alpha=alpha)
-            if not finite:
-                panel.text(0.02 * widest, index, text, va="center", fontsize=8)
-            elif math.isfinite(ratio.high):
+            panel.barh(index, ratio.middle, height=0.6, color=color, alpha=1.0)
+            if math.isfinite(ratio.high):
                 panel.plot([ratio.low, ratio.high], [index, index], color=INK, linewidth=1.2)
         panel.axvline(1.0, color=GRAY, linewidth=0.9, linestyle=":")
         panel.set_xlim(0, widest)
@@ -194,7 +211,7 @@ class _Rows:
 
 
 def courses_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
-    """(curve, axis) of all that can be drawn: the main ones, the training loss by time, and the others by epoch."""
+    """(curve, axis) of each course: the main ones, the training loss by time, and all further curves by epoch."""
     first, others = main_courses(metric, groups), dict.fromkeys(_curves(groups))
     rest = [(name, EPOCH) for name in others if name not in {name for name, _ in first}]
     by_time = [(TRAIN_LOSS, axis) for axis in (WALL_S, PREDICTED_S) if TRAIN_LOSS in others]

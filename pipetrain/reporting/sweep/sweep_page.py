@@ -106,7 +106,7 @@ def _results(metric: str | None, groups: Sequence[SweepGroup]) -> str:
 def _sortable(
     head: str, texts: Sequence[str], values: Sequence[float | None], *, higher: bool, order: str = ""
 ) -> tuple[str, list[str]]:
-    """A column that the page can sort by its values; a value is "" if there is none."""
+    """A column that the page can sort by its values; a missing value is ""."""
     cells = [
         f'<td data-value="{"" if value is None else repr(value)}">{escape(text)}</td>'
         for text, value in zip(texts, values, strict=True)

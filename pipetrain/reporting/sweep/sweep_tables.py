@@ -90,27 +90,23 @@ def _tables(compared: ComparedGroups) -> list[Columns]:
     if not groups:
         return []
     costs = ["idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes"]
-    costs += [PREDICTED_STAGE] if _known(PREDICTED_STAGE, groups) else []
+    costs += [PREDICTED_STAGE] if any(PREDICTED_STAGE in group.columns for group in groups) else []
     columns = [("", *labels_of(groups)), *((column_of(name).head, *cells(groups, name)) for name in costs)]
     return [_results(groups, compared.metric), [*columns, (_STALENESS, *map(_staleness, groups))]]
 
 
-def _known(name: str, groups: Sequence[SweepGroup]) -> bool:
-    return any(group.values(name) for group in groups)
-
-
 def _results(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     evaluated = metric_of(groups, metric)
+    known = {name for group in groups for name in group.columns}
+    known |= {"target_s"} if any(run.aims for group in groups for run in group.runs) else set()
     names = dict.fromkeys([metric or evaluated, evaluated, f"best_{evaluated}", *TO_TARGET])
-    aims = any(run.aims for group in groups for run in group.runs)
-    shown = [name for name in names if name and (_known(name, groups) or (aims and name == "target_s"))]
-    found = [(column_of(name).head, *_cells(groups, name)) for name in shown]
+    results = [(column_of(name).head, *_cells(groups, name)) for name in names if name in known]
     if behind := difference_cells(groups, metric):
-        found.insert(1, (FROM_BEST, *behind))
+        results.insert(1, (FROM_BEST, *behind))
     speeds = [] if metric in ALL_THROUGHPUTS else _speed_columns(groups)
-    times = [name for name in (PREDICTED_STEP, "wall_s") if name != metric and _known(name, groups)]
-    times_found = [(column_of(name).head, *_cells(groups, name)) for name in times]
-    return [("", *labels_of(groups)), *found, *speeds, *times_found, (_RUNS, *map(statuses, groups))]
+    times = [name for name in (PREDICTED_STEP, "wall_s") if name in known - {metric}]
+    columns = [*results, *speeds, *((column_of(name).head, *_cells(groups, name)) for name in times)]
+    return [("", *labels_of(groups)), *columns, (_RUNS, *map(statuses, groups))]
 
 
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -145,16 +146,21 @@ def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
     """Under the axis of time, `width` inches wide."""
     from matplotlib.patches import Patch
 
-    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
-    sent = {message.what for panel in panels for row in panel.messages for message in row}
-    colors = {WORDS[kind]: light for kind, (light, _) in FILL.items() if kind in kinds}
-    colors |= {WORDS[Kind.UPDATE]: INK, "idle": "white"}
-    colors |= {f"{what} of a message": color for what, color in MESSAGES.items() if what in sent}
+    colors = _colors(panels)
     axes.figure.legend(
         handles=[Patch(facecolor=color, edgecolor=LINE, linewidth=0.6, label=text) for text, color in colors.items()],
         loc="outside lower left", ncols=len(colors), handlelength=1.1, alignment="left",
         title="\n".join(wrap(note(panels), int(width / _LETTER * 1.4))), title_fontsize=8.5,
     )  # fmt: skip
+
+
+def _colors(panels: Sequence[Panel]) -> dict[str, str]:
+    """What the panels show -> its color."""
+    kinds = {box.operation.kind for panel in panels for box in chain(*panel.rows)}
+    sent = {message.what for panel in panels for message in chain(*panel.messages)}
+    colors = {WORDS[kind]: light for kind, (light, _) in FILL.items() if kind in kinds}
+    waits = {f"{what} of a message": color for what, color in MESSAGES.items() if what in sent}
+    return {**colors, WORDS[Kind.UPDATE]: INK, "idle": "white", **waits}
 
 
 _BODY = Path(__file__).with_name("timeline_page.html")

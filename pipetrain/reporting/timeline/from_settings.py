@@ -84,7 +84,7 @@ def timeline_of_settings(
     Raises:
         ConfigError: the settings cannot run, or the times do not match the stages.
     """
-    every = (phase for chosen in combinations(overrides) for phase in titled_phases(chosen))
+    every = itertools.chain.from_iterable(map(titled_phases, combinations(overrides)))
     phases = list(itertools.islice(every, _MOST_PANELS + 1))
     if len(phases) > _MOST_PANELS:
         raise ConfigError(
@@ -94,7 +94,8 @@ def timeline_of_settings(
     count = minibatches or min(_MOST_MINIBATCHES, filled_twice)
     timelines = [phase_timeline(title, phase, min(count, phase.steps or count), given) for title, phase in phases]
     end = min(panel.end for panel, _ in timelines)
-    return [replace(panel, end=end) for panel, _ in timelines], [line for _, lines in timelines for line in lines]
+    lines = itertools.chain.from_iterable(lines for _, lines in timelines)
+    return [replace(panel, end=end) for panel, _ in timelines], list(lines)
 
 
 def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
@@ -148,10 +149,12 @@ def phase_timeline(title: str, phase: ComposedPhase, minibatches: int, given: Gi
     cells = [(label, str(peak), f"{filled:.1%}", f"{whole:.1%}") for label, peak, filled, whole in shares]
     heads = ("stage", "in flight", "idle share: steady state", f"of {minibatches} minibatches with fill and drain")
     lines = [title, *text_table(heads, cells, ">>>>"), facts[0]]
-    drawn = grid(lists, replicas=replicas).splitlines()
+    return panel, [*lines, *_fitting(grid(lists, replicas=replicas).splitlines()), ""]
+
+
+def _fitting(drawn: Sequence[str]) -> list[str]:
+    """The grid with a head if the terminal is wide enough, or how wide it has to be."""
     width = max(map(len, drawn))
     if width <= shutil.get_terminal_size((120, 24)).columns:
-        lines += ["one column per operation, whatever its duration:", *drawn]
-    else:
-        lines.append(f"a terminal of {width} columns would also show the operations as text")
-    return panel, [*lines, ""]
+        return ["one column per operation, whatever its duration:", *drawn]
+    return [f"a terminal of {width} columns would also show the operations as text"]

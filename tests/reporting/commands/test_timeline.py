@@ -13,7 +13,7 @@ from pipetrain import cli
 from pipetrain.engine.program.playback import play
 from pipetrain.engine.program.validation import checked_lists
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
-from pipetrain.reporting.timeline import drawing
+from pipetrain.reporting.timeline import drawing, from_settings
 from pipetrain.reporting.timeline.composed_phases import composed_phases
 from pipetrain.reporting.timeline.from_settings import GivenTimes
 from pipetrain.runner.config.composition import composed
@@ -136,11 +136,10 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
         ("--link-time -1", r"--link-time -1: must be at least 0, and finite"),
         ("--link-bandwidth 5", r"--message-bytes and --link-bandwidth go together"),
         ("--minibatches 0", r"--minibatches 0: at least 1"),
-        ("--from 3", r"--from 3 goes with a run directory"),
-        ("--trust", r"--trust goes with a run directory"),
+        ("--from 3", r"--from 3 needs a run directory"),
+        ("--trust", r"--trust needs a run directory"),
         ("method=gpipe nowhere", r"nowhere.* alone"),
         ("nowhere", r"nowhere: not a run directory"),
-        pytest.param("seed=1,2,3,4,5,6,7,8,9,10,11,12,13", r"12 timelines at most", marks=pytest.mark.slow),
     ],
 )
 def test_timeline_that_cannot_be_drawn_is_refused_in_one_line(words, message, capsys, tmp_path):
@@ -148,6 +147,11 @@ def test_timeline_that_cannot_be_drawn_is_refused_in_one_line(words, message, ca
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line), line
     assert not (tmp_path / "out").exists()
+
+
+def test_more_timelines_than_fit_in_a_figure_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr(from_settings, "_MOST_PANELS", 1)
+    assert "seed=1,2: 1 timelines at most" in refused(capsys, "seed=1,2")
 
 
 MS = 1e-3
@@ -240,9 +244,9 @@ def test_timeline_of_trace_contradicting_lists_is_refused(traced, tmp_path, caps
     [
         ("--from 16", r"--from 16: .*trace.json is of minibatches 0 to 15"),
         ("method=gpipe", r"a run directory alone"),
-        ("--update-time 0", r"--update-time goes with settings; a run has measured times"),
-        ("--seconds", r"--seconds goes with settings"),
-        ("--config-dir /tmp", r"--config-dir /tmp goes with settings"),
+        ("--update-time 0", r"--update-time cannot be combined"),
+        ("--seconds", r"--seconds cannot be combined"),
+        ("--config-dir /tmp", r"--config-dir /tmp cannot be combined"),
     ],
 )
 def test_timeline_says_what_a_run_does_not_have(traced, words, message, capsys):

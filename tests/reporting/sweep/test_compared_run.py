@@ -3,7 +3,7 @@
 import pytest
 from support.stored_runs import write_run
 
-from pipetrain.reporting.sweep.compared_run import read
+from pipetrain.reporting.sweep.run_reader import read
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.run_lock import locked
 
