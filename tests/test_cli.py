@@ -84,7 +84,7 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
 
 REFUSED = r"""
 model=nope                                        model=nope: .*resnet20
-train.batch_size=10 train.microbatches=3          train.batch_size=10 .*train.microbatches=3.* 1, 2, 5
+train.batch_size=10 train.microbatches=3          train.batch_size=10.*train.microbatches=3.* 1, 2, 5
 method=pipeoptim schedule=gpipe                   schedule=gpipe; .*schedule=1f1b.* method=.*gpipe
 dataset=cifar10 dataset.root=/nowhere             dataset.root=/nowhere.*dataset.download=true
 train.epochs=many                                 train.epochs=many
@@ -267,7 +267,7 @@ def test_impossible_run_directory_is_refused_in_one_line(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "argv", ["pipetrain"])
     assert cli.carry_out(["run", setting]) == 2
     shown = capsys.readouterr().err
-    assert re.search(r"file.*: (Not a directory|File exists); hydra.run.dir=FOLDER", shown), shown
+    assert re.search(r"file.*: (Not a directory|File exists); .*hydra.run.dir", shown), shown
     assert shown.count("\n") == 1
 
 

@@ -66,7 +66,7 @@ def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path, capfd)
     words = [*WORDS[:3], "--config-dir", str(choices), "experiment=zhang/table2_lenet5_baseline,mine"]
     for given in ((), ("optimizer.lr=0.1",)):
         assert cli.carry_out([*words, *given]) is ExitCode.WRONG_USAGE
-        assert "such as seed=0,1,2 of experiment=zhang/table2_lenet5_baseline; set it" in capfd.readouterr().err
+        assert "experiment=zhang/table2_lenet5_baseline itself sweeps seed=0,1,2" in capfd.readouterr().err
     assert cli.carry_out([*words, "seed=0", "train.epochs=-1"]) is ExitCode.WRONG_USAGE
     assert "run 2 of 2" in capfd.readouterr().out
 

@@ -218,7 +218,7 @@ def test_foreign_file_name_is_escaped_for_the_terminal(folder):
 def test_configuration_without_settings_is_damaged(folder, monkeypatch, text):
     (folder / "config.json").write_text(text)
     monkeypatch.setattr(store.manifest, "problem", lambda _folder: None)
-    assert store.problem(folder) == f"{folder}/config.json: damaged: it is not a mapping"
+    assert store.problem(folder) == f"{folder}/config.json: damaged: it holds no settings"
 
 
 def test_newest_whole_checkpoint_lists_faults_of_newer_ones(tmp_path, folder):
