@@ -1,4 +1,4 @@
-"""What all workers of a run agree on by the store: where the pipeline drains, and their reports at an early end."""
+"""Agreement of all workers through the store on where the pipeline drains, and their reports at an early end."""
 
 import json
 import time

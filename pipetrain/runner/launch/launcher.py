@@ -159,9 +159,7 @@ def _run(
             connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
             monitor.check()
             if not private.is_dir():  # else a start would wait, and workers that live would be taken for silent
-                raise WorkerError(
-                    f"the folder {private}, through which the workers communicate, was removed", f"logs in {logs}"
-                )
+                raise WorkerError(f"the folder {private} of the workers' messages was removed", f"logs in {logs}")
             exits = {rank: code for rank, worker in running.items() if (code := worker.exitcode) is not None}
             if failures := {rank: code for rank, code in exits.items() if code}:
                 raise _explained(job, failures, logs)

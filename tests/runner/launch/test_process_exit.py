@@ -91,6 +91,7 @@ def test_thread_that_goes_on_keeps_the_command_only_for_a_moment(seconds, shown)
     script = f"""
 import threading, time
 from pipetrain.runner.launch import process_exit
+process_exit._LAST_SECONDS = 1.0
 
 def work():
     time.sleep({seconds})
