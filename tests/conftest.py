@@ -5,6 +5,8 @@ import logging
 import os
 import signal
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors are tiny, and several tests run at a time; before torch
+
 import pytest
 from hypothesis import settings
 
@@ -17,6 +19,14 @@ settings.load_profile("without deadline")
 
 def pytest_collection_finish():
     """Keeps the garbage collector off all modules and tests: a run ends with a collection."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _earlier_objects_are_not_searched():
+    """The same for what a file of tests has imported since then."""
+    yield
     gc.collect()
     gc.freeze()
 
