@@ -232,12 +232,7 @@ def measured_speed(bench):
 
     flushed = ("gpipe_n2 / torch_gpipe_n2", "1f1b_flush_n2 / torch_1f1b_n2")
     gpipe = [resnet[f"gpipe_n{n} / torch_gpipe_n{n}"] for n in (2, 4, 8)]
-    pairs = (
-        "pipedream / best of torch",
-        "pipedream_auto / best of torch",
-        "pipedream / limit",
-        "pipedream_auto / limit",
-    )
+    pairs = [f"{row} / {other}" for other in ("best of torch", "limit") for row in ("pipedream", "pipedream_auto")]
     yield "ResNet-56 in two stages", "For AlexNet", [
         *(f"{resnet[pair]:.2f}" for pair in pairs),
         f"{100 * bench['runtime']['overhead']['pipedream']:.1f}",

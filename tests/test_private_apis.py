@@ -98,8 +98,10 @@ def defined(tree):
     nodes = list(ast.walk(tree))
     names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     names |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    of_self = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
-    return names | {node.attr for node in of_self if ast.unparse(node.value) in ("self", "cls")}
+    stored = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return names | {
+        node.attr for node in stored if is_private(node.attr) and ast.unparse(node.value) in ("self", "cls")
+    }
 
 
 def used(tree, everywhere):

@@ -7,34 +7,46 @@ import pytest
 from support.cli import refused
 
 from pipetrain import cli
-from pipetrain.planning.profile.profile import Profile, ProfiledLayer
-from pipetrain.planning.tables import prediction_tables
+from pipetrain.planning.profile.profile import LoaderTime, Profile, ProfiledLayer
+from pipetrain.planning.tables import prediction_figure, prediction_tables
 
 LAYERS = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(4))
 PROFILE = Profile(LAYERS, ((0, 1), (1, 2), (2, 3)), batch_size=8, bytes_per_s=1e12)
 
 
+def stored(tmp_path, **changes):
+    """The word that takes the profile with these changes."""
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(replace(PROFILE, **changes).to_json()))
+    return f"profile={path}"
+
+
 @pytest.fixture
 def profile(tmp_path):
     """A profile of four equal layers, whose messages take no time to speak of."""
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(PROFILE.to_json()))
-    return f"profile={path}"
+    return stored(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_left_out(monkeypatch):
+    """Drawing takes longer than all else."""
+    monkeypatch.setattr(prediction_figure, "draw", lambda _path, _every: None)
 
 
 def predicted(tmp_path, *words):
     assert cli.carry_out(["predict", *words, "-o", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out" / "prediction.png").read_bytes()[:4] == b"\x89PNG"
     return json.loads((tmp_path / "out" / "prediction.json").read_text())
 
 
-def test_prediction_compares_methods_and_marks_fastest(tmp_path, profile, capsys):
+def test_prediction_compares_methods_and_marks_fastest(tmp_path, profile, capsys, monkeypatch):
+    monkeypatch.undo()
     cases = predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2,4", "train.microbatches=4")
     periods = {(case["method"], case["D"]): case["time_per_minibatch_s"] for case in cases}
     assert periods["gpipe", "2"] == pytest.approx(0.006 * (4 + 1) / 4, rel=1e-4)
     assert periods["gpipe", "4"] == pytest.approx(0.003 * (4 + 3) / 4, rel=1e-4)
     assert periods["pipedream", "2"] == pytest.approx(0.006, rel=1e-4)
     assert periods["pipedream", "4"] == pytest.approx(0.003, rel=1e-4)
+    assert (tmp_path / "out" / "prediction.png").read_bytes()[:4] == b"\x89PNG"
     (marked,) = [line for line in capsys.readouterr().out.splitlines() if "<- fastest" in line]
     assert marked.split()[:3] == ["pipedream", "1f1b", "4"]
 
@@ -85,10 +97,9 @@ def test_predicted_stages_on_shared_cores_slow_each_other(tmp_path, profile, cap
     ],
 )
 def test_cpu_stages_share_cores_unless_devices_are_described(tmp_path, capsys, words, seconds, note):
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 1, "cores": 2}).to_json()))
+    measured = stored(tmp_path, provenance={"device": "cpu", "threads": 1, "cores": 2})
     words = ["method=pipedream", "partition.stages=4", "topology.update_gigabytes_per_s=1e6", *words.split()]
-    (case,) = predicted(tmp_path, f"profile={path}", *words)
+    (case,) = predicted(tmp_path, measured, *words)
     assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
     shown = capsys.readouterr().out
     assert note in shown
@@ -105,18 +116,14 @@ def test_prediction_warns_if_one_microbatch_cannot_fill_pipeline(tmp_path, profi
 
 
 def test_each_thread_of_the_profile_takes_a_core(tmp_path):
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 2}).to_json()))
     words = ["method=pipedream", "partition.stages=2", "topology.cores=2", "topology.update_gigabytes_per_s=1e6"]
-    (case,) = predicted(tmp_path, f"profile={path}", *words)
+    (case,) = predicted(tmp_path, stored(tmp_path, provenance={"device": "cpu", "threads": 2}), *words)
     assert case["time_per_minibatch_s"] == pytest.approx(2 * 0.006, rel=1e-4)
 
 
-def test_cores_of_a_profile_of_gpus_are_refused(tmp_path, capsys):
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cuda"}).to_json()))
-    assert cli.carry_out(["predict", f"profile={path}", "partition.stages=2", "topology.cores=2"]) == 2
-    assert "topology.cores=2: the profile was measured on cuda" in capsys.readouterr().err
+def test_cores_of_a_profile_of_gpus_are_refused(tmp_path):
+    words = [stored(tmp_path, provenance={"device": "cuda"}), "partition.stages=2", "topology.cores=2"]
+    refused("predict", *words, cwd=tmp_path, message="topology.cores=2: the profile was measured on cuda")
 
 
 def test_plan_with_replicas_is_predicted_from_its_file(tmp_path, profile):
@@ -165,8 +172,7 @@ def test_clipping_and_fp16_have_synchronous_updates_wait_for_all_backwards(tmp_p
 
 
 def test_speed_of_a_device_counts_for_updates_and_reading(tmp_path, profile):
-    content = {**PROFILE.to_json(), "reading": {"inputs_s": 0.001, "targets_s": 0.002}}
-    (tmp_path / "profile.json").write_text(json.dumps(content))
+    stored(tmp_path, reading=LoaderTime(inputs_s=0.001, targets_s=0.002))
     words = ["method=pipedream", "partition.stages=2", "topology.update_gigabytes_per_s=0.1"]
     equal, unequal = (
         predicted(tmp_path, profile, *words, f"topology.speeds=[1,{speed}]")[0]["stages"] for speed in (1, 0.5)

@@ -290,10 +290,12 @@ def test_built_in_methods_and_torchs_optimizers_are_planned_without_torch():
         "from pipetrain.planning.costs.memory import MemoryModel, with_states\n"
         "from pipetrain.planning.profile.profile import Profile, ProfiledLayer, ProfiledWeight\n"
         "layer = ProfiledLayer('', 1, 1, 0, 24, 0, weights=(ProfiledWeight('w', (2, 3), 4),))\n"
-        "for optimizer in ('sgdm', 'adamw', 'nadam', 'rmsprop'):\n"
-        "    with_states(Profile((layer,), ()), composed([f'optimizer={optimizer}']).optimizer)\n"
-        "for method in ('pipedream', 'pipeoptim', 'pipemare', 'lwp', 'spectrain', 'hogwild', 'asp'):\n"
-        "    MemoryModel.of(composed([f'method={method}']))\n"
+        "optimizers = ('sgdm', 'adamw', 'nadam', 'rmsprop', 'sgd', 'adam', 'adagrad')\n"
+        "methods = ('pipedream', 'pipeoptim', 'pipemare', 'lwp', 'spectrain', 'hogwild', 'asp')\n"
+        "for method, optimizer in zip(methods, optimizers):\n"
+        "    settings = composed([f'method={method}', f'optimizer={optimizer}'])\n"
+        "    with_states(Profile((layer,), ()), settings.optimizer)\n"
+        "    MemoryModel.of(settings)\n"
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
