@@ -72,7 +72,7 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
 
 REFUSED = r"""
 model=nope                                        model=nope: .*resnet20
-train.batch_size=10 train.microbatches=3          train.batch_size=10.*train.microbatches=3.* 1, 2, 5
+train.batch_size=10 train.microbatches=3          train.batch_size=10: .*train.microbatches=3
 method=pipeoptim schedule=gpipe                   schedule=gpipe; .*schedule=1f1b.* method=.*gpipe
 dataset=cifar10 dataset.root=/nowhere             dataset.root=/nowhere.*dataset.download=true
 train.epochs=many                                 train.epochs=many
