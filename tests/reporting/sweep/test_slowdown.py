@@ -221,6 +221,7 @@ def test_report_says_slowdowns_in_all_its_files(tmp_path, capsys, monkeypatch):
     assert rows[1][:5] == ["lwp", "8", "(1", "of", "2)"]
     assert "| lwp | 8 (1 of 2) | infinite |" in (tmp_path / "out.md").read_text()
     page = (tmp_path / "out.html").read_text()
+    assert all("gpipe is the fastest: " in each for each in (text, (tmp_path / "out.md").read_text(), page))
     assert "<td>infinite</td>" in page
     assert "<p>predicted, ~: of the simulated pipeline" in page
     (train, evaluated) = json.loads((tmp_path / "out.json").read_text())["slowdowns"]
