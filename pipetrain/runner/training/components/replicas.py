@@ -43,6 +43,11 @@ def check_replicas(
         ConfigError: replicas cannot train this model, or an epoch is too short for them.
     """
     replicas = phases[0].rules.replicas
+    if plan.finegrained and max(settings.replicas.counts or (1,)) > 1:
+        counts = list(settings.replicas.counts or ())
+        raise ConfigError(
+            f"partition.replicas={counts}: partition=finegrained has no replicas; any other partition has"
+        )
     if not replicas.several:
         if (independent := max(phase.rules.method.independent_replicas for phase in phases)) > 1:
             _refuse_carriers(f"partition.replicas=[{independent}]", chain)
@@ -69,8 +74,6 @@ def _notes(replicas: Replicas, *, scales_lr: bool) -> list[str]:
 
 
 def _refuse_where_impossible(given: str, chain: LayerChain, plan: Plan, precision: str) -> None:
-    if plan.finegrained:
-        raise ConfigError(f"{given}: partition=finegrained has no replicas; any other partition has")
     if ties := ties_between(chain, plan.bounds):
         raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
     if precision == "fp16":

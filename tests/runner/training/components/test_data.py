@@ -1,51 +1,41 @@
-"""The objects that settings name."""
+"""The data set of a run, and what is found in its samples before any process starts."""
 
+import contextlib
 import random
-from types import SimpleNamespace
+import sys
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support.equal_bits import both_ways
-from support.methods import MethodCase
+from support.one_run import EVEN, prepared
 from support.worker_pool import job, settings
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.program.recomputation import RecomputeSegments
-from pipetrain.runner.training.components.data import build_data
-from pipetrain.runner.training.components.loss import build_loss
-from pipetrain.runner.training.components.model import build_model
-from pipetrain.runner.training.components.optimizer import build_rate, build_torch_optimizer
-from pipetrain.runner.training.components.pipeline import (
-    build_partition_rule,
-    build_pipeline_rules,
-    build_recompute_segments,
+from pipetrain.engine.data.fingerprint import CHANGES
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.ranges import LabelRange, TokenRange
+from pipetrain.engine.errors import ConfigError, RunError
+from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.components.data import (
+    Data,
+    build_data,
+    check_labels,
+    check_samples,
+    check_vocabulary,
+    label_range,
 )
-from pipetrain.runner.training.timetable import timetable_of
-
-
-def test_loss_that_sums_over_samples_is_refused():
-    summing = {"_target_": "torch.nn.CrossEntropyLoss", "reduction": "sum"}
-    with pytest.raises(ConfigError, match=r"loss._target_=torch.nn.CrossEntropyLoss: it sums .*; reduction=mean works"):
-        build_loss(settings("gpipe", loss=summing), None)
-
-
-def test_model_takes_open_settings_from_dataset():
-    dataset = build_data(settings("gpipe")).dataset
-    assert build_model(settings("gpipe"), dataset).layers[-1].out_features == dataset.classes == 4
-    own = settings("gpipe", model={"_target_": "support.small_model.build", "classes": 7})
-    assert build_model(own, dataset).layers[-1].out_features == 7
-
-
-def test_initial_weights_depend_on_the_seed_alone():
-    dataset = build_data(settings("gpipe")).dataset
-    first = build_model(settings("gpipe", seed=1), dataset).module.state_dict()
-    torch.rand(3)
-    again = build_model(settings("gpipe", seed=1), dataset).module.state_dict()
-    other = build_model(settings("gpipe", seed=2), dataset).module.state_dict()
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["0.weight"], other["0.weight"])
+from pipetrain.runner.training.components.dry_run import training_dry_run
+from pipetrain.runner.training.preflight import prepare
+from pipetrain.runner.training.worker import build_data_in_worker, build_in_worker
+from pipetrain.zoo.data.images.common import LabelledImages
 
 
 def drawn():
@@ -75,25 +65,6 @@ def test_processes_and_executors_draw_the_same_data_set(tmp_path):
     both_ways([job(tmp_path / "drawn", "pipedream", 2, dataset={"_target_": f"{__name__}.drawn"}, train={"epochs": 1})])
 
 
-class DrawsElsewhere(nn.Sequential):
-    """Draws its weights with numpy, and a permutation with Python's own generator."""
-
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(64, 4))
-        self.order = random.sample(range(50), 50)
-        self[1].weight.data = torch.from_numpy(np.random.randn(4, 64)).float()
-
-
-def test_seed_draws_initial_weights_of_all_default_generators():
-    dataset = build_data(settings("gpipe")).dataset
-    model = {"_target_": f"{__name__}.DrawsElsewhere"}
-    first, again, other = (build_model(settings("gpipe", seed=seed, model=model), dataset).module for seed in (1, 1, 2))
-    assert torch.equal(first[1].weight, again[1].weight)
-    assert first.order == again.order
-    assert not torch.equal(first[1].weight, other[1].weight)
-    assert first.order != other.order
-
-
 def test_data_set_without_a_split_is_refused_by_its_target():
     loader = {"shuffle": True, "limit": None, "workers": 0}
     with pytest.raises(
@@ -113,98 +84,356 @@ def test_empty_data_set_is_refused_by_its_target():
         build_data(settings("gpipe", dataset={"_target_": f"{__name__}.empty", **loader}))
 
 
-def test_minibatch_larger_than_epoch_is_refused_with_limit():
-    limited = settings("gpipe", dataset={"limit": 3})
-    with pytest.raises(ConfigError, match=r"train.batch_size=4: more than the 3 samples .*, with dataset.limit=3"):
-        build_data(limited)
-
-
-@pytest.mark.parametrize(
-    ("section", "build"),
-    [
-        ("method", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
-        ("schedule", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
-        ("loss", lambda chosen: build_loss(chosen, None)),
-        ("partition", build_partition_rule),
-        ("lr_schedule", lambda chosen: build_rate(chosen, timetable_of(chosen, 6))),
-    ],
-)
-def test_target_returning_wrong_type_is_refused(section, build):
-    with pytest.raises(ConfigError, match=rf"{section}\._target_=builtins\.dict: returned dict, not a "):
-        build(settings("gpipe", **{section: {"_target_": "builtins.dict"}}))
-
-
-def test_optimizer_that_evaluates_the_model_again_is_refused():
-    chosen = settings("gpipe", optimizer={"_target_": "torch.optim.LBFGS", "lr": 0.1}).optimizer
-    with pytest.raises(ConfigError, match=r"torch.optim.LBFGS: its steps evaluate the model again"):
-        build_torch_optimizer(chosen, [nn.Parameter(torch.zeros(2))])
-
-
 def test_evaluation_messages_are_of_a_microbatch_unless_set():
     data = build_data(settings("gpipe", train={"microbatches": 2}))
     assert (data.train.sizes(0), data.evaluation.sizes(0)) == ([4] * 5 + [2], [2] * 5)
     assert build_data(settings("gpipe", eval={"batch_size": 7})).evaluation.sizes(0) == [7, 3]
 
 
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of four cats and four dogs for each split, and the settings of a run on it."""
+    for part in ("train", "test"):
+        for label in ("cat", "dog"):
+            (tmp_path / part / label).mkdir(parents=True)
+            for number in range(4):
+                Image.new("RGB", (16, 16)).save(tmp_path / part / label / f"{number}.png")
+    images = {"_target_": "pipetrain.zoo.data.images.folder.image_folder", "root": str(tmp_path)}
+    model = {"_target_": "pipetrain.zoo.models.small_images.lenet5"}
+    return tmp_path, settings("gpipe", dataset=images, model=model, partition=EVEN, device="cpu")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_undecodable_picture_is_named_before_start(pictures, split):
+    folder, chosen = pictures
+    damaged = folder / split / "dog" / "2.png"
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    with pytest.raises(ConfigError, match=f"the image {damaged} cannot be decoded"):
+        prepare(chosen, RunDirectory(folder / "run"))
+
+
+def test_model_with_fewer_outputs_than_folders_is_refused(pictures):
+    folder, chosen = pictures
+    small = replace(chosen.model, target=Target("model", "pipetrain.zoo.models.small_images.lenet5", {"classes": 1}))
+    with pytest.raises(ConfigError, match=r"1 outputs, and the data object says that there are 2 classes; .*=2 works"):
+        prepare(replace(chosen, model=small), RunDirectory(folder / "run"))
+
+
+def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch):
+    folder, chosen = pictures
+    read = []
+
+    def sample(split, index):
+        if "/test/" in split.images.paths[index]:
+            read.append(index)
+        return torch.zeros(3, 16, 16), 2 if len(read) == 8 else 1
+
+    monkeypatch.setattr(LabelledImages, "__getitem__", sample)
+    monkeypatch.setattr("pipetrain.runner.training.components.data.known_labels", lambda _split: None)
+    with pytest.raises(ConfigError, match="sample 7 of `eval` has the label 2, and the model's 2 outputs"):
+        prepare(chosen, RunDirectory(folder / "run"))
+    assert read == [*range(8)]
+
+
+class Vectors:
+    """Eight samples of so many numbers, with a label of this type."""
+
+    def __init__(self, width, dtype=torch.int64):
+        self.width, self.dtype = width, dtype
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.full((self.width,), float(index)), torch.tensor(index % 2, dtype=self.dtype)
+
+
+def vectors(width=4, dtype="int64"):
+    return SimpleNamespace(train=Vectors(4), eval=Vectors(width, getattr(torch, dtype)))
+
+
+def linear():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+
+
 @pytest.mark.parametrize(
-    ("method", "schedule", "works"),
+    ("options", "message"),
     [
-        ("gpipe", "pipedream", r"use schedule=1f1b_flush, data_parallel, gpipe, .* or method=.*naive_async, pipedream"),
-        ("pipedream_2bw", "gpipe", r"use schedule=1f1b_2bw, or method=asp, data_parallel, gpipe"),
+        (
+            {"width": 8},
+            r"the model fails on `eval`: .*; its inputs are float32 \(2, 8\), .* `train` float32 \(2, 4\)$",
+        ),
+        ({"dtype": "float64"}, r"loss\._target_=.*targets float64 \(2,\) of the data set"),
     ],
 )
-def test_method_and_schedule_mismatch_is_refused_with_fits(method, schedule, works):
-    case = MethodCase(MethodCase.named(method).method, MethodCase.named(schedule).schedule)
-    (phase,) = settings(case).phases
-    with pytest.raises(ConfigError, match=rf"^method=\w+ does not work with schedule=\w+; {works}"):
-        build_pipeline_rules(phase, 2, 2, None)
+def test_unfit_evaluation_set_is_refused_before_start(tmp_path, options, message):
+    parts = {"dataset": {"_target_": f"{__name__}.vectors", **options}, "model": {"_target_": f"{__name__}.linear"}}
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, "gpipe", **parts)
 
 
-def test_recomputation_is_by_segments_by_stages_or_not_at_all():
-    stage_of = {0: 0, 2: 1, 5: 2}
+class Drawing:
+    """Samples with numbers of a generator of their own: in the input alone, or in the target, too."""
 
-    def build(**train):
-        return build_recompute_segments(settings("gpipe", train=train).train, 3, stage_of)
+    def __init__(self, both):
+        self.both = both
+        self.generator = np.random.default_rng()
 
-    assert build() is None
-    assert build(recompute=True) == RecomputeSegments((0, 1, 2), 3)
-    assert build(recompute_boundaries=[5]) == RecomputeSegments((0, 2), 3)
-    with pytest.raises(ConfigError, match=r"layer 3 is not the first .* at layers 0, 2, 5$"):
-        build(recompute_boundaries=[2, 3])
+    def __len__(self):
+        return 16
 
-
-def test_rate_is_the_optimizers_scaled_by_its_schedule():
-    chosen = settings("gpipe", optimizer={"lr": 0.5}, train={"epochs": 1})
-    rate = build_rate(chosen, timetable_of(chosen, 4))
-    factors = [chosen.lr_schedule.build().factor(step, 4, 4) for step in range(4)]
-    assert [rate(step) for step in range(4)] == [0.5 * factor for factor in factors]
-    assert factors[0] > factors[-1]
-    with pytest.raises(ConfigError, match=r"optimizer.lr is not set; .*: optimizer.lr=0.01"):
-        build_rate(settings("gpipe", optimizer={"lr": None}), timetable_of(chosen, 4))
+    def __getitem__(self, index):
+        drawn = int(self.generator.integers(1 << 20))
+        return torch.full((1, 16, 16), float(drawn)), drawn % 4 if self.both else index % 4
 
 
-def test_optimizer_that_is_none_of_torchs_is_refused():
-    chosen = settings("gpipe", optimizer={"_target_": "builtins.dict", "lr": 0.1})
-    with pytest.raises(ConfigError, match=r"optimizer._target_=builtins.dict: "):
-        build_torch_optimizer(chosen.optimizer, [nn.Parameter(torch.ones(2))])
+def drawing(both):
+    return SimpleNamespace(train=Drawing(both), eval=Drawing(both), channels=1, size=16, classes=4)
 
 
-@pytest.mark.parametrize(("given", "expected"), [({"ignore_index": None}, 3), ({"ignore_index": 7}, 7), ({}, None)])
-def test_token_loss_ignores_dataset_padding_by_default(given, expected):
-    chosen = settings("gpipe", loss={"_target_": "pipetrain.engine.losses.TokenCrossEntropy", **given})
-    assert build_loss(chosen, SimpleNamespace(padding=3)).ignore_index == expected
+@pytest.mark.parametrize("both", [False, True])
+def test_samples_that_two_stages_would_draw_apart_are_refused(tmp_path, monkeypatch, both):
+    module = ModuleType("drawing_data")
+    module.build = drawing
+    monkeypatch.setitem(sys.modules, "drawing_data", module)
+    data, model = (
+        {"_target_": "drawing_data.build", "both": both},
+        {"_target_": "pipetrain.zoo.models.small_images.lenet5"},
+    )
+    chosen = settings("gpipe", dataset=data, model=model, partition=EVEN, device="cpu")
+    outcome = pytest.raises(ConfigError, match=r"input and target of sample \d+ differ each time it is read")
+    with outcome if both else contextlib.nullcontext():
+        made = prepare(chosen, RunDirectory(tmp_path / "run"))
+        assert {parts[0] for parts in made.data["train"]["read"].values()} == {CHANGES}
 
 
-def test_function_that_is_the_loss_and_no_factory_is_refused():
-    chosen = settings("gpipe", loss={"_target_": "torch.nn.functional.mse_loss"})
-    with pytest.raises(
-        ConfigError, match=r"mse_loss: is called once, to make the loss, and needs input, target; name a"
-    ):
-        build_loss(chosen, None)
+def test_worker_that_reads_other_samples_than_preflight_did_is_told(tmp_path):
+    made = prepared(tmp_path)
+    built = build_in_worker(made, build_data_in_worker(made, torch.device("cpu")))
+    built.data.check_as_prepared(made.data)
+    other = prepared(tmp_path, seed=4, dataset={"train": 21}).data
+    with pytest.raises(RunError, match="the number of samples of its `train` is 22 here, but 21 when the run was pre"):
+        built.data.check_as_prepared(other)
 
 
-def test_class_weight_list_becomes_a_tensor_in_the_loss():
-    weighted = {"_target_": "torch.nn.CrossEntropyLoss", "weight": [1, 0.5]}
-    assert torch.equal(build_loss(settings("gpipe", loss=weighted), None).weight, torch.tensor([1.0, 0.5]))
-    with pytest.raises(ConfigError, match=r"^loss.weight=\[1, 'a'\]: a list of numbers is needed$"):
-        build_loss(settings("gpipe", loss={**weighted, "weight": [1, "a"]}), None)
+CHOSEN = settings("gpipe")
+
+
+class Decoding:
+    """A data set of which only reading tells the labels, and that draws from Python's generator meanwhile."""
+
+    def __init__(self, labels):
+        self.labels, self.read = labels, 0
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        self.read += 1
+        random.random()
+        return torch.zeros(2), self.labels[index]
+
+
+def known(labels):
+    return TensorDataset(torch.zeros(len(labels), 2), torch.tensor(labels))
+
+
+def tried(train, evaluation=(0,), loss=None, split=known, outputs=3, chosen=CHOSEN, **attributes):
+    """Checks data sets of these labels for a model of so many outputs."""
+    dataset = SimpleNamespace(train=split(train), eval=split(evaluation), **attributes)
+    data = Data(dataset, *(Loader(each, batch_size=1, shuffle=False) for each in (dataset.train, dataset.eval)))
+    scores = torch.zeros(1, outputs)
+    first, model = (torch.tensor(train[:1]),), chosen.model.target
+    labels = label_range(model, dataset, loss or CrossEntropy(), (scores,), first)
+    check_labels(model, dataset, labels, first, [0])
+    check_samples(data, labels, None, evaluates=True)
+
+
+@pytest.mark.parametrize("split", [known, Decoding])
+def test_labels_that_the_model_has_outputs_for_pass(split):
+    tried([0, 1, 2], [2, 1], split=split)
+    tried([0, -100, 2], loss=nn.CrossEntropyLoss(), split=split)
+
+
+@pytest.mark.parametrize("split", [known, Decoding], ids=["known", "read"])
+@pytest.mark.parametrize(
+    ("train", "evaluation", "message"),
+    [
+        ([0, 1, 3], [0], r"sample 2 of `train` has the label 3, .* 3 outputs are for the labels 0 to 2; .*classes=4$"),
+        ([0, -1, 1], [0], r"sample 1 of `train` has the label -1, .* labels 0 to 2; correct the label$"),
+        (
+            [0, 1, 2],
+            [0, 9],
+            r"sample 1 of `eval` has the label 9, .*, or give the model .*: model.classes=10$",
+        ),
+    ],
+)
+def test_label_out_of_range_is_named_with_sample_and_remedy(split, train, evaluation, message):
+    with pytest.raises(ConfigError, match=message):
+        tried(train, evaluation, split=split)
+
+
+def test_label_that_a_loss_does_not_ignore_is_out_of_range():
+    with pytest.raises(ConfigError, match="sample 1 of `train` has the label -100"):
+        tried([0, -100, 2])
+
+
+def test_label_out_of_range_is_named_with_dataset_classes():
+    with pytest.raises(ConfigError, match=r"labels 0 to 2; the data object says that there are 3 classes; correct"):
+        tried([0, 3], classes=3)
+
+
+@pytest.mark.parametrize("classes", [5, list("abcde")])
+def test_model_with_fewer_outputs_than_classes_is_refused(classes):
+    with pytest.raises(ConfigError, match=r"model._target_=.*: 3 outputs, .* are 5 classes; model.classes=5 works"):
+        tried([0], classes=classes)
+
+
+def test_labels_changed_by_dataset_are_checked_as_given():
+    class FromOne(TensorDataset):
+        def __getitem__(self, index):
+            inputs, label = super().__getitem__(index)
+            return inputs, label - 1
+
+    tried([1, 2, 3], [1], split=lambda labels: FromOne(torch.zeros(len(labels), 2), torch.tensor(labels)))
+
+
+def test_reading_labels_ends_in_time_and_draws_nothing(monkeypatch):
+    monkeypatch.setattr("pipetrain.runner.training.components.data._SECONDS", 0.0)
+    split = Decoding([0, 1, 3])
+    before = random.getstate()
+    tried([0, 1, 3], split=lambda labels: split if len(labels) > 1 else known(labels))
+    assert split.read == 2  # once more with a seed, as it draws
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "loss"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2), CrossEntropy()),
+        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), nn.MSELoss()),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.long), CrossEntropy()),
+    ],
+    ids=["no classes", "another loss", "no scores"],
+)
+def test_targets_that_are_no_labels_have_no_range(outputs, targets, loss):
+    assert label_range(CHOSEN.model, SimpleNamespace(), loss, (outputs,), (targets,)) is None
+
+
+def test_outputs_without_a_setting_get_no_advice_on_one():
+    model = Target("model", "torch.nn.Sequential", {})
+    outputs, targets = (torch.zeros(1, 3),), (torch.tensor([0]),)
+    labels = label_range(model, SimpleNamespace(), CrossEntropy(), outputs, targets)
+    with pytest.raises(ConfigError, match=r"correct the label$"):
+        labels.check(torch.tensor([3]), [0])
+
+
+def test_data_of_one_class_are_refused():
+    with pytest.raises(ConfigError, match="all samples are of one class, so there is nothing to learn"):
+        tried([0, 0], outputs=1)
+
+
+@pytest.mark.parametrize("model", [{"_target_": "torch.nn.Sequential"}, {"classes": 1}])
+def test_model_with_one_output_is_refused_for_data_of_two_classes(model):
+    with pytest.raises(ConfigError, match=r"model._target_=.*: 1 output; .* one for each class, 2 for two classes"):
+        tried([0, 1], outputs=1, chosen=settings("gpipe", model=model))
+
+
+class Reader(nn.Module):
+    """Looks up ids and their positions."""
+
+    def __init__(self, tokens: int, positions: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(tokens, 2)
+        self.positions = nn.Embedding(positions, 2)
+
+    def forward(self, ids):
+        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+
+
+def tried_tokens(tokens, train, evaluation=((0, 0),), positions=2, **attributes):
+    """Checks data of these ids for a model with tables for so many tokens and positions."""
+    splits = [TensorDataset(torch.tensor(ids), torch.zeros(len(ids))) for ids in (train, evaluation)]
+    dataset = SimpleNamespace(train=splits[0], eval=splits[1], **attributes)
+    data = Data(dataset, *(Loader(split, batch_size=1, shuffle=False) for split in splits))
+    reader = Reader(tokens, positions)
+    trial = training_dry_run(data, LayerChain(reader, [reader]))
+    check_vocabulary(CHOSEN.model.target, trial.tokens)
+    check_samples(data, None, trial.tokens, evaluates=True)
+
+
+def test_ids_and_vocabularies_that_the_model_has_rows_for_pass():
+    tried_tokens(4, [[0, 3], [1, 2]])
+    tried_tokens(4, [[0, 3]], vocabulary_size=4)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (([[4, 0]],), "sample 0 of `train` has the token id 4; the model's vocabulary has 4 tokens"),
+        (([[0, 1], [9, 0]],), "sample 1 of `train` has the token id 9;"),
+        (([[0, 1]], [[0, 1], [0, 5]]), "sample 1 of `eval` has the token id 5;"),
+    ],
+)
+def test_first_id_without_a_row_is_told(ids, message):
+    with pytest.raises(ConfigError, match=message):
+        tried_tokens(4, *ids)
+
+
+def test_larger_vocabulary_is_reported_even_if_first_ids_fit():
+    with pytest.raises(ConfigError, match=r"vocabulary has 4 tokens, and the data set's has 6; make a model for 6$"):
+        tried_tokens(4, [[0, 3]], vocabulary_size=6)
+
+
+def test_table_of_positions_that_is_too_short_is_named():
+    message = r"row 1 of positions.weight, which has 1, for inputs of shape \(1, 2\); shorter samples or a larger table"
+    with pytest.raises(ConfigError, match=message):
+        tried_tokens(4, [[0, 3]], positions=1)
+
+
+LABELS, TOKENS = LabelRange("train", 2), TokenRange("train", {0: 4})
+
+
+class Texts:
+    """A split of so many texts, of which only reading tells anything."""
+
+    def __init__(self, count, label=1, token=3):
+        self.count, self.label, self.token, self.read = count, label, token, []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return torch.tensor([0, self.token]), self.label
+
+
+def data_of(train, evaluation):
+    return Data(None, *(Loader(split, batch_size=1, shuffle=False) for split in (train, evaluation)))
+
+
+def test_texts_are_read_once_for_their_labels_and_their_tokens():
+    train, evaluation = Texts(5), Texts(3)
+    check_samples(data_of(train, evaluation), LABELS, TOKENS, evaluates=True)
+    assert (train.read, evaluation.read) == ([*range(5)], [*range(3)])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"label": 2}, "sample 0 of `eval` has the label 2"), ({"token": 4}, "sample 0 of `eval` has the token id 4")],
+)
+def test_wrong_label_or_token_of_the_same_reading_is_told(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        check_samples(data_of(Texts(5), Texts(3, **wrong)), LABELS, TOKENS, evaluates=True)
+
+
+def test_evaluation_set_of_a_run_without_evaluations_is_not_read():
+    train, evaluation = Texts(5), Texts(3)
+    check_samples(data_of(train, evaluation), LABELS, TOKENS, evaluates=False)
+    assert evaluation.read == []
+
+
+def test_samples_of_which_everything_is_known_are_not_read():
+    train, evaluation = Texts(5), Texts(3)
+    check_samples(data_of(train, evaluation), None, replace(TOKENS, known=4), evaluates=True)
+    assert train.read == evaluation.read == []

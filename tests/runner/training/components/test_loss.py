@@ -1,5 +1,7 @@
 """The loss, tried on two samples before a run."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from support.one_run import prepared
@@ -9,9 +11,11 @@ from torch import nn
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.data import (
+    build_data,
+)
 from pipetrain.runner.training.components.dry_run import training_dry_run
-from pipetrain.runner.training.components.loss import build_metrics, check_loss, whole_and_halves
+from pipetrain.runner.training.components.loss import build_loss, build_metrics, check_loss, whole_and_halves
 from pipetrain.runner.training.components.model import build_model
 
 
@@ -50,11 +54,6 @@ def test_known_loss_and_metrics_pass_and_leave_model_unchanged():
 def test_targets_unfit_for_loss_are_refused_with_both_shapes(target, message):
     with pytest.raises(ConfigError, match=message):
         tried(target=target)
-
-
-def test_best_checkpoint_by_unknown_metric_is_refused():
-    with pytest.raises(ConfigError, match=r"^checkpoint.metric=top9: no metric top9; did you mean top1\?"):
-        tried(best="top9")
 
 
 def own(name):
@@ -286,3 +285,14 @@ def test_warning_names_what_changes_the_loss_and_what_keeps_it(tmp_path):
 class InBatch:
     def __call__(self, outputs, targets):
         return in_batch(outputs, targets)
+
+
+@pytest.mark.parametrize(("given", "expected"), [({"ignore_index": None}, 3), ({"ignore_index": 7}, 7), ({}, None)])
+def test_token_loss_ignores_dataset_padding_by_default(given, expected):
+    chosen = settings("gpipe", loss={"_target_": "pipetrain.engine.losses.TokenCrossEntropy", **given})
+    assert build_loss(chosen, SimpleNamespace(padding=3)).ignore_index == expected
+
+
+def test_class_weight_list_becomes_a_tensor_in_the_loss():
+    weighted = {"_target_": "torch.nn.CrossEntropyLoss", "weight": [1, 0.5]}
+    assert torch.equal(build_loss(settings("gpipe", loss=weighted), None).weight, torch.tensor([1.0, 0.5]))

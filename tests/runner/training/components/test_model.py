@@ -1,6 +1,7 @@
 """What a model takes from the data."""
 
 import os
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,14 +13,27 @@ from support.worker_pool import settings
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.graph.conversion import chain_of
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
-from pipetrain.runner.training.components.data import build_dataset
-from pipetrain.runner.training.components.model import build_model, derived_from_data, first_inputs, from_data
-from pipetrain.runner.training.components.model_checks import check_model
+from pipetrain.runner.training.components.data import (
+    build_data,
+    build_dataset,
+)
+from pipetrain.runner.training.components.model import (
+    build_model,
+    check_cut,
+    derived_from_data,
+    first_inputs,
+    from_data,
+)
+from pipetrain.runner.training.components.model_checks import (
+    check_model,
+)
 from pipetrain.runner.training.planned_run import plan_run
 
 LENET = Target("model", "pipetrain.zoo.models.small_images.lenet5", {})
@@ -167,3 +181,117 @@ def test_cache_of_the_compiler_that_cannot_be_made_is_named(tmp_path, monkeypatc
         ConfigError, match=r"train.compile=true: .*Not a directory; TORCHINDUCTOR_CACHE_DIR=FOLDER says"
     ):
         build_arithmetic(TrainConfig(compile=True))
+
+
+X = (torch.linspace(-1, 1, 16).view(4, 4),)
+BF16 = ComputeOptions("bf16")
+
+
+class Asking(nn.Module):
+    """Does something with the dtype that its first layer returns."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+        self.function = function
+
+    def forward(self, x):
+        hidden = self.first(x)
+        return self.last(self.norm(self.function(hidden.float(), hidden.dtype)))
+
+
+def test_precision_casts_pass_and_leave_model_unchanged():
+    chain = chain_of(Asking(lambda x, dtype: x.to(dtype)), X)
+    check_cut(chain, X, None, 0, BF16)
+    assert chain.module.norm.num_batches_tracked == 0
+    assert chain.module.training
+
+
+def test_forward_that_does_something_else_for_a_dtype_is_refused():
+    chain = chain_of(Asking(lambda x, dtype: x * 2 if dtype == torch.float32 else x), X)
+    with pytest.raises(
+        ConfigError, match=r"^train.precision=bf16: in stages, Asking gives different .* dtypes .*fp32 works"
+    ):
+        check_cut(chain, X, None, 0, BF16)
+
+
+class Padded(nn.Module):
+    """An encoder of padded sequences, whose mean also counts padded positions."""
+
+    def __init__(self, *, nested):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.table, self.head = nn.Embedding(10, 8), nn.Linear(8, 2)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+
+    def forward(self, ids):
+        return self.head(self.encoder(self.table(ids), src_key_padding_mask=ids == 0).mean(1))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_evaluation_unlike_that_of_the_whole_module_is_noted(nested):
+    ids = torch.arange(5 * 6).reshape(5, 6) % 9 + 1
+    ids[2:, 3:] = 0
+    notes = check_cut(chain_of(Padded(nested=nested), (ids,)), (ids,), None, 0)
+    assert [note.partition(":")[0] for note in notes] == ["warning"] * nested
+    assert all("Padded itself" in note and "enable_nested_tensor=False" in note for note in notes)
+
+
+class RandomInEvaluation(nn.Module):
+    """Draws as variational autoencoders and Monte Carlo dropout do."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.fails = False
+
+    def forward(self, x):
+        if self.fails and not self.training:
+            raise NotImplementedError
+        hidden = nn.functional.dropout(self.first(x), 0.5, training=True)
+        return self.last(hidden + torch.randn_like(hidden))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_random_or_failing_evaluation_is_no_difference(fails, precision):
+    x = torch.randn(5, 4)
+    chain = chain_of(RandomInEvaluation(), (x,))
+    chain.module.fails = fails
+    assert check_cut(chain, (x,), None, 0, ComputeOptions(precision=precision)) == []
+
+
+def test_model_takes_open_settings_from_dataset():
+    dataset = build_data(settings("gpipe")).dataset
+    assert build_model(settings("gpipe"), dataset).layers[-1].out_features == dataset.classes == 4
+    own = settings("gpipe", model={"_target_": "support.small_model.build", "classes": 7})
+    assert build_model(own, dataset).layers[-1].out_features == 7
+
+
+def test_initial_weights_depend_on_the_seed_alone():
+    dataset = build_data(settings("gpipe")).dataset
+    first = build_model(settings("gpipe", seed=1), dataset).module.state_dict()
+    torch.rand(3)
+    again = build_model(settings("gpipe", seed=1), dataset).module.state_dict()
+    other = build_model(settings("gpipe", seed=2), dataset).module.state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["0.weight"], other["0.weight"])
+
+
+class DrawsElsewhere(nn.Sequential):
+    """Draws its weights with numpy, and a permutation with Python's own generator."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 4))
+        self.order = random.sample(range(50), 50)
+        self[1].weight.data = torch.from_numpy(np.random.randn(4, 64)).float()
+
+
+def test_seed_draws_initial_weights_of_all_default_generators():
+    dataset = build_data(settings("gpipe")).dataset
+    model = {"_target_": f"{__name__}.DrawsElsewhere"}
+    first, again, other = (build_model(settings("gpipe", seed=seed, model=model), dataset).module for seed in (1, 1, 2))
+    assert torch.equal(first[1].weight, again[1].weight)
+    assert first.order == again.order
+    assert not torch.equal(first[1].weight, other[1].weight)
+    assert first.order != other.order

@@ -1,8 +1,13 @@
-"""The learning rates that a run applies, as its records have them."""
+"""The optimizer of a run: its rates, its parameter groups, and a step that is tried."""
+
+from functools import partial
 
 import pytest
 import torch
-from support.worker_pool import job, simulated
+from support import one_run
+from support.one_run import EVEN
+from support.worker_pool import job, settings, simulated
+from torch import nn
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
@@ -11,10 +16,12 @@ from pipetrain.engine.methods.stale import Stale
 from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop
+from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.tracking import records
-from pipetrain.runner.training.components.optimizer import rates_by_stage
+from pipetrain.runner.training.components.optimizer import build_rate, build_torch_optimizer, rates_by_stage
 from pipetrain.runner.training.components.optimizer_checks import try_step
+from pipetrain.runner.training.timetable import timetable_of
 
 
 def test_method_that_scales_no_rate_leaves_one_for_all_stages():
@@ -66,3 +73,165 @@ def test_step_is_tried_for_complex_weights_beside_real_ones():
     weights = {"large": torch.ones(8, 8, dtype=torch.complex64), "small": torch.ones(2, 2)}
     with pytest.raises(ConfigError, match="Muon takes real matrices"):
         try_step(OptimizerSettings.of(muon), weights, device="cpu")
+
+
+TIED = {"_target_": "support.tied_model.build"}
+
+
+def prepared(tmp_path, *groups, method="gpipe", optimizer=None, **changes):
+    chosen = {**(optimizer or {}), "groups": list(groups)}
+    return one_run.prepared(tmp_path, method, **{"optimizer": chosen, **changes})
+
+
+def test_note_says_how_many_parameters_each_group_has(tmp_path):
+    groups = ({"match": "6.*", "lr_scale": 0.5, "nesterov": True}, {"max_dims": 1, "weight_decay": 0})
+    notes = prepared(tmp_path, *groups).notes
+    assert notes[:3] == [
+        "optimizer.groups[0] (match=6.*): 2 tensors with 28 parameters; lr_scale=0.5, nesterov=true",
+        "optimizer.groups[1] (max_dims=1): 10 tensors with 96 parameters; weight_decay=0",
+        "optimizer.groups: 7 tensors with 1,038 parameters in none of them",
+    ]
+
+
+def test_group_without_options_exempts_from_later_ones(tmp_path):
+    notes = prepared(tmp_path, {"match": "6.*"}, {"max_dims": 1, "weight_decay": 0}).notes
+    assert notes[0] == "optimizer.groups[0] (match=6.*): 2 tensors with 28 parameters; no other options"
+
+
+def test_further_name_of_tied_weight_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"^optimizer\.groups\[0\]\.match=decoder\.weight: "):
+        prepared(tmp_path, {"match": "decoder.weight"}, model=TIED)
+    prepared(tmp_path, {"match": "decoder.weight"}, model={**TIED, "untie": True})
+    prepared(tmp_path, {"match": ["decoder.weight", "encoder.*"]}, model=TIED)
+
+
+def test_option_of_a_wrong_type_is_refused(tmp_path):
+    lars = {"_target_": "pipetrain.engine.optim.lars.LARS"}
+    with pytest.raises(ConfigError, match=r"^optimizer"):
+        prepared(tmp_path, {"max_dims": 1, "trust": "high"}, optimizer=lars)
+
+
+def test_unknown_algorithm_is_refused_with_the_number_of_its_group(tmp_path):
+    groups = ({"max_dims": 1}, {"match": "*.weight", "algorithm": "sgd"})
+    with pytest.raises(ConfigError, match=r"optimizer\.groups\[1\] \(match=\*\.weight\): algorithm=sgd: adamw"):
+        prepared(tmp_path, *groups, optimizer={"_target_": "pipetrain.zoo.optim.matrices.Muon"})
+
+
+def test_method_that_cannot_have_the_groups_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"method=spectrain .* of some parameters is SGD"):
+        prepared(tmp_path, {"max_dims": 1, "momentum": 0}, method="spectrain")
+    with pytest.raises(ConfigError, match=r"optimizer\.groups: maximize=true has no prediction rule"):
+        prepared(tmp_path, {"max_dims": 1, "maximize": True}, method="pipeoptim")
+
+
+def test_momentum_and_delays_of_stages_are_noted(tmp_path):
+    optimizer = {"lr_by_delay": 9, "momentum_by_stage": [0.5, 0.9]}
+    assert prepared(tmp_path, method="pipedream", optimizer=optimizer).notes[:2] == [
+        "optimizer.lr_by_delay=9: no delay above 1",
+        "optimizer.momentum_by_stage=[0.5, 0.9]: momentum from 0.7 on stage 0 to 0.5 on stage 1",
+    ]
+
+
+def test_momentum_of_stages_that_share_a_weight_is_refused(tmp_path):
+    optimizer = {"momentum_by_stage": [0.5, 0.9]}
+    tied = {"_target_": "support.tied_model.build"}
+    message = r"momentum_by_stage=\[0\.5, 0\.9\]: .* is in stages 0 and 1, whose copies"
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, optimizer=optimizer, model=tied)
+    assert prepared(tmp_path, optimizer=optimizer, model={**tied, "untie": True})
+
+
+def test_momentum_of_stages_without_a_momentum_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"momentum_by_stage=.*torch\.optim\.SGD with momentum=0 has no momentum"):
+        prepared(tmp_path, optimizer={"momentum": 0.0, "momentum_by_stage": [0.5, 0.9]})
+
+
+class Normalized(torch.optim.SGD):
+    """Divides the gradients by their norm over all weights, as LAMB does."""
+
+    def step(self, closure=None):
+        weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
+        nn.utils.clip_grad_norm_(weights, 0.1)
+        return super().step(closure)
+
+
+def test_steps_that_depend_on_other_weights_of_the_stage_are_noted_and_refused_with_ties(tmp_path):
+    optimizer = {"_target_": f"{__name__}.Normalized", "momentum": 0.9, "lr": 0.1}
+    told = f"warning: a step of {__name__}.Normalized for one weight depends on the others of its stage"
+    assert any(note.startswith(told) for note in prepared(tmp_path, optimizer=optimizer).notes)
+    alone = prepared(tmp_path, optimizer=optimizer, partition={**EVEN, "stages": 1}).notes
+    assert not any(note.startswith(told) for note in alone)
+    with pytest.raises(ConfigError, match=r"others of its stage, and .* copies must be equal; model.untie=true"):
+        prepared(tmp_path, optimizer=optimizer, model=TIED)
+
+
+class Noisy(torch.optim.SGD):
+    """Adds noise to the weights."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.add_(torch.randn_like(weight), alpha=1e-3)
+
+
+def test_random_steps_are_noted_and_refused_with_copies(tmp_path):
+    optimizer = {"_target_": f"{__name__}.Noisy", "momentum": 0.9, "lr": 0.1}
+    assert any(note.startswith(f"warning: {__name__}.Noisy draws random numbers") for note in
+               prepared(tmp_path, optimizer=optimizer).notes)  # fmt: skip
+    for changes in ({"model": TIED}, {"partition": {**EVEN, "replicas": [2, 1]}}):
+        with pytest.raises(ConfigError, match=r"Noisy draws random numbers, .* must be equal"):
+            prepared(tmp_path, optimizer=optimizer, **changes)
+
+
+class ByDimensions(torch.optim.Optimizer):
+    """Two optimizers inside, each of which refuses an empty list."""
+
+    def __init__(self, params, lr=0.01):
+        params = list(params)
+        super().__init__(params, {"lr": lr})
+        kinds = ((torch.optim.Muon, True), (torch.optim.AdamW, False))
+        self.parts = [kind([p for p in params if (p.ndim == 2) is wanted], lr=lr) for kind, wanted in kinds]
+
+    @torch.no_grad()
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+
+def test_optimizer_that_needs_weights_of_several_kinds_is_tried_with_all_of_them(tmp_path):
+    assert prepared(tmp_path, optimizer={"_target_": f"{__name__}.ByDimensions", "lr": 0.1})
+
+
+class OnDevicesAlone(torch.optim.SGD):
+    """As optimizers whose kernels have no version for the CPU."""
+
+    def step(self, closure=None):
+        if any(weight.is_cpu for group in self.param_groups for weight in group["params"]):
+            raise RuntimeError("no kernel")
+        return super().step(closure)
+
+
+def test_optimizer_that_refuses_the_cpu_is_tried_on_the_device_of_the_run():
+    target = Target("optimizer", f"{__name__}.OnDevicesAlone", {"lr": 0.1})
+    tried = partial(try_step, OptimizerSettings(target, 0.1, None), {"w": torch.zeros(2)})
+    assert tried(device="meta")["w"].is_meta
+    with pytest.raises(RuntimeError, match="no kernel"):
+        tried(device="cpu")
+
+
+def test_rate_is_the_optimizers_scaled_by_its_schedule():
+    chosen = settings("gpipe", optimizer={"lr": 0.5}, train={"epochs": 1})
+    rate = build_rate(chosen, timetable_of(chosen, 4))
+    factors = [chosen.lr_schedule.build().factor(step, 4, 4) for step in range(4)]
+    assert [rate(step) for step in range(4)] == [0.5 * factor for factor in factors]
+    assert factors[0] > factors[-1]
+    with pytest.raises(ConfigError, match=r"optimizer.lr is not set; .*: optimizer.lr=0.01"):
+        build_rate(settings("gpipe", optimizer={"lr": None}), timetable_of(chosen, 4))
+
+
+def test_optimizer_that_is_none_of_torchs_is_refused():
+    chosen = settings("gpipe", optimizer={"_target_": "builtins.dict", "lr": 0.1})
+    with pytest.raises(ConfigError, match=r"optimizer._target_=builtins.dict: "):
+        build_torch_optimizer(chosen.optimizer, [nn.Parameter(torch.ones(2))])

@@ -1,13 +1,24 @@
-"""Replicas of stages: of the settings, and of a plan in a file."""
+"""The pipeline of a run: schedule and method, recomputed segments, replicas."""
 
 import json
 
 import pytest
+from support.methods import MethodCase
 from support.one_run import EVEN, prepared
 from support.small_model import build as small_model
+from support.worker_pool import settings
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
+from pipetrain.runner.training.components.loss import build_loss
+from pipetrain.runner.training.components.optimizer import build_rate
+from pipetrain.runner.training.components.pipeline import (
+    build_partition_rule,
+    build_pipeline_rules,
+    build_recompute_segments,
+)
+from pipetrain.runner.training.timetable import timetable_of
 
 TWO_AND_ONE = {**EVEN, "replicas": [2, 1]}
 
@@ -71,17 +82,42 @@ def test_one_replica_of_each_stage_is_as_none_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("replicas", "changes", "message"),
+    ("section", "build"),
     [
-        ([0, 1], {}, r"partition\.replicas=\[0, 1\]: a list"),
-        (2, {}, r"partition\.replicas=2: a list"),
-        ([2, 1, 1], {}, r"partition\.replicas=\[2, 1, 1\]: a number for each of 2 stages"),
-        ([7, 1], {}, r"partition\.replicas=\[7, 1\]: an epoch"),
-        ([2, 1], {"train": {"precision": "fp16"}}, r"partition\.replicas=\[2, 1\]: .*train\.precision=fp16"),
-        ([2, 1], {"case": "vertical_sync"}, "method=pipedream"),
-        ([2, 1], {"model": {"_target_": "support.tied_model.build"}, "case": "gpipe"}, "model.untie=true works"),
+        ("method", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
+        ("schedule", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
+        ("loss", lambda chosen: build_loss(chosen, None)),
+        ("partition", build_partition_rule),
+        ("lr_schedule", lambda chosen: build_rate(chosen, timetable_of(chosen, 6))),
     ],
 )
-def test_replicas_that_cannot_work_are_refused(tmp_path, replicas, changes, message):
-    with pytest.raises(ConfigError, match=message):
-        prepared(tmp_path, partition={**EVEN, "replicas": replicas}, **changes)
+def test_target_returning_wrong_type_is_refused(section, build):
+    with pytest.raises(ConfigError, match=rf"{section}\._target_=builtins\.dict: returned dict, not a "):
+        build(settings("gpipe", **{section: {"_target_": "builtins.dict"}}))
+
+
+@pytest.mark.parametrize(
+    ("method", "schedule", "works"),
+    [
+        ("gpipe", "pipedream", r"use schedule=1f1b_flush, data_parallel, gpipe, .* or method=.*naive_async, pipedream"),
+        ("pipedream_2bw", "gpipe", r"use schedule=1f1b_2bw, or method=asp, data_parallel, gpipe"),
+    ],
+)
+def test_method_and_schedule_mismatch_is_refused_with_fits(method, schedule, works):
+    case = MethodCase(MethodCase.named(method).method, MethodCase.named(schedule).schedule)
+    (phase,) = settings(case).phases
+    with pytest.raises(ConfigError, match=rf"^method=\w+ does not work with schedule=\w+; {works}"):
+        build_pipeline_rules(phase, 2, 2, None)
+
+
+def test_recomputation_is_by_segments_by_stages_or_not_at_all():
+    stage_of = {0: 0, 2: 1, 5: 2}
+
+    def build(**train):
+        return build_recompute_segments(settings("gpipe", train=train).train, 3, stage_of)
+
+    assert build() is None
+    assert build(recompute=True) == RecomputeSegments((0, 1, 2), 3)
+    assert build(recompute_boundaries=[5]) == RecomputeSegments((0, 2), 3)
+    with pytest.raises(ConfigError, match=r"layer 3 is not the first .* at layers 0, 2, 5$"):
+        build(recompute_boundaries=[2, 3])

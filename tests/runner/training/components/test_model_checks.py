@@ -1,0 +1,82 @@
+"""Models that stages, methods or checkpoints cannot handle."""
+
+import pytest
+import torch
+from support.running_text import ROWS, RunningText, build
+from torch import nn
+
+from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.errors import ConfigError
+from pipetrain.graph.conversion import chain_of
+from pipetrain.runner.training.components.model_checks import (
+    check_batch_norm,
+    check_gradients,
+    check_memory,
+    check_stateful_data,
+)
+
+
+def test_batch_norm_of_one_value_is_refused_with_layer():
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ConfigError, match=r"some microbatch has one sample, and batch norm in layer 2:BatchNorm1d"):
+        check_batch_norm(chain_of(layers), (torch.randn(6, 4),))
+    assert layers[2].num_batches_tracked == 0
+    check_batch_norm(chain_of(nn.Sequential(nn.BatchNorm2d(1))), (torch.randn(6, 1, 2, 2),))
+
+
+def loaders(split, rows=ROWS):
+    return {"train": Loader(split, batch_size=rows, shuffle=False)}
+
+
+def test_minibatches_that_follow_one_another_pass():
+    check_stateful_data(build(), loaders(RunningText(2, seed=0)))
+
+
+def test_minibatches_that_do_not_are_refused_with_what_works():
+    windows = [RunningText(2, seed=0)[i] for i in range(8)]
+    with pytest.raises(ConfigError, match=r"layer lstms\.0\S* carries .*`train` do not continue.*carried=true"):
+        check_stateful_data(build(), loaders(windows))
+
+
+def test_minibatches_of_unlike_rows_are_refused():
+    class Ordered(list):
+        ordered = True
+
+    with pytest.raises(ConfigError, match="`train` have 2 to 3 rows"):
+        check_stateful_data(build(), loaders(Ordered(RunningText(2, seed=0)[i] for i in range(8)), rows=3))
+
+
+def test_models_that_carry_nothing_take_any_minibatches():
+    windows = [RunningText(2, seed=0)[i] for i in range(7)]
+    check_stateful_data(chain_of(nn.Sequential(nn.Embedding(11, 2))), loaders(windows, 3))
+
+
+def test_gradients_that_a_stage_cannot_give_are_refused():
+    masked = nn.Linear(4, 4)
+    check_gradients(chain_of(nn.Sequential(nn.Embedding(4, 4), masked)))
+    masked.weight.register_hook(lambda gradient: 0 * gradient)
+    with pytest.raises(ConfigError, match=r"0\.weight has a gradient hook"):
+        check_gradients(chain_of(nn.Sequential(masked)))
+    with pytest.raises(ConfigError, match=r"model: 0 is an nn.SyncBatchNorm, .* nn.BatchNorm2d works"):
+        check_gradients(chain_of(nn.Sequential(nn.SyncBatchNorm(3))))
+    with pytest.raises(ConfigError, match=r"sparse=True"):
+        check_gradients(chain_of(nn.Sequential(nn.Embedding(4, 4, sparse=True))))
+
+
+class Keeping(nn.Module):
+    """Keeps a part of its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+        self.parts = {"upper": self.weight.detach()[:2]}
+
+
+def test_weight_whose_memory_is_shared_is_refused():
+    recurrent = nn.LSTM(4, 4)  # has its parameters in a list as well
+    check_memory(chain_of(nn.Sequential(nn.BatchNorm1d(4), recurrent)))
+    with pytest.raises(ConfigError, match=r"model: 1\.parts\.0 shares the memory of a weight"):
+        check_memory(chain_of(nn.Sequential(nn.Linear(4, 4), Keeping())))
+    recurrent.register_buffer("first", recurrent.bias_ih_l0.data)
+    with pytest.raises(ConfigError, match=r"model: 0\.first shares the memory of a weight"):
+        check_memory(chain_of(nn.Sequential(recurrent)))
