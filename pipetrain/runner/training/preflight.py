@@ -9,6 +9,7 @@ from pipetrain.engine.libraries import lazy_compiler
 from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.checkpoint.contents import check_state
 from pipetrain.runner.training.components.arithmetic import arithmetic_of_checks, check_arithmetic
 from pipetrain.runner.training.components.callbacks import check_callbacks
 from pipetrain.runner.training.components.data import (
@@ -82,6 +83,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     check_vocabulary(settings.model.target, trial.tokens)
 
     # what works together
+    check_state(chain)
     changing = changing_method(settings.phases, phases)
     decoded = decoded_metrics(settings, data.dataset, chain)
     notes = [

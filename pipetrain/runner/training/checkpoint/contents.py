@@ -17,6 +17,20 @@ from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
 from pipetrain.runner.training.components.optimizer_checks import try_step
 
 
+def check_state(chain: LayerChain) -> None:
+    """Checks that checkpoints can hold all weights and buffers.
+
+    Raises:
+        ConfigError: they cannot hold one.
+    """
+    for name, value in chain.module.state_dict().items():
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
+            kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise ConfigError(
+                f"model: {name} is a {kind}, which checkpoints cannot hold; dense real numbers and complex64 work"
+            )
+
+
 def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> Saved:
     """The tensors of one kind, of all or of some `names`, on the CPU: weight, buffer, layer or series -> key -> tensor.
 

@@ -34,12 +34,7 @@ def build_arithmetic(train: TrainConfig) -> ComputeOptions:
 
 
 def arithmetic_of_checks(train: TrainConfig, device: str) -> ComputeOptions:
-    """Arithmetic of the checks, which compute on the CPU: fp32 for a run on a GPU, as a CPU may lack other precisions.
-
-    Args:
-        train: the settings.
-        device: of the run, cpu or cuda.
-    """
+    """Arithmetic of the checks, which compute on the CPU: fp32 for a run on a GPU, whose precision a CPU may lack."""
     arithmetic = build_arithmetic(train)
     return arithmetic if device == "cpu" else replace(arithmetic, precision="fp32")
 
@@ -49,12 +44,7 @@ def check_arithmetic(
 ) -> list[str]:
     """A note on who skips an update under a scaled loss.
 
-    Args:
-        train: the settings.
-        device: of the run, cpu or cuda.
-        phases: of the run.
-        changing: the first method whose backward may read other weights than its forward.
-        finegrained: True if the stages are of single weights.
+    `changing` is the first method whose backward may read other weights than its forward.
 
     Raises:
         ConfigError: schedule, method or machine lack what precision or compilation needs.

@@ -156,13 +156,6 @@ def check_data(
 ) -> Iterator[str]:
     """Notes on the data set, such as samples that it leaves out.
 
-    Args:
-        settings: of the run.
-        data: of the run.
-        labels: that the model can learn; None if the loss is not over classes.
-        tokens: that the model knows; None if it looks none up.
-        device: of the run, cpu or cuda.
-
     Raises:
         ConfigError: a label or token id is out of range.
         DataError: a sample cannot be read.
@@ -187,15 +180,7 @@ def _left_out(data: Data, microbatches: int) -> Iterator[str]:
 
 
 def label_range(model: Target, dataset: Any, loss: Loss, outputs: Tensors, targets: Tensors) -> LabelRange | None:
-    """The labels that the model can learn; None if the loss is not over classes.
-
-    Args:
-        model: has `model.classes` if it takes `classes`.
-        dataset: of the run.
-        loss: of the run.
-        outputs: of the model for some samples.
-        targets: of these samples.
-    """
+    """The labels that the model can learn; None if the loss is not over classes."""
     scores = outputs[0]
     if len(outputs) > 1 or scores.ndim < 2 or not is_classification(loss, targets):
         return None
@@ -207,13 +192,6 @@ def check_labels(
     model: Target, dataset: Any, labels: LabelRange | None, targets: Tensors, indices: Sequence[int]
 ) -> None:
     """Compares the classes of the data set, and the labels of the first minibatch, with the outputs of the model.
-
-    Args:
-        model: of the run.
-        dataset: of the run.
-        labels: that the model can learn; None if the loss is not over classes.
-        targets: of the first minibatch.
-        indices: of its samples.
 
     Raises:
         ConfigError: one is out of range, the data set has more classes than the model outputs, or either has only one.
@@ -255,12 +233,6 @@ def check_samples(data: Data, labels: LabelRange | None, tokens: TokenRange | No
     """Checks all labels available without reading samples, and reads some samples only if that can show more.
 
     Files may be damaged, and a label or token id out of range. The remaining samples are checked when they are read.
-
-    Args:
-        data: of the run.
-        labels: that the model can learn; None if the loss is not over classes.
-        tokens: that the model knows; None if it looks none up.
-        evaluates: True if the run reads the evaluation set.
 
     Raises:
         ConfigError: a label or token id is out of range.

@@ -53,13 +53,6 @@ def check_layers(
 ) -> list[str]:
     """Warnings of cuts without a gradient.
 
-    Args:
-        chain: the model.
-        plan: its stages.
-        phases: of the run.
-        inputs: of a few samples.
-        arithmetic: of the checks.
-
     Raises:
         ConfigError: as `check_forwards` and `check_in_place`.
     """

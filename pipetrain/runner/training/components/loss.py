@@ -219,16 +219,7 @@ def _has_gradient(loss: Loss, trial: DryRun) -> bool:
 def check_halves(
     settings: Settings, data: Data, chain: LayerChain, loss: Loss, trial: DryRun, arithmetic: ComputeOptions
 ) -> list[str]:
-    """A warning if a user's loss that is computed of some samples at a time is no mean over samples.
-
-    Args:
-        settings: of the run.
-        data: of the run.
-        chain: the model.
-        loss: of the run.
-        trial: the model's outputs for two samples.
-        arithmetic: of the checks.
-    """
+    """A warning if a user's loss that is computed of some samples at a time is no mean over samples."""
     matters, cure = list[str](), "eval.batch_size is how many of them it compares"
     if settings.eval.every_epochs and len(data.evaluation) > 1:
         matters.append(f"eval.batch_size={evaluation_batch_size(settings)}")

@@ -18,7 +18,6 @@ from pipetrain.graph.recorder import plain_tensors
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.finegrained import check_tied_units
 from pipetrain.runner.partition.run_plan import Plan
-from pipetrain.runner.training.checkpoint import tensor_file
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.data import Data
 from pipetrain.runner.training.components.layers import copy_of
@@ -37,7 +36,6 @@ def check_model(settings: Settings, chain: LayerChain, data: Data) -> Iterator[s
         yield from check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
     yield from chain.notes
     yield from derived_notes(settings.model.target, data.dataset)
-    _check_state(chain)
     check_stateful_data(chain, {"train": data.train, "eval": data.evaluation})
     normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in chain.module.modules())
     if normalizes and min(map(len, data.train.minibatches(0))) // settings.train.microbatches == 1:
@@ -97,20 +95,6 @@ def check_memory(chain: LayerChain) -> None:
             raise ConfigError(
                 f"model: {name.lstrip('.')} shares the memory of a weight, and would not follow the weight versions of "
                 "an asynchronous pipeline; take it from the weight in the forward"
-            )
-
-
-def _check_state(chain: LayerChain) -> None:
-    """Checks that checkpoints can hold all weights and buffers.
-
-    Raises:
-        ConfigError: they cannot hold one.
-    """
-    for name, value in chain.module.state_dict().items():
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
-            kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
-            raise ConfigError(
-                f"model: {name} is a {kind}, which checkpoints cannot hold; dense real numbers and complex64 work"
             )
 
 

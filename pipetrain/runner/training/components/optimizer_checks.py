@@ -182,13 +182,6 @@ def check_step(
 ) -> Iterator[str]:
     """Warnings if a step of one weight depends on the others of its stage, or is random; a few weights are tried.
 
-    Args:
-        optimizer: the settings.
-        chain: the model.
-        plan: its stages.
-        phases: of the run.
-        device: of the run, cpu or cuda.
-
     Raises:
         ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a weight in
             several stages or replicas would differ.

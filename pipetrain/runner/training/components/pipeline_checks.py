@@ -32,14 +32,6 @@ def check_pipeline(
 ) -> Iterator[str]:
     """Notes on partition, methods, clipping and idle stages.
 
-    Args:
-        settings: of the run.
-        chain: the model.
-        train: the training samples.
-        plan: of the stages.
-        phases: of the run.
-        device: of the run, cpu or cuda.
-
     Raises:
         ConfigError: executor, schedules, methods and measurements do not work together.
     """
@@ -64,13 +56,6 @@ def check_executor(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> N
 
 def check_schedules(settings: Settings, train: Loader, plan: Plan, phases: Sequence[Phase], device: str) -> list[str]:
     """Notes of the schedules, and on stages that they leave idle.
-
-    Args:
-        settings: of the run.
-        train: the training samples.
-        plan: of the stages.
-        phases: of the run.
-        device: of the run, cpu or cuda.
 
     Raises:
         ConfigError: a schedule cannot run here, or holds more minibatches than an epoch has.
@@ -240,13 +225,7 @@ def check_threads(settings: Settings) -> None:
 
 
 def transport_notes(executor: ExecutorConfig, device: str, processes: int) -> list[str]:
-    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet.
-
-    Args:
-        executor: of the run.
-        device: of the run, cpu or cuda.
-        processes: their number.
-    """
+    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet."""
     if device == "cpu" or executor.simulated or processes == 1:
         return []
     if outer_launcher.is_present():

@@ -45,14 +45,7 @@ def check_rereads(
     changing: str | None,
     segments: RecomputeSegments | None,
 ) -> list[str]:
-    """A warning of layers that save tensors derived from weights, under a method whose backward reads other weights.
-
-    Args:
-        chain: the model.
-        inputs: of a minibatch.
-        arithmetic: of the checks.
-        changing: name of such a method; None if the run has none.
-        segments: stages that recompute; None if there are none.
+    """A warning of layers that save tensors derived from weights, if `changing`, a method, has backwards read others.
 
     Raises:
         ConfigError: as `weight_derived_layers` and `check_recomputation`.
