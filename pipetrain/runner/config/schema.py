@@ -22,7 +22,7 @@ class LoaderConfig:
     shuffle: bool = True
     """Reshuffle the training set every epoch; false: keep its order."""
     limit: int | None = None
-    """Use at most this many training samples, and as many evaluation samples; null: all."""
+    """Use at most this many training samples, and this many evaluation samples; null: all."""
     workers: int = 0
     """Processes that load samples for a stage; 0: the stage loads them itself."""
     prefetch: int | None = None
@@ -108,7 +108,7 @@ class TrainConfig:
     max_steps: int | None = None
     """Stop after this many optimizer steps; null: run all epochs."""
     batch_size: int = 64
-    """Samples per minibatch, that is, per optimizer step; `auto` (command line only): as many as fit in GPU memory."""
+    """Samples per minibatch, that is, per optimizer step; `auto` (command line only): what fits in GPU memory."""
     microbatches: int = 1
     """N, the number of microbatches per minibatch; must divide train.batch_size."""
     recompute: bool = False
@@ -251,7 +251,7 @@ class TopologyConfig:
     """The devices to plan for."""
 
     devices: int | None = None
-    """Number of devices; null: the product of topology.workers, or as many as are needed; 2 in `pipetrain plan`."""
+    """Number of devices; null: the product of topology.workers, or the number that is needed; 2 in `pipetrain plan`."""
     workers: list[int] | None = None
     """Members of each level, innermost first, such as [8,2] for two machines of 8 devices; null: a single level."""
     gigabytes_per_s: list[float] | None = None

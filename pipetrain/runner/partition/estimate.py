@@ -137,7 +137,7 @@ def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost
         outputs = list(returned) if isinstance(returned, tuple) else [returned]
         if not all(isinstance(output, Tensor) for output in outputs):
             kinds = ", ".join(type(output).__name__ for output in outputs)
-            raise TypeError(f"it returned ({kinds}); a tensor or a tuple of tensors is needed")
+            raise TypeError(f"it returned ({kinds}), not a tensor or a tuple of tensors")
         computed_bytes = counter.written
         computed = [output for output in outputs if output.grad_fn is not None]
         if computed:
