@@ -79,16 +79,14 @@ def test_model_brings_choices_and_values(folder):
     assert set(settings.choices) == {*groups()}
 
 
-def test_command_line_choice_replaces_model_choice_and_values(folder):
-    settings = chosen(folder, "dataset=mnist", "model=mine", "train.batch_size=5", "optimizer=adam")
+def test_command_line_replaces_what_the_model_chooses_and_sets(folder):
+    settings = chosen(folder, "dataset=mnist", "model=mine", "train.batch_size=5", "optimizer.lr=0.5")
     assert (settings.choices["dataset"], settings.dataset.limit) == ("mnist", None)
-    assert (settings.choices["optimizer"], settings.optimizer.lr) == ("adam", 0.001)
+    assert (settings.choices["optimizer"], settings.optimizer.lr) == ("adamw", 0.5)
     assert (settings.train.batch_size, settings.train.epochs) == (5, 3)
-
-
-def test_command_line_value_overrides_model_value(folder):
-    settings = chosen(folder, "model=mine", "optimizer.lr=0.5", "dataset.size=16")
-    assert (settings.optimizer.lr, settings.dataset.target.options["size"]) == (0.5, 16)
+    settings = chosen(folder, "model=mine", "optimizer=adam", "dataset.size=16")
+    assert (settings.choices["optimizer"], settings.optimizer.lr) == ("adam", 0.001)
+    assert settings.dataset.target.options["size"] == 16
 
 
 def test_experiment_overrides_model_but_not_command_line(folder):

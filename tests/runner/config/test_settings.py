@@ -11,35 +11,31 @@ from pipetrain.runner.config.composition import check_hydra, composed, settings_
 from pipetrain.runner.config.optimizer import OptimizerSettings
 
 
-def test_settings_have_the_types_and_values_of_the_command_line():
+def test_settings_have_the_types_and_values_of_the_command_line_and_cannot_be_changed():
     settings = composed(["train.batch_size=32", "optimizer.clip_norm=1", "model=lenet5", "launch.hang_timeout=5"])
     assert settings.train.batch_size == 32
     assert (settings.optimizer.lr, settings.optimizer.clip_norm) == (0.05, 1)
     assert settings.launch.hang_timeout == 5.0
     assert settings.model.target.path == "pipetrain.zoo.models.small_images.lenet5"
+    assert settings.model.target.options == {}, "what the data say is no option"
     assert (settings.choices["model"], settings.choices["method"]) == ("lenet5", "pipeoptim")
     assert not settings.executor.simulated
-
-
-def test_settings_cannot_be_changed():
-    settings = composed([])
     with pytest.raises(FrozenInstanceError):
         settings.train.epochs = 3
 
 
-def test_loader_settings_apply_to_custom_dataset():
-    words = ["dataset=custom", "dataset._target_=mylib.Data", "+dataset.root=here", "dataset.shuffle=false"]
-    settings = composed([*words, "dataset.limit=20", "dataset.workers=2"])
+def test_settings_of_all_data_sets_and_optimizers_apply_to_custom_ones():
+    dataset = ["dataset=custom", "dataset._target_=mylib.Data", "+dataset.root=here", "dataset.shuffle=false"]
+    optimizer = ["optimizer=custom", "optimizer._target_=mylib.Lamb", "optimizer.lr=0.1", "optimizer.clip_norm=2"]
+    model = ["model=lenet5", "model.classes=5", "model.size=[28,32]"]
+    settings = composed([*dataset, *optimizer, *model, "dataset.limit=20", "dataset.workers=2"])
     assert (settings.dataset.shuffle, settings.dataset.limit, settings.dataset.workers) == (False, 20, 2)
     assert (settings.dataset.prefetch, settings.dataset.pin_memory) == (None, False)
     assert (settings.dataset.target.path, settings.dataset.target.options) == ("mylib.Data", {"root": "here"})
-
-
-def test_rate_and_clipping_apply_to_custom_optimizer():
-    words = ["optimizer=custom", "optimizer._target_=mylib.Lamb", "optimizer.lr=0.1", "optimizer.clip_norm=2"]
-    settings = composed(words)
     assert (settings.optimizer.lr, settings.optimizer.clip_norm) == (0.1, 2)
     assert settings.optimizer.target.options == {"lr": 0.1}
+    assert settings.model.target.options == {"classes": 5, "size": [28, 32]}
+    assert (settings.stored["model"]["classes"], settings.stored["model"]["channels"]) == (5, None)
 
 
 def test_stored_settings_read_back_are_equal():
@@ -58,13 +54,6 @@ def test_unread_setting_of_hydra_section_is_refused():
     check_hydra(OmegaConf.create({"run": {"dir": "here"}, "env": {}}))
     with pytest.raises(ConfigError, match=r"hydra\.run\.dri: no such setting"):
         check_hydra(OmegaConf.create({"run": {"dri": "here"}}))
-
-
-def test_model_options_from_data_are_accepted_only_if_given():
-    assert composed(["model=lenet5"]).model.target.options == {}
-    settings = composed(["model=lenet5", "model.classes=5", "model.size=[28,32]"])
-    assert settings.model.target.options == {"classes": 5, "size": [28, 32]}
-    assert (settings.stored["model"]["classes"], settings.stored["model"]["channels"]) == (5, None)
 
 
 def optimizer(path, **options):

@@ -31,7 +31,7 @@ def data(how):
 
 def layer(how):
     """A model whose fifth layer fails in the middle of the run."""
-    words = ("model=custom", "model._target_=support.faults.failing_layer", f"+model.how={how}", "+model.nth=11")
+    words = ("model=custom", "model._target_=support.faults.failing_layer", f"+model.how={how}", "+model.nth=6")
     return (*words, "partition=explicit", "partition.boundaries=[4,5]")
 
 
@@ -45,7 +45,7 @@ LEAVE_GROUP = "torch.distributed.destroy_process_group"
     ("words", "message"),
     [
         (layer("raise"), r"stage 1 failed: ValueError: this layer gave up .*\(.*faults.py:\d+\); traceback in "),
-        (layer("sleep"), r"stage 1 hung: \d+ s in F10\.0"),
+        (layer("sleep"), r"stage 1 hung: \d+ s in F5\.0"),
         (model(UPDATE, "exit0", nth=3), "stage 1 failed: it ended with exit code 0 before the run did; logs in"),
         (model(WRITE, "sleep"), r"stage 1 hung: \d+ s in writing the checkpoint of step 8; logs in"),
         (model(WRITE, "SIGKILL"), "stage 1 failed: killed by SIGKILL; logs in"),
