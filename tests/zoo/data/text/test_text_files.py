@@ -157,12 +157,12 @@ def test_text_of_one_line_is_split_within_it(end):
     assert split_text(f"A title\nand a text{end}", 0.5) == ("A title\na", f"nd a text{end}")
 
 
-@pytest.mark.parametrize(("name", "words"), [("a.txt", "has"), ("a.txt.gz", "has")])
-def test_oversized_text_is_refused_before_it_fills_memory(tmp_path, monkeypatch, name, words):
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_oversized_text_is_refused_before_it_fills_memory(tmp_path, monkeypatch, name):
     monkeypatch.setattr(text_files, "MOST_BYTES", 4_000_000)
     text = b"word " * 800_000
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     assert len(read_text(tmp_path / name, "dataset.path", "name another")) == 4_000_000
     (tmp_path / name).write_bytes(gzip.compress(text + b"x") if name.endswith(".gz") else text + b"x")
-    with pytest.raises(ConfigError, match=rf"^dataset.path: .*{name} {words} more than 4 MB, too much for a text"):
+    with pytest.raises(ConfigError, match=rf"^dataset.path: .*{name} has more than 4 MB of text"):
         read_text(tmp_path / name, "dataset.path", "name another")
