@@ -151,7 +151,7 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (changed(edges=[[0, 3]]), r"edge \[0, 3\]: must be two indices of its 3 layers"),
         (changed(edges=[[0, 1], [1, 0]]), "a cycle of layers: (conv -> relu -> conv|relu -> conv -> relu)$"),
         (changed(batch_size=0), r"batch_size=0: .*at least 1"),
-        (changed(bytes_per_s=-1), "bytes_per_s=-1: a number"),
+        (changed(bytes_per_s=-1), "bytes_per_s=-1: must be a number"),
         (changed(bytes_per_s=0), "bytes_per_s=0: must be a number above 0"),
         (changed(update_bytes_per_s=0), "update_bytes_per_s=0: must be a number above 0"),
         ({"layers": 3}, "no profile: it has no layers"),

@@ -63,7 +63,7 @@ def test_evaluation_text_may_have_other_characters(novel, tmp_path):
     [
         ({"tokens": "bytes"}, r"dataset.tokens=bytes: one of characters, bpe, words"),
         ({"vocabulary_size": None}, r"dataset.vocabulary_size=null: .*at least 256"),
-        ({"vocabulary_size": 0}, r"dataset.vocabulary_size=0: a whole number"),
+        ({"vocabulary_size": 0}, r"dataset.vocabulary_size=0: must be a whole number"),
         ({"eval_share": 1.0}, r"dataset.eval_share=1.0: must be a number above 0 and below 1"),
         (
             {"tokens": "characters", "vocabulary_size": 5},
