@@ -68,8 +68,8 @@ class OneFOneB2BW(ContinuousOneFOneB):
     def check(self, D: int, N: int) -> None:
         if N < D:
             raise ConfigError(
-                f"train.microbatches={N}: schedule=1f1b_2bw needs at least one microbatch per stage; with "
-                f"partition.stages={D}, train.microbatches={D} works"
+                f"train.microbatches={N} with partition.stages={D}: schedule=1f1b_2bw needs at least one "
+                f"microbatch per stage; train.microbatches={D} or more works"
             )
 
     @override

@@ -39,12 +39,16 @@ def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
         sizes = [p.batch_size for p in each]
         if all(sizes):
             _bars(speed, labels, [p.samples_per_s or 0.0 for p in each], "samples/s, predicted", BLUE)
-            _sizes(sent, [p.sent_bytes / (p.batch_size or 1) for p in each], "sent per sample", ORANGE)
+            _sizes(sent, list(map(_sent_per_sample, each)), "sent per sample", ORANGE)
         else:
             _bars(speed, labels, [1000 * p.time_per_minibatch_s for p in each], "ms per minibatch, predicted", BLUE)
             _sizes(sent, [p.sent_bytes for p in each], "sent per minibatch", ORANGE)
         _bars(idle, None, [100 * p.idle for p in each], "% of the time idle", GRAY)
         _sizes(memory, list(map(_peak, each)), "on the largest device", GREEN)
+
+
+def _sent_per_sample(prediction: Prediction) -> float:
+    return prediction.sent_bytes / (prediction.batch_size or 1)
 
 
 def _peak(prediction: Prediction) -> int:

@@ -152,6 +152,6 @@ class DualPipeV(_V):
         super().check(D, N)
         if N < D:
             raise ConfigError(
-                f"train.microbatches={N}: schedule={self.name} needs at least one microbatch per stage; with "
-                f"partition.stages={D}, train.microbatches={D} works"
+                f"train.microbatches={N} with partition.stages={D}: schedule={self.name} needs at least one "
+                f"microbatch per stage; train.microbatches={D} works"
             )

@@ -52,7 +52,7 @@ def test_plan_has_found_cuts_with_measured_times():
 
 
 def test_a_number_of_stages_that_is_none_is_refused():
-    with pytest.raises(ConfigError, match=r"partition\.stages=0: .*at least 1 .*null"):
+    with pytest.raises(ConfigError, match=r"partition\.stages=0: .*at least 1.*null"):
         AutoPartition(0)
 
 
