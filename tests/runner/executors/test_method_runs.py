@@ -71,6 +71,17 @@ SLOW = {
         f"by stage {method}": Run(method, stages, {"optimizer": BY_STAGE}, ("lr_by_delay", "momentum_by_stage"))
         for method, stages in (("pipeoptim", 3), ("pipedream", 4), ("stale", 4))
     },
+    **{
+        name: Run(
+            "pipedream",
+            2,
+            {"optimizer": {**section, "groups": [{"max_dims": 1, "weight_decay": 0.0}], "clip_norm": 0.5}},
+        )
+        for name, section in {
+            "muon": {"_target_": "pipetrain.zoo.optim.matrices.Muon", "lr": 0.02},
+            "soap": {"_target_": "pipetrain.zoo.optim.matrices.Soap", "lr": 0.01, "frequency": 2},
+        }.items()
+    },
     "by stage replicas": Run(
         "pipeoptim",
         2,

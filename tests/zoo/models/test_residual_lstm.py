@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from support.equal_bits import both_ways
-from support.worker_pool import job
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.models import residual_lstm
@@ -46,19 +44,3 @@ def test_setting_out_of_its_range_is_refused_by_name():
         residual_lstm.build(20, 6, hidden=0)
     with pytest.raises(ConfigError, match=r"model\.dropout=1"):
         residual_lstm.build(20, 6, dropout=1)
-
-
-@pytest.mark.slow
-def test_texts_of_many_lengths_have_equal_bits_in_executors(tmp_path):
-    stages, methods = 4, ("pipedream", "pipeoptim")
-    words = [f"{'good' if i % 2 else 'bad'} {'very ' * (i % 7)}film" for i in range(44)]
-    table = tmp_path / "reviews.tsv"
-    table.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(words)))
-    changes = {
-        "dataset": {"_target_": "pipetrain.zoo.data.text.table.labelled_table", "file": str(table)},
-        "model": {"_target_": "pipetrain.zoo.models.residual_lstm.build", "embedding": 6, "hidden": 5, "layers": 5},
-        "train": {"epochs": 2, "batch_size": 4, "microbatches": 2},
-    }
-    for result, _ in both_ways([job(tmp_path / method, method, stages, **changes) for method in methods]):
-        assert result["steps"] == 20
-        assert "top1" in result["final"]

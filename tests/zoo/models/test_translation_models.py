@@ -1,12 +1,8 @@
 """What the models of translation promise, whatever their family."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from support.equal_bits import both_ways
 from support.pipelines import assert_cuts_keep_gradients
-from support.worker_pool import job, plan_of
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.models import gnmt, transformer
@@ -100,43 +96,3 @@ def test_impossible_settings_are_refused_with_what_works(build, options, named):
     with pytest.raises(ConfigError) as caught:
         build(12, 14, **options)
     assert named in str(caught.value)
-
-
-SMALL = {
-    "transformer": {"layers": 2, "width": 16, "feedforward": 24, "heads": 2, "dropout": 0.1},
-    "gnmt": {"layers": 4, "width": 16, "dropout": 0.1},
-}
-CUTS = {2: [5], 4: [1, 4, 6]}
-"""Behind the first embedding, between the encoder and the decoder, inside both."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("stages", "method"), [(2, "pipedream"), (4, "pipeoptim")])
-def test_twenty_asynchronous_steps_have_equal_bits(tmp_path, stages, method):
-    jobs = [translating(tmp_path / model, model, method, stages) for model in SMALL]
-    assert all(ours["steps"] == 20 for ours, _ in both_ways(jobs))
-
-
-def translating(folder, model, method, stages):
-    """Twenty steps of minibatches whose sentences differ in length and number."""
-    cuts = CUTS[stages]
-    bounds = list(zip([0, *cuts], [*cuts, len(BUILDS[model](**SMALL[model]))], strict=True))
-    made = job(
-        folder,
-        method,
-        stages,
-        dataset={
-            "_target_": "pipetrain.zoo.data.translation.synthetic.synthetic_en_de",
-            "train": 60,
-            "eval": 6,
-            "vocabulary_size": 300,
-            "batch_tokens": 320,
-        },
-        model={"_target_": f"pipetrain.zoo.models.{model}.build", **SMALL[model]},
-        loss={"_target_": "pipetrain.engine.losses.TokenCrossEntropy", "label_smoothing": 0.1},
-        optimizer={"_target_": "torch.optim.AdamW", "lr": 1e-2},
-        lr_schedule={"_target_": "pipetrain.engine.optim.lr_schedules.InverseSqrt", "warmup": 5},
-        train={"epochs": 9, "max_steps": 20, "batch_size": 8, "microbatches": 2},
-        eval={"every_epochs": 9},  # and at the end
-    )
-    return replace(made, plan=plan_of(bounds))
