@@ -79,9 +79,15 @@ def settings(case: str | MethodCase, /, **changes: Any) -> Settings:
     return replace(typed, train=replace(typed.train, **train))
 
 
+_SETTINGS: dict[str, Settings] = {}
+"""Those of earlier jobs: composing them takes longer than some of the runs, and most are asked for several times."""
+
+
 def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path | None = None, **changes: Any) -> Job:
     """A tiny run of `settings`, cut at `bounds`; `resume` is the checkpoint that it continues."""
-    chosen = settings(case, **changes)
+    asked = repr((case, changes))
+    chosen = _SETTINGS.get(asked) or settings(case, **changes)
+    _SETTINGS[asked] = chosen
     return Job(
         settings=chosen,
         run=RunDirectory(run),

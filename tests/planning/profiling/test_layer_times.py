@@ -92,8 +92,9 @@ def test_sizes_are_of_minibatch_with_first_microbatch_measured():
 
 def test_relayed_integers_masks_and_recurrence_are_measured():
     layers = measured(small_model.build(1, 4), torch.rand(4, 1, 8, 8))
-    relayed = 4 * 6 * 16 * FLOAT * 2 + 4 * 16 * LONG + 4 * 16
-    assert [layer.output_bytes for layer in layers[:3]] == [4 * 6 * 16 * FLOAT, relayed, relayed]
+    positions = 4 * 8
+    relayed = 6 * positions * FLOAT * 2 + positions * LONG + positions
+    assert [layer.output_bytes for layer in layers[:3]] == [6 * positions * FLOAT, relayed, relayed]
     assert all(layer.forward_s > 0 and layer.backward_s > 0 for layer in layers)
 
 
@@ -146,8 +147,7 @@ def test_frozen_layers_in_front_have_a_forward_alone():
 
 
 @pytest.mark.parametrize(
-    ("trainable", "expected"),
-    [((True, True), 3 * 26 * FLOAT), ((False, True), 3 * 10 * FLOAT), ((False, False), None)],
+    ("trainable", "expected"), [((True, True), 3 * 26 * FLOAT), ((False, True), 3 * 10 * FLOAT), ((False, False), None)]
 )
 def test_an_update_passes_over_each_trainable_weight_three_times(monkeypatch, trainable, expected):
     seconds = itertools.count()

@@ -38,8 +38,9 @@ EPOCHS = {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
 
 def cases():
     """Every method with momentum, and two with AdamW, whose state is of the same kind everywhere."""
+    of_each_kind = ("gpipe", "pipedream", "pipedream_2bw", "pipeoptim", "pipemare", "i_timeprest")
     for method in DISTINCT:
-        yield method, "SGD"
+        yield pytest.param(method, "SGD", marks=[] if method in of_each_kind else [pytest.mark.slow])
     yield "pipeoptim", "AdamW"
     yield pytest.param("pipedream", "AdamW", marks=pytest.mark.slow)
 
@@ -258,7 +259,14 @@ def test_auto_starts_afresh_beside_a_completed_run_and_says_so(completed, capsys
     assert "continuing" not in out
 
 
-@pytest.mark.parametrize("change", ["seed=9", "optimizer.lr=0.01", "train.epochs=3", "partition.stages=3"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "seed=9",
+        "train.epochs=3",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("optimizer.lr=0.01", "partition.stages=3")),
+    ],
+)
 def test_auto_passes_over_a_run_of_another_configuration(stopped, capsys, change):
     resumed(stopped.with_name("new"), change)
     assert (
