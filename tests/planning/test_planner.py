@@ -150,7 +150,7 @@ def on_levels(profile, workers, kilobytes, method, microbatches=1):
 def test_plans_on_several_levels_fit(method):
     profile = chain(*[layer(1.0, output_bytes=1000, activation_bytes=1000, weight_bytes=10_000)] * 8)
     found = []
-    for kilobytes in range(60, 200, 10):
+    for kilobytes in range(60, 200, 20):
         planner = on_levels(profile, [2, 2], kilobytes, method, microbatches=4)
         with suppress(ConfigError):
             found.append((planner, planner.best()))

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -45,6 +46,21 @@ def prepared(tmp_path, *arguments, **changes):
     return prepare(chosen(*arguments, **changes), RunDirectory(tmp_path / "run"))
 
 
+def replicated(tmp_path, stored, **partition):
+    """A run of PipeDream with these options of partition=auto."""
+    options = {"profile": str(stored), "device": "cpu", "train": {"epochs": 1}}
+    if "replicated" in partition and "replicas" not in partition:
+        options["topology"] = {"devices": 3}
+    return prepare(settings("pipedream", partition={**AUTO, **partition}, **options), RunDirectory(tmp_path / "run"))
+
+
+def changed_profile(stored, **changes):
+    """Changes the stored profile, and returns it as it was."""
+    content = json.loads(stored.read_text())
+    stored.write_text(json.dumps({**content, **changes}))
+    return content
+
+
 def bounds(run):
     return [(stage.first, stage.last) for stage in run.plan.stages]
 
@@ -55,10 +71,8 @@ def test_the_slowest_stage_is_as_fast_as_can_be_by_the_profile(tmp_path, stored)
     assert [stage.estimated_seconds for stage in run.plan.stages] == pytest.approx([0.004, 0.008, 0.004])
     assert run.plan.rule == "auto"
     (account,) = [note for note in run.notes if note.startswith("partition=auto")]
-    assert account == (
-        f"partition=auto: 3 stages, cut before layers 4, 5, by profile={stored}: 8.00 ms per minibatch in a full "
-        "pipeline, 16.00 ms on one device"
-    )
+    assert re.findall(r"\d+\.\d+ ms", account) == ["8.00 ms", "16.00 ms"]
+    assert f"3 stages, cut before layers 4, 5, by profile={stored}: " in account
 
 
 def test_updates_of_a_method_move_the_cut(tmp_path, stored, monkeypatch):
@@ -84,20 +98,18 @@ def test_updates_of_a_method_move_the_cut(tmp_path, stored, monkeypatch):
 
 def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(auto_partition, "usable_cores", lambda: 2)
-    message = (
-        "3 processes on 2 cores: the cuts assume a core for each; topology.cores=2 plans for cores that they share"
-    )
-    assert message in prepared(tmp_path, stored, 3).notes
+    (note,) = [note for note in prepared(tmp_path, stored, 3).notes if note.startswith("3 processes on 2 cores: ")]
+    assert "topology.cores=2" in note
 
 
 def test_processes_share_measured_cpu_unless_devices_are_named(tmp_path, stored):
-    content = json.loads(stored.read_text())
-    stored.write_text(json.dumps({**content, "provenance": {"device": "cpu", "threads": 1, "cores": 2}}))
-    of_two = "assumed: 3 processes share 2 cores; topology.devices=3 gives each its own device"
-    assert of_two in prepared(tmp_path, stored, 3).notes
-    of_three = prepared(tmp_path, stored, 3, topology={"devices": 3})
-    assert of_two not in of_three.notes
-    assert any("8.00 ms per minibatch" in note for note in of_three.notes)
+    changed_profile(stored, provenance={"device": "cpu", "threads": 1, "cores": 2})
+    assumed, none = (
+        [note for note in prepared(tmp_path, stored, 3, topology=given).notes if "3 processes share 2 cores" in note]
+        for given in ({}, {"devices": 3})
+    )
+    assert (len(assumed), none) == (1, [])
+    assert "topology.devices=3" in assumed[0]
 
 
 def test_as_many_stages_as_are_fastest_are_taken_and_no_more(tmp_path, stored, monkeypatch):
@@ -109,47 +121,45 @@ def test_as_many_stages_as_are_fastest_are_taken_and_no_more(tmp_path, stored, m
     assert len(bounds(two)) == 2
 
 
-def test_replicas_are_planned_where_they_are_asked_for(tmp_path, stored):
-    partition = {**AUTO, "replicated": True}
-    wanted = settings(
-        "pipedream",
-        partition=partition,
-        profile=str(stored),
-        device="cpu",
-        topology={"devices": 3},
-        train={"epochs": 1},
-    )
-    run = prepare(wanted, RunDirectory(tmp_path / "run"))
-    assert bounds(run) == [(0, 7)]
-    assert (run.plan.replicas, run.plan.to_json()["replicas"]) == ((3,), [3])
-    assert any("1 stage with 3 replicas on 3 devices" in note for note in run.notes)
-
-
-def test_replicas_that_are_given_are_planned_for(tmp_path, stored):
-    partition = {**AUTO, "replicas": [1, 2]}
-    train = {"epochs": 1}
-    wanted = settings("pipedream", partition=partition, profile=str(stored), device="cpu", train=train)
-    run = prepare(wanted, RunDirectory(tmp_path / "run"))
-    assert bounds(run) == [(0, 4), (4, 7)]  # 4 ms, and 12 ms on two devices; half of the layers' time each without
-    assert run.plan.replicas == (1, 2)
-    assert any("2 stages with 1-2 replicas on 3 devices" in note for note in run.notes)
+@pytest.mark.parametrize(
+    ("partition", "cut", "replicas", "note"),
+    [
+        ({"replicated": True}, [(0, 7)], (3,), "1 stage with 3 replicas on 3 devices"),
+        # 4 ms, and 12 ms on two devices; half of the layers' time each without
+        ({"replicas": [1, 2]}, [(0, 4), (4, 7)], (1, 2), "2 stages with 1-2 replicas on 3 devices"),
+    ],
+)
+def test_replicas_are_planned_where_they_are_asked_for(tmp_path, stored, partition, cut, replicas, note):
+    run = replicated(tmp_path, stored, **partition)
+    assert (bounds(run), run.plan.replicas, run.plan.to_json()["replicas"]) == (cut, replicas, list(replicas))
+    assert any(note in each for each in run.notes)
 
 
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
-        ({"stages": 3, "replicas": [2, 1]}, r"replicas=\[2, 1\] with partition\.stages=3: must have a number for"),
-        (
-            {"replicated": True, "replicas": [2, 1]},
-            r"replicas=\[2, 1\] with partition\.replicated=true: .* leave one out",
-        ),
-        ({"replicas": [1] * 8}, r"8 stages, and the model has 7 parts that can be cut apart; at most 7 stages"),
+        ({"stages": 3, "replicas": [2, 1]}, r"replicas=\[2, 1\] with partition\.stages=3: "),
+        ({"replicated": True, "replicas": [2, 1]}, r"replicas=\[2, 1\] with partition\.replicated=true: "),
+        ({"replicas": [1] * 8}, r"8 stages, and the model has 7 parts"),
     ],
 )
 def test_replicas_of_other_stages_are_refused(tmp_path, stored, partition, message):
-    wanted = settings("pipedream", partition={**AUTO, **partition}, profile=str(stored), device="cpu")
     with pytest.raises(ConfigError, match=message):
-        prepare(wanted, RunDirectory(tmp_path / "run"))
+        replicated(tmp_path, stored, **partition)
+
+
+@pytest.mark.parametrize(
+    ("stages", "topology", "message"),
+    [
+        (9, {}, r"partition\.stages=9: .*at most 7 stages"),
+        (3, {"devices": 2}, r"partition\.stages=3: `topology` has 2 devices"),
+        (2, {"memory_gigabytes": 1e-9}, r"topology\.memory_gigabytes=1e-09"),
+        (3, {"speeds": [1.0, 1.0]}, r"topology\.speeds=\[1\.0, 1\.0\]: 2 numbers for 3 devices"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(tmp_path, stored, stages, topology, message):
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, stored, stages, topology=topology)
 
 
 def test_both_executors_get_the_same_cut(tmp_path, stored):
@@ -161,8 +171,6 @@ def test_stages_have_devices_of_their_own_speeds(tmp_path, stored):
     plain = bounds(prepared(tmp_path, stored, 3))
     assert bounds(prepared(tmp_path, stored, 3, topology={"speeds": [1.0, 1.0, 1.0]})) == plain
     assert bounds(prepared(tmp_path, stored, 3, topology={"speeds": [1.0, 1.0, 0.1]})) != plain
-    with pytest.raises(ConfigError, match=r"topology\.speeds=\[1\.0, 1\.0\]: 2 numbers for 3 devices"):
-        prepared(tmp_path, stored, 3, topology={"speeds": [1.0, 1.0]})
 
 
 def test_a_slow_link_moves_the_cut(tmp_path, stored):
@@ -171,23 +179,6 @@ def test_a_slow_link_moves_the_cut(tmp_path, stored):
     stored.write_text(json.dumps(profile))
     assert bounds(prepared(tmp_path, stored, 2)) != [(0, 4), (4, 7)]
     assert bounds(prepared(tmp_path, stored, 2, topology={"gigabytes_per_s": [1e6]})) == [(0, 4), (4, 7)]
-
-
-@pytest.mark.parametrize(
-    ("stages", "changes", "message"),
-    [
-        (9, {}, r"partition\.stages=9: .*at most 7 stages"),
-        (3, {"topology": {"devices": 2}}, r"partition\.stages=3: `topology` has 2 devices, and each stage takes one"),
-        (
-            2,
-            {"topology": {"memory_gigabytes": 1e-9}},
-            r"topology\.memory_gigabytes=1e-09",
-        ),
-    ],
-)
-def test_what_cannot_be_planned_is_refused(tmp_path, stored, stages, changes, message):
-    with pytest.raises(ConfigError, match=message):
-        prepared(tmp_path, stored, stages, **changes)
 
 
 def test_processes_of_an_outer_launcher_are_refused(tmp_path, stored, monkeypatch):
@@ -202,19 +193,20 @@ def test_layers_that_share_a_weight_stay_together(tmp_path, stored, monkeypatch)
 
 
 def test_a_prediction_by_a_stored_profile_keeps_tied_layers_together(stored):
-    content = json.loads(stored.read_text())
-    stored.write_text(json.dumps({**content, "shared_weights": [{"layers": [0, 4], "weight_bytes": 10}]}))
-    of_method = {"gpipe": [(0, 4), (4, 7)], "pipedream": [(0, 5), (5, 7)]}
-    for method, expected in of_method.items():
-        predicted = ProfiledRun.of(settings(method, partition={**AUTO, "stages": 2}, profile=str(stored), device="cpu"))
-        assert [(layers[0], layers[-1] + 1) for layers in predicted.cut.stages] == expected
-    with pytest.raises(ConfigError, match=r"partition\.stages=4: the model has 3 parts that can be cut apart"):
-        ProfiledRun.of(settings("pipedream", partition={**AUTO, "stages": 4}, profile=str(stored), device="cpu"))
+    changed_profile(stored, shared_weights=[{"layers": [0, 4], "weight_bytes": 10}])
+
+    def cut(method, stages):
+        partition = {**AUTO, "stages": stages}
+        predicted = ProfiledRun.of(settings(method, partition=partition, profile=str(stored), device="cpu"))
+        return [(layers[0], layers[-1] + 1) for layers in predicted.cut.stages]
+
+    assert (cut("gpipe", 2), cut("pipedream", 2)) == ([(0, 4), (4, 7)], [(0, 5), (5, 7)])
+    with pytest.raises(ConfigError, match=r"partition\.stages=4: the model has 3 parts"):
+        cut("pipedream", 4)
 
 
 def test_a_profile_without_bandwidth_asks_for_one(tmp_path, stored):
-    profile = {**json.loads(stored.read_text()), "bytes_per_s": None}
-    stored.write_text(json.dumps(profile))
+    changed_profile(stored, bytes_per_s=None)
     with pytest.raises(ConfigError, match=r"topology\.gigabytes_per_s=null"):
         prepared(tmp_path, stored, 2)
 
@@ -228,10 +220,14 @@ def changed(monkeypatch):
     return settings
 
 
-def planned(tmp_path, **plan):
+def stages_from(*firsts):
+    return [{"first": first, "estimated_seconds": 1.0} for first in firsts]
+
+
+def planned(tmp_path, rule="auto", **plan):
     """A checkpoint of a run with this plan, which does not hold it."""
     run = RunDirectory(tmp_path)
-    run.plan.write_text(json.dumps(plan))
+    run.plan.write_text(json.dumps({"rule": rule, **plan}))
     return with_progress(run.checkpoint(6))
 
 
@@ -243,7 +239,7 @@ def with_progress(folder, **progress):
 
 def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, changed):
     stages = [{"first": 0, "estimated_seconds": 1.0}, {"first": 5, "estimated_seconds": 2.0}]
-    resume, run = planned(tmp_path, rule="auto", stages=stages), chosen(stored, 2)
+    resume, run = planned(tmp_path, stages=stages), chosen(stored, 2)
     kept = auto_partition.stored_cuts(run, resume)
     assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 2.0], (1, 1))
     changed[:] = ["partition.stages"]
@@ -254,8 +250,7 @@ def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, ch
 
 @pytest.mark.usefixtures("changed")
 def test_a_run_that_goes_on_keeps_the_replicas_that_were_planned(tmp_path, stored):
-    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
-    resume = planned(tmp_path, rule="auto", replicas=[2, 1], stages=stages)
+    resume = planned(tmp_path, replicas=[2, 1], stages=stages_from(0, 5))
     assert auto_partition.stored_cuts(chosen(stored), resume).replicas == (2, 1)
 
 
@@ -263,50 +258,40 @@ def test_a_run_that_goes_on_keeps_the_replicas_that_were_planned(tmp_path, store
 def test_cuts_of_other_rule_stay_and_lost_plan_is_reported(tmp_path, stored):
     run, resume = chosen(stored, 2), planned(tmp_path, rule="even", stages=[])
     assert auto_partition.stored_cuts(run, resume) is None
-    planned(tmp_path, rule="auto")
-    with pytest.raises(ConfigError, match=r"the cuts of partition=auto are in .*plan\.json, which cannot be read"):
+    planned(tmp_path)
+    with pytest.raises(ConfigError, match=r"plan\.json, which cannot be read"):
         auto_partition.stored_cuts(replace(run, resume="auto"), resume)
 
 
 @pytest.mark.usefixtures("changed")
 def test_cuts_are_planned_again_for_a_checkpoint_that_has_left_its_run(tmp_path, stored):
-    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
-    resume = planned(tmp_path, rule="auto", stages=stages)
+    resume = planned(tmp_path, stages=stages_from(0, 5))
     moved = with_progress(tmp_path / "saved" / resume.name)
     run = replace(chosen(stored, 2), resume=str(moved))
     data = build_data(run)
     chain = build_model(run, data.dataset)
-    for folder, note in (
-        (resume, f"partition=auto: keeps the cuts of {resume}"),
-        (moved, f"resume={moved}: in no run"),
-    ):
-        _, notes = auto_partition.plan_cuts(
-            AutoPartition(2), Unplanned(run, chain, data, no_passes, shares_weights=True, resume=folder)
-        )
+    for folder, note in ((resume, f"partition=auto: keeps the cuts of {resume}"), (moved, f"resume={moved}: ")):
+        unplanned = Unplanned(run, chain, data, no_passes, shares_weights=True, resume=folder)
+        _, notes = auto_partition.plan_cuts(AutoPartition(2), unplanned)
         assert notes[-1].startswith(note)
 
 
 @pytest.mark.usefixtures("changed")
 def test_outer_launcher_is_told_the_cuts_of_the_checkpoint(tmp_path, stored, monkeypatch):
-    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
     monkeypatch.setenv("RANK", "0")
     run = chosen(stored, 2)
     for replicas, words in ((None, r"partition\.boundaries=\[5\]$"), ([2, 1], r"=\[5\] partition\.replicas=\[2, 1\]$")):
-        resume = planned(tmp_path, rule="auto", stages=stages, replicas=replicas)
-        message = f"those of {resume} are partition=explicit partition.stages=2 .*{words}"
-        with pytest.raises(ConfigError, match=message):
-            auto_partition.plan_cuts(
-                AutoPartition(2), Unplanned(run, None, None, no_passes, shares_weights=True, resume=resume)
-            )
+        resume = planned(tmp_path, stages=stages_from(0, 5), replicas=replicas)
+        unplanned = Unplanned(run, None, None, no_passes, shares_weights=True, resume=resume)
+        with pytest.raises(ConfigError, match=f"{resume} are partition=explicit partition.stages=2 .*{words}"):
+            auto_partition.plan_cuts(AutoPartition(2), unplanned)
 
 
 @pytest.mark.usefixtures("changed")
 def test_cuts_of_the_checkpoint_count_whatever_the_plan_of_its_run_says(tmp_path, stored):
-    stages = [{"first": first, "estimated_seconds": 1.0} for first in (0, 3, 5)]
-    resume = planned(tmp_path, rule="auto", stages=stages)  # of a run that ended before its first checkpoint
-    with_progress(resume, planned_stages=[stages[0], stages[2]], replicas=[2, 1])
-    moved = with_progress(tmp_path / "saved" / resume.name, planned_stages=[stages[0], stages[2]], replicas=[2, 1])
-    for folder in (resume, moved):
+    resume = planned(tmp_path, stages=stages_from(0, 3, 5))  # of a run that ended before its first checkpoint
+    for folder in (resume, tmp_path / "saved" / resume.name):
+        with_progress(folder, planned_stages=stages_from(0, 5), replicas=[2, 1])
         kept = auto_partition.stored_cuts(chosen(stored), folder)
         assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 1.0], (2, 1))
 

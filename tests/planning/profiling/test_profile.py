@@ -59,8 +59,7 @@ def measured_profile(*, bandwidth=True, given=(), **changes):
 
 
 @pytest.mark.parametrize(
-    ("options", "threads"),
-    [({}, 4), ({"replicas": [2, 2]}, 2), ({"_target_": FROM_FILE, "path": "plan.json"}, 2)],
+    ("options", "threads"), [({}, 4), ({"replicas": [2, 2]}, 2), ({"_target_": FROM_FILE, "path": "plan.json"}, 2)]
 )
 def test_profile_has_the_threads_of_the_processes(tmp_path, monkeypatch, options, threads):
     monkeypatch.chdir(tmp_path)
@@ -218,7 +217,8 @@ def test_what_a_process_measured_comes_back_from_it():
     assert given == {"a": 1.5}
 
 
-def test_unmeasurable_configuration_is_refused_like_in_process():
+def test_unmeasurable_configuration_is_refused_like_in_process(monkeypatch):
+    monkeypatch.setattr(profile, "start_processes", lambda function, args, **_how: function(0, *args))
     with pytest.raises(ConfigError, match=r"^train\.batch_size=9: too many$"):
         profile.measure_in_subprocess(refuse)
 
