@@ -16,9 +16,7 @@ WRONG = """\
 staleness extra
 staleness --stages 0
 staleness -o .
-stability --momentum 2
 stability --tau-forward -1
-stability --data /nonexistent
 pages -o plain.txt
 pages gpipe
 pages --results /nonexistent

@@ -14,16 +14,8 @@ from pipetrain.reporting.seed_statistics import Interval
 from pipetrain.runner.config.composition import composed
 
 COLUMNS = (
-    "method",
-    "partition.stages",
-    "method.delay",
-    "optimizer.lr",
-    "seed",
-    "status",
-    "loss",
-    "loss_steps",
-    "dataset",
-)
+    "method", "partition.stages", "method.delay", "optimizer.lr", "seed", "status", "loss", "loss_steps", "dataset",
+)  # fmt: skip
 TARGET = ReproductionTarget("map/gpt", SMALL)
 
 

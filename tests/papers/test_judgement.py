@@ -194,8 +194,7 @@ def test_what_one_scale_is_asked_for_is_not_asked_of_the_other(tmp_path, scale, 
 
 
 @pytest.mark.parametrize(
-    ("delayed", "word"),
-    [([49.0, 49.3, 48.9], SEEN), ([30.0, 30.2, 29.8], NOT_SEEN), ([35.0, 49.0, 41.0], UNDECIDED)],
+    ("delayed", "word"), [([49.0, 49.3, 48.9], SEEN), ([30.0, 30.2, 29.8], NOT_SEEN), ([35.0, 49.0, 41.0], UNDECIDED)]
 )
 def test_costs_of_a_change_are_compared_seed_by_seed(tmp_path, delayed, word):
     write(tmp_path, VGG, {"delayed": around(40.0), "plain": around(50.0)})

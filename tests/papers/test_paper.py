@@ -26,29 +26,27 @@ def test_numbers_agree_at_the_digits_that_are_printed(printed, ours, relation, e
     assert agrees(printed, ours, relation) is expected
 
 
-def test_difference_without_a_reason_is_open():
-    assert Comparison("", "", "2", 3.0).agreement is Agreement.OPEN
-    assert Comparison("", "", "2", 3.0, note="why").agreement is Agreement.EXPLAINED
-    assert Comparison("", "", "2", 3.0, note="perhaps", explained=False).agreement is Agreement.OPEN
-
-
-def test_number_underspecified_by_paper_cannot_be_computed():
-    assert Comparison("", "", "2", None, note="why").agreement is Agreement.UNDETERMINED
-    assert shown(None, "2.0") == ""
+@pytest.mark.parametrize(
+    ("ours", "more", "expected"),
+    [
+        (3.0, {}, Agreement.OPEN),
+        (3.0, {"note": "why"}, Agreement.EXPLAINED),
+        (3.0, {"note": "perhaps", "explained": False}, Agreement.OPEN),
+        (None, {"note": "why"}, Agreement.UNDETERMINED),
+    ],
+)
+def test_difference_without_a_reason_is_open(ours, more, expected):
+    assert Comparison("", "", "2", ours, **more).agreement is expected
 
 
 def test_number_is_shown_with_one_digit_more_than_is_printed():
-    assert [shown(Fraction(2), "2.0"), shown(5 / 3, "1.6"), shown("adam", "x")] == ["2", "1.67", "adam"]
+    shown_as = [shown(*each) for each in ((Fraction(2), "2.0"), (5 / 3, "1.6"), ("adam", "x"), (None, "2.0"))]
+    assert shown_as == ["2", "1.67", "adam", ""]
 
 
 RESULTS = Path(__file__).parents[2] / "results"
 DIFFERENT = {
-    "pipeoptim": {
-        "group_2_optimizer",
-        "group_3_optimizer",
-        "max_batch_throughput_gnmt_maximum",
-        "overall_2bw_most",
-    },
+    "pipeoptim": {"group_2_optimizer", "group_3_optimizer", "max_batch_throughput_gnmt_maximum", "overall_2bw_most"},
     "pipemare": {"pipedream_transformer_memory"},
     "zhang": {"drop_lenet5_most", "accelerators_most", "hybrid_speedup_most"},
     "pipedream": {
