@@ -10,6 +10,13 @@ from pipetrain.runner.config.composition import composed
 from pipetrain.runner.training.checkpoint.contents import Kind, load_tensors
 from pipetrain.runner.training.planned_run import plan_run
 
+RESNET20 = (
+    "model=resnet20 dataset.limit=96 train.batch_size=8 method=pipemare optimizer=sgd seed=1 "
+    "partition=explicit partition.boundaries=[2,4,8]"
+)
+RECOMPUTATIONS = ("train.recompute=true", "train.recompute_boundaries=[0,4]")
+GPT = "model=gpt model.width=16 dataset.limit=64 train.batch_size=8 method=gpipe partition=explicit"
+
 
 @pytest.mark.slow
 def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path):
@@ -31,61 +38,48 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path):
         assert with_average["update_s"] > stage["update_s"]
 
 
+MEASURING = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]", "device=cpu", "threads=1"]
+
+
+def predicted(folder, *words):
+    """Bytes of each stage."""
+    assert cli.carry_out(["predict", *words, *MEASURING, "-o", str(folder)]) == 0
+    (case,) = json.loads((folder / "prediction.json").read_text())
+    return [stage["memory_bytes"] for stage in case["stages"]]
+
+
+def trained(folder, *words):
+    running = ["executor=simulated", "eval.every_epochs=0", "device=cpu", "threads=1", f"hydra.run.dir={folder}"]
+    assert cli.carry_out(["run", *words, *running]) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "recomputation",
-    ["train.recompute=true", "train.recompute_boundaries=[0,4]"],
-    ids=["each alone", "two segments"],
+    ("words", "steps", "beside"),
+    [
+        # gradients, and the average of T2
+        *((f"{RESNET20} {recompute}", 12, 1 + 1) for recompute in RECOMPUTATIONS),
+        # gradients, and the averages of AdamW, in each of the two stages that share a weight
+        (f"{GPT} model.tied=true model.layers=1 partition.boundaries=[2]", 2, 1 + 2),
+    ],
+    ids=["each alone", "two segments", "tied"],
 )
-def test_recomputing_stages_take_the_memory_that_their_run_has(tmp_path, recomputation):
-    words = ["model=resnet20", "dataset.limit=96", "device=cpu", "train.batch_size=8", "method=pipemare", "threads=1"]
-    words += ["optimizer=sgd", "executor=simulated", "partition=explicit", "partition.boundaries=[2,4,8]"]
-    words += ["seed=1", recomputation]
-    measuring = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
-    assert cli.carry_out(["predict", *words, *measuring, "-o", str(tmp_path / "prediction")]) == 0
-    (case,) = json.loads((tmp_path / "prediction" / "prediction.json").read_text())
-    running = ["train.max_steps=12", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
-    assert cli.carry_out(["run", *words, *running]) == 0
-    beside = 1 + 1  # gradients, and the average of T2
+def test_stages_take_the_memory_that_their_run_has(tmp_path, words, steps, beside):
+    found = predicted(tmp_path / "prediction", *words.split())
+    trained(tmp_path / "run", *words.split(), f"train.max_steps={steps}")
     measured = [
         stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * 4 * stage["parameters"]
         for stage in summary(tmp_path / "run")["per_stage"]
     ]
-    assert [stage["memory_bytes"] for stage in case["stages"]] == pytest.approx(measured, rel=0.02)
+    assert found == pytest.approx(measured, rel=0.02)
 
 
 @pytest.mark.slow
 def test_optimizer_state_is_that_of_the_run_s_checkpoint(tmp_path):
     """Soap's matrices, and AdamW's embeddings and biases."""
-    words = ["model=gpt", "model.width=16", "model.layers=2", "dataset.limit=64", "device=cpu", "train.batch_size=8"]
-    words += ["method=gpipe", "threads=1", "partition=explicit", "partition.boundaries=[3]"]
-    measuring = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
-    kept = []
-    for optimizer in ("sgd", "soap"):
-        folder = tmp_path / optimizer
-        assert cli.carry_out(["predict", *words, *measuring, f"optimizer={optimizer}", "-o", str(folder)]) == 0
-        (case,) = json.loads((folder / "prediction.json").read_text())
-        kept.append(sum(stage["memory_bytes"] for stage in case["stages"]))
-    running = ["executor=simulated", "train.max_steps=2", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
-    assert cli.carry_out(["run", *words, *running, "optimizer=soap"]) == 0
+    words = [*GPT.split(), "model.layers=2", "partition.boundaries=[3]"]
+    without, with_state = (sum(predicted(tmp_path / name, *words, f"optimizer={name}")) for name in ("sgd", "soap"))
+    trained(tmp_path / "run", *words, "train.max_steps=2", "optimizer=soap")
     states = load_tensors(tmp_path / "run" / "checkpoints" / "step-00000002", Kind.OPTIMIZER)
-    without, with_state = kept  # SGD without momentum keeps nothing
+    # SGD without momentum keeps nothing
     assert with_state - without == sum(tensor.nbytes for state in states.values() for tensor in state.values())
-
-
-@pytest.mark.slow
-def test_tied_weight_takes_the_memory_that_its_run_has(tmp_path):
-    """In each of the two stages that share it."""
-    words = ["model=gpt", "model.tied=true", "model.width=16", "model.layers=1", "dataset.limit=64", "device=cpu"]
-    words += ["train.batch_size=8", "method=gpipe", "threads=1", "partition=explicit", "partition.boundaries=[2]"]
-    measuring = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
-    assert cli.carry_out(["predict", *words, *measuring, "-o", str(tmp_path / "prediction")]) == 0
-    (case,) = json.loads((tmp_path / "prediction" / "prediction.json").read_text())
-    running = ["executor=simulated", "train.max_steps=2", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
-    assert cli.carry_out(["run", *words, *running]) == 0
-    beside = 1 + 2  # gradients, and the averages of AdamW
-    measured = [
-        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * 4 * stage["parameters"]
-        for stage in summary(tmp_path / "run")["per_stage"]
-    ]
-    assert [stage["memory_bytes"] for stage in case["stages"]] == pytest.approx(measured, rel=0.02)
