@@ -363,6 +363,7 @@ def leaves(content: Any, name: str = "", *, into_lists: bool = False) -> Iterato
         yield name, content
 
 
+@functools.cache
 def config_dir() -> Path:
     """The folder of YAML files: inside an installed package, next to it in a checkout.
 
