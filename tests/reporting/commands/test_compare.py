@@ -31,7 +31,7 @@ def test_wrong_words_fail_before_anything_is_written(tmp_path, monkeypatch, caps
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "comparison.md").write_text("kept")
     assert cli.carry_out(["compare", *SMALL, *words.split(), "-o", "there"]) == 2
-    assert capsys.readouterr().err.startswith(f"pipetrain: error: {named}")
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"pipetrain: error: {named}")
     assert [each.name for each in tmp_path.rglob("*")] == ["there", "comparison.md"]
 
 
