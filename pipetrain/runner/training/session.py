@@ -258,7 +258,7 @@ def training_session(
     last = len(job.plan.bounds) - 1
     stages = range(last + 1) if rank is None else job.placement.stages_of[rank]
     with keeping_readers([data.train, data.evaluation], inputs=0 in stages, targets=last in stages):
-        components = build_in_worker(job, data)
+        components = build_in_worker(job, data, has_last_stage=last in stages)
         if rank is not None and job.placement.num_processes > 1 and {0, last}.intersection(stages):
             data.check_as_prepared(job.data)
         yield TrainingSession(job, components, hooks, show, rank, transport)

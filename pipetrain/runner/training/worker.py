@@ -7,7 +7,7 @@ import torch
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.libraries import lazy_compiler
-from pipetrain.engine.losses import Loss, Metrics
+from pipetrain.engine.losses import NO_METRICS, Loss, Metrics
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss, build_metrics, falling_metrics
@@ -51,8 +51,10 @@ def build_data_in_worker(job: Job, device: torch.device) -> Data:
     return data
 
 
-def build_in_worker(job: Job, data: Data) -> Components:
+def build_in_worker(job: Job, data: Data, *, has_last_stage: bool = True) -> Components:
     """The objects of a run in one of its processes, with the plan and the timetable of the job.
+
+    Metrics, whose libraries may take seconds to import, are only built where the last stage is.
 
     Raises:
         RunError: the model has other layers than in preflight.
@@ -64,7 +66,7 @@ def build_in_worker(job: Job, data: Data) -> Components:
             f"model: {len(chain)} layers here, but {plan.bounds[-1][1]} when the run was prepared; its code must "
             "build the same layers in every process"
         )
-    metrics = build_metrics(settings)
+    metrics = build_metrics(settings) if has_last_stage else NO_METRICS
     return Components(
         data,
         chain,
