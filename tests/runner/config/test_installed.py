@@ -123,7 +123,7 @@ def test_names_of_a_family_leave_out_code_that_does_not_work(site):
         ({"methods/mine.yaml": "a: 1"}, "conf", "there is no group methods"),
         ({"method/pipedream.yaml": "a: 1"}, "conf", "method/pipedream.yaml is in pipetrain already"),
         ({"config.yaml": "a: 1"}, "conf", "config.yaml is in pipetrain already"),
-        ({"method/mine.yaml": "a: 1"}, "elsewhere", "its entry point names broken.elsewhere, which is no folder"),
+        ({"method/mine.yaml": "a: 1"}, "elsewhere", "its entry point names broken.elsewhere, which is not a folder"),
     ],
 )
 def test_broken_package_is_left_out_with_one_warning(site, capsys, files, folder, reason):
