@@ -77,7 +77,7 @@ def test_what_is_missing_is_named_with_where_it_was_looked_for(folder, damage, m
 
 def test_class_without_training_images_is_refused_with_line(folder):
     (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01000000\t0\t0\t1\t1\n\nval_1.JPEG n01\n")
-    with pytest.raises(ConfigError, match=r"val_annotations.txt, line 2: the class '' is none of .*train"):
+    with pytest.raises(ConfigError, match=r"val_annotations.txt, line 2: the class '' is not in .*train"):
         tiny_imagenet(str(folder.parent))
 
 

@@ -59,7 +59,7 @@ def test_labels_that_merely_look_like_numbers_are_classes(tmp_path):
 def test_label_that_no_text_to_train_on_has_is_named_by_its_line(tmp_path):
     file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
     other = written(tmp_path, "b.tsv", "a\t1", "b\t7")
-    refused("b.tsv, line 2: the label '7' is none of the 2", file=file, eval_file=other, text=0, label=1)
+    refused("b.tsv, line 2: the label '7' is not among the 2", file=file, eval_file=other, text=0, label=1)
 
 
 def test_missing_or_damaged_file_is_named(tmp_path):
